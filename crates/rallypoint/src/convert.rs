@@ -1,0 +1,584 @@
+//! Between the wire and the core: the only file that names both (invariant A2).
+//!
+//! Client and server share it, each using one direction of every pair. Nothing is decided here
+//! beyond what a message means.
+
+use bytes::Bytes;
+use rallypoint_core::error::StoreError;
+use rallypoint_core::kv;
+use rallypoint_core::store::Record;
+use tonic::{Code, Status};
+
+use crate::proto::{etcd as pb, log};
+
+// ---- Ranges of keys
+
+/// A lone zero byte as the end of a range means "no end".
+const NO_END: &[u8] = b"\0";
+
+pub(crate) fn key_range(key: Bytes, range_end: Bytes) -> kv::KeyRange {
+    if range_end.is_empty() {
+        kv::KeyRange::Key(key)
+    } else if range_end == NO_END {
+        kv::KeyRange::From(key)
+    } else {
+        kv::KeyRange::Span(key, range_end)
+    }
+}
+
+pub(crate) fn wire_range(range: kv::KeyRange) -> (Bytes, Bytes) {
+    match range {
+        kv::KeyRange::Key(key) => (key, Bytes::new()),
+        kv::KeyRange::From(key) => (key, Bytes::from_static(NO_END)),
+        // An empty span must stay empty on the wire: its end could read as "one key" or "no end".
+        kv::KeyRange::Span(start, end) if end <= start => (start.clone(), start),
+        kv::KeyRange::Span(start, end) => (start, end),
+    }
+}
+
+// ---- Pairs and events
+
+impl From<kv::KeyValue> for pb::KeyValue {
+    fn from(kv: kv::KeyValue) -> Self {
+        let kv::KeyValue { key, value, create_revision, mod_revision, version, lease } = kv;
+        Self { key, value, create_revision, mod_revision, version, lease }
+    }
+}
+
+impl From<pb::KeyValue> for kv::KeyValue {
+    fn from(kv: pb::KeyValue) -> Self {
+        let pb::KeyValue { key, value, create_revision, mod_revision, version, lease } = kv;
+        Self { key, value, create_revision, mod_revision, version, lease }
+    }
+}
+
+impl From<kv::Event> for pb::Event {
+    fn from(event: kv::Event) -> Self {
+        let kind = match event.kind {
+            kv::EventKind::Put => pb::event::EventType::Put,
+            kv::EventKind::Delete => pb::event::EventType::Delete,
+        };
+        Self {
+            r#type: kind.into(),
+            kv: Some(event.kv.into()),
+            prev_kv: event.prev_kv.map(Into::into),
+        }
+    }
+}
+
+impl From<pb::Event> for kv::Event {
+    fn from(event: pb::Event) -> Self {
+        let kind = match event.r#type() {
+            pb::event::EventType::Put => kv::EventKind::Put,
+            pb::event::EventType::Delete => kv::EventKind::Delete,
+        };
+        Self {
+            kind,
+            kv: event.kv.unwrap_or_default().into(),
+            prev_kv: event.prev_kv.map(Into::into),
+        }
+    }
+}
+
+fn pairs<A, B: From<A>>(kvs: Vec<A>) -> Vec<B> {
+    kvs.into_iter().map(Into::into).collect()
+}
+
+// ---- Requests
+
+impl From<kv::Range> for pb::RangeRequest {
+    fn from(range: kv::Range) -> Self {
+        use pb::range_request::{SortOrder, SortTarget};
+        let (key, range_end) = wire_range(range.range);
+        let sort_order = match range.sort_order {
+            kv::SortOrder::None => SortOrder::None,
+            kv::SortOrder::Ascend => SortOrder::Ascend,
+            kv::SortOrder::Descend => SortOrder::Descend,
+        };
+        let sort_target = match range.sort_target {
+            kv::SortTarget::Key => SortTarget::Key,
+            kv::SortTarget::Version => SortTarget::Version,
+            kv::SortTarget::Create => SortTarget::Create,
+            kv::SortTarget::Mod => SortTarget::Mod,
+            kv::SortTarget::Value => SortTarget::Value,
+        };
+        Self {
+            key,
+            range_end,
+            limit: range.limit,
+            revision: range.revision,
+            sort_order: sort_order.into(),
+            sort_target: sort_target.into(),
+            serializable: false,
+            keys_only: range.keys_only,
+            count_only: range.count_only,
+            min_mod_revision: range.min_mod_revision,
+            max_mod_revision: range.max_mod_revision,
+            min_create_revision: range.min_create_revision,
+            max_create_revision: range.max_create_revision,
+        }
+    }
+}
+
+impl From<pb::RangeRequest> for kv::Range {
+    fn from(range: pb::RangeRequest) -> Self {
+        use pb::range_request::{SortOrder, SortTarget};
+        Self {
+            // A sort option that does not exist counts as none, as in etcd 3.4 and 3.5.
+            sort_order: match range.sort_order() {
+                SortOrder::None => kv::SortOrder::None,
+                SortOrder::Ascend => kv::SortOrder::Ascend,
+                SortOrder::Descend => kv::SortOrder::Descend,
+            },
+            sort_target: match range.sort_target() {
+                SortTarget::Key => kv::SortTarget::Key,
+                SortTarget::Version => kv::SortTarget::Version,
+                SortTarget::Create => kv::SortTarget::Create,
+                SortTarget::Mod => kv::SortTarget::Mod,
+                SortTarget::Value => kv::SortTarget::Value,
+            },
+            range: key_range(range.key, range.range_end),
+            revision: range.revision,
+            limit: range.limit,
+            keys_only: range.keys_only,
+            count_only: range.count_only,
+            min_mod_revision: range.min_mod_revision,
+            max_mod_revision: range.max_mod_revision,
+            min_create_revision: range.min_create_revision,
+            max_create_revision: range.max_create_revision,
+        }
+    }
+}
+
+impl From<kv::Put> for pb::PutRequest {
+    fn from(put: kv::Put) -> Self {
+        let kv::Put { key, value, lease, prev_kv, ignore_value, ignore_lease } = put;
+        Self { key, value, lease, prev_kv, ignore_value, ignore_lease }
+    }
+}
+
+impl From<pb::PutRequest> for kv::Put {
+    fn from(put: pb::PutRequest) -> Self {
+        let pb::PutRequest { key, value, lease, prev_kv, ignore_value, ignore_lease } = put;
+        Self { key, value, lease, prev_kv, ignore_value, ignore_lease }
+    }
+}
+
+impl From<kv::Delete> for pb::DeleteRangeRequest {
+    fn from(delete: kv::Delete) -> Self {
+        let (key, range_end) = wire_range(delete.range);
+        Self { key, range_end, prev_kv: delete.prev_kv }
+    }
+}
+
+impl From<pb::DeleteRangeRequest> for kv::Delete {
+    fn from(delete: pb::DeleteRangeRequest) -> Self {
+        Self { range: key_range(delete.key, delete.range_end), prev_kv: delete.prev_kv }
+    }
+}
+
+impl From<kv::Compare> for pb::Compare {
+    fn from(compare: kv::Compare) -> Self {
+        use pb::compare::{CompareResult, CompareTarget, TargetUnion};
+        let (key, range_end) = wire_range(compare.range);
+        let result = match compare.relation {
+            kv::Relation::Equal => CompareResult::Equal,
+            kv::Relation::NotEqual => CompareResult::NotEqual,
+            kv::Relation::Greater => CompareResult::Greater,
+            kv::Relation::Less => CompareResult::Less,
+        };
+        let (target, union) = match compare.target {
+            kv::Target::Version(v) => (CompareTarget::Version, TargetUnion::Version(v)),
+            kv::Target::Create(v) => (CompareTarget::Create, TargetUnion::CreateRevision(v)),
+            kv::Target::Mod(v) => (CompareTarget::Mod, TargetUnion::ModRevision(v)),
+            kv::Target::Value(v) => (CompareTarget::Value, TargetUnion::Value(v)),
+            kv::Target::Lease(v) => (CompareTarget::Lease, TargetUnion::Lease(v)),
+        };
+        Self {
+            result: result.into(),
+            target: target.into(),
+            key,
+            range_end,
+            target_union: Some(union),
+        }
+    }
+}
+
+impl TryFrom<pb::Compare> for kv::Compare {
+    type Error = Status;
+
+    fn try_from(compare: pb::Compare) -> Result<Self, Status> {
+        use pb::compare::{CompareResult, CompareTarget, TargetUnion};
+        let relation = match CompareResult::try_from(compare.result) {
+            Ok(CompareResult::Equal) => kv::Relation::Equal,
+            Ok(CompareResult::NotEqual) => kv::Relation::NotEqual,
+            Ok(CompareResult::Greater) => kv::Relation::Greater,
+            Ok(CompareResult::Less) => kv::Relation::Less,
+            Err(_) => return Err(unknown_enum("Compare.result", compare.result)),
+        };
+        let Ok(target) = CompareTarget::try_from(compare.target) else {
+            return Err(unknown_enum("Compare.target", compare.target));
+        };
+        // Without a value, or with one of another kind, etcd compares with nothing: 0 or no bytes.
+        let target = match (target, compare.target_union) {
+            (CompareTarget::Version, Some(TargetUnion::Version(v))) => kv::Target::Version(v),
+            (CompareTarget::Version, _) => kv::Target::Version(0),
+            (CompareTarget::Create, Some(TargetUnion::CreateRevision(v))) => kv::Target::Create(v),
+            (CompareTarget::Create, _) => kv::Target::Create(0),
+            (CompareTarget::Mod, Some(TargetUnion::ModRevision(v))) => kv::Target::Mod(v),
+            (CompareTarget::Mod, _) => kv::Target::Mod(0),
+            (CompareTarget::Value, Some(TargetUnion::Value(v))) => kv::Target::Value(v),
+            (CompareTarget::Value, _) => kv::Target::Value(Bytes::new()),
+            (CompareTarget::Lease, Some(TargetUnion::Lease(v))) => kv::Target::Lease(v),
+            (CompareTarget::Lease, _) => kv::Target::Lease(0),
+        };
+        Ok(Self { range: key_range(compare.key, compare.range_end), relation, target })
+    }
+}
+
+fn unknown_enum(field: &str, value: i32) -> Status {
+    Status::invalid_argument(format!("rallypoint: {field} has no value {value}"))
+}
+
+impl From<kv::Op> for pb::RequestOp {
+    fn from(op: kv::Op) -> Self {
+        use pb::request_op::Request;
+        Self {
+            request: Some(match op {
+                kv::Op::Range(range) => Request::RequestRange(range.into()),
+                kv::Op::Put(put) => Request::RequestPut(put.into()),
+                kv::Op::Delete(delete) => Request::RequestDeleteRange(delete.into()),
+                kv::Op::Txn(txn) => Request::RequestTxn(txn.into()),
+            }),
+        }
+    }
+}
+
+impl TryFrom<pb::RequestOp> for kv::Op {
+    type Error = Status;
+
+    fn try_from(op: pb::RequestOp) -> Result<Self, Status> {
+        use pb::request_op::Request;
+        match op.request {
+            Some(Request::RequestRange(range)) => Ok(Self::Range(range.into())),
+            Some(Request::RequestPut(put)) => Ok(Self::Put(put.into())),
+            Some(Request::RequestDeleteRange(delete)) => Ok(Self::Delete(delete.into())),
+            Some(Request::RequestTxn(txn)) => Ok(Self::Txn(txn.try_into()?)),
+            // etcd's answer to an operation that is none.
+            None => Err(status(StoreError::KeyNotFound)),
+        }
+    }
+}
+
+impl From<kv::Txn> for pb::TxnRequest {
+    fn from(txn: kv::Txn) -> Self {
+        Self {
+            compare: pairs(txn.compares),
+            success: pairs(txn.success),
+            failure: pairs(txn.failure),
+        }
+    }
+}
+
+impl TryFrom<pb::TxnRequest> for kv::Txn {
+    type Error = Status;
+
+    fn try_from(txn: pb::TxnRequest) -> Result<Self, Status> {
+        fn all<A: TryInto<B, Error = Status>, B>(items: Vec<A>) -> Result<Vec<B>, Status> {
+            items.into_iter().map(TryInto::try_into).collect()
+        }
+        Ok(Self {
+            compares: all(txn.compare)?,
+            success: all(txn.success)?,
+            failure: all(txn.failure)?,
+        })
+    }
+}
+
+// ---- Answers
+//
+// Each carries a header with the revision alone, which is all that an answer inside a transaction
+// has; the server adds who it is to the outermost one.
+
+fn header(revision: kv::Revision) -> Option<pb::ResponseHeader> {
+    Some(pb::ResponseHeader { revision, ..Default::default() })
+}
+
+/// The revision in an answer's header, 0 if it came without one.
+pub(crate) fn revision(header: Option<&pb::ResponseHeader>) -> kv::Revision {
+    header.map_or(0, |header| header.revision)
+}
+
+impl From<kv::RangeResult> for pb::RangeResponse {
+    fn from(result: kv::RangeResult) -> Self {
+        Self {
+            header: header(result.revision),
+            kvs: pairs(result.kvs),
+            more: result.more,
+            count: result.count,
+        }
+    }
+}
+
+impl From<pb::RangeResponse> for kv::RangeResult {
+    fn from(response: pb::RangeResponse) -> Self {
+        Self {
+            revision: revision(response.header.as_ref()),
+            kvs: pairs(response.kvs),
+            more: response.more,
+            count: response.count,
+        }
+    }
+}
+
+impl From<kv::PutResult> for pb::PutResponse {
+    fn from(result: kv::PutResult) -> Self {
+        Self { header: header(result.revision), prev_kv: result.prev_kv.map(Into::into) }
+    }
+}
+
+impl From<pb::PutResponse> for kv::PutResult {
+    fn from(response: pb::PutResponse) -> Self {
+        Self {
+            revision: revision(response.header.as_ref()),
+            prev_kv: response.prev_kv.map(Into::into),
+        }
+    }
+}
+
+impl From<kv::DeleteResult> for pb::DeleteRangeResponse {
+    fn from(result: kv::DeleteResult) -> Self {
+        Self {
+            header: header(result.revision),
+            deleted: result.deleted,
+            prev_kvs: pairs(result.prev_kvs),
+        }
+    }
+}
+
+impl From<pb::DeleteRangeResponse> for kv::DeleteResult {
+    fn from(response: pb::DeleteRangeResponse) -> Self {
+        Self {
+            revision: revision(response.header.as_ref()),
+            deleted: response.deleted,
+            prev_kvs: pairs(response.prev_kvs),
+        }
+    }
+}
+
+impl From<kv::OpResult> for pb::ResponseOp {
+    fn from(result: kv::OpResult) -> Self {
+        use pb::response_op::Response;
+        Self {
+            response: Some(match result {
+                kv::OpResult::Range(range) => Response::ResponseRange(range.into()),
+                kv::OpResult::Put(put) => Response::ResponsePut(put.into()),
+                kv::OpResult::Delete(delete) => Response::ResponseDeleteRange(delete.into()),
+                // etcd leaves the header of an inner transaction empty.
+                kv::OpResult::Txn(txn) => Response::ResponseTxn(pb::TxnResponse {
+                    header: header(0),
+                    ..pb::TxnResponse::from(txn)
+                }),
+            }),
+        }
+    }
+}
+
+impl TryFrom<pb::ResponseOp> for kv::OpResult {
+    type Error = Status;
+
+    fn try_from(op: pb::ResponseOp) -> Result<Self, Status> {
+        use pb::response_op::Response;
+        match op.response {
+            Some(Response::ResponseRange(range)) => Ok(Self::Range(range.into())),
+            Some(Response::ResponsePut(put)) => Ok(Self::Put(put.into())),
+            Some(Response::ResponseDeleteRange(delete)) => Ok(Self::Delete(delete.into())),
+            Some(Response::ResponseTxn(txn)) => Ok(Self::Txn(txn.try_into()?)),
+            None => Err(Status::internal("an operation in a transaction was not answered")),
+        }
+    }
+}
+
+impl From<kv::TxnResult> for pb::TxnResponse {
+    fn from(result: kv::TxnResult) -> Self {
+        Self {
+            header: header(result.revision),
+            succeeded: result.succeeded,
+            responses: pairs(result.results),
+        }
+    }
+}
+
+impl TryFrom<pb::TxnResponse> for kv::TxnResult {
+    type Error = Status;
+
+    fn try_from(response: pb::TxnResponse) -> Result<Self, Status> {
+        Ok(Self {
+            revision: revision(response.header.as_ref()),
+            succeeded: response.succeeded,
+            results: response
+                .responses
+                .into_iter()
+                .map(TryInto::try_into)
+                .collect::<Result<_, _>>()?,
+        })
+    }
+}
+
+// ---- Watches
+
+impl From<kv::Watch> for pb::WatchCreateRequest {
+    fn from(watch: kv::Watch) -> Self {
+        use pb::watch_create_request::FilterType;
+        let (key, range_end) = wire_range(watch.range);
+        let mut filters = Vec::new();
+        if watch.no_put {
+            filters.push(FilterType::Noput.into());
+        }
+        if watch.no_delete {
+            filters.push(FilterType::Nodelete.into());
+        }
+        Self {
+            key,
+            range_end,
+            start_revision: watch.start_revision,
+            progress_notify: watch.progress_notify,
+            filters,
+            prev_kv: watch.prev_kv,
+            watch_id: 0,
+            fragment: false,
+        }
+    }
+}
+
+impl From<pb::WatchCreateRequest> for kv::Watch {
+    fn from(create: pb::WatchCreateRequest) -> Self {
+        use pb::watch_create_request::FilterType;
+        let (no_put, no_delete) = create.filters().fold((false, false), |seen, filter| {
+            (seen.0 | (filter == FilterType::Noput), seen.1 | (filter == FilterType::Nodelete))
+        });
+        // An empty key stands for the first of all keys, here and nowhere else.
+        let first = if create.key.is_empty() { Bytes::from_static(b"\0") } else { create.key };
+        Self {
+            range: key_range(first, create.range_end),
+            start_revision: create.start_revision,
+            prev_kv: create.prev_kv,
+            no_put,
+            no_delete,
+            progress_notify: create.progress_notify,
+        }
+    }
+}
+
+// ---- The log
+
+impl From<Record> for log::Record {
+    fn from(record: Record) -> Self {
+        use log::record::Record as Kind;
+        Self {
+            record: Some(match record {
+                Record::Write { revision, events } => {
+                    Kind::Write(log::Write { revision, events: pairs(events) })
+                }
+                Record::LeaseGranted { id, ttl } => Kind::LeaseGranted(log::Lease { id, ttl }),
+                Record::LeaseRevoked { id } => Kind::LeaseRevoked(id),
+                Record::Compacted { revision } => Kind::Compacted(revision),
+            }),
+        }
+    }
+}
+
+/// `None` if the record is of a kind that this version does not know.
+pub(crate) fn record(record: log::Record) -> Option<Record> {
+    use log::record::Record as Kind;
+    Some(match record.record? {
+        Kind::Write(log::Write { revision, events }) => {
+            Record::Write { revision, events: pairs(events) }
+        }
+        Kind::LeaseGranted(log::Lease { id, ttl }) => Record::LeaseGranted { id, ttl },
+        Kind::LeaseRevoked(id) => Record::LeaseRevoked { id },
+        Kind::Compacted(revision) => Record::Compacted { revision },
+    })
+}
+
+// ---- Refusals
+
+/// The status that etcd gives with this refusal.
+pub(crate) fn status(error: StoreError) -> Status {
+    Status::new(code(&error), error.to_string())
+}
+
+fn code(error: &StoreError) -> Code {
+    match error {
+        StoreError::KeyNotProvided
+        | StoreError::ValueProvided
+        | StoreError::LeaseProvided
+        | StoreError::KeyNotFound
+        | StoreError::TooManyOps
+        | StoreError::DuplicateKey => Code::InvalidArgument,
+        StoreError::Compacted | StoreError::FutureRevision | StoreError::LeaseTtlTooLarge => {
+            Code::OutOfRange
+        }
+        StoreError::LeaseNotFound => Code::NotFound,
+        StoreError::LeaseExists => Code::FailedPrecondition,
+        StoreError::NoSpace | StoreError::TooManyLeases { .. } => Code::ResourceExhausted,
+        _ => Code::Unknown,
+    }
+}
+
+/// The refusal that a server meant by this status, if it was one of the store's.
+///
+/// The text alone decides, as in etcd's own client: codes have changed between versions.
+pub(crate) fn store_error(status: &Status) -> Option<StoreError> {
+    const KNOWN: [StoreError; 12] = [
+        StoreError::KeyNotProvided,
+        StoreError::ValueProvided,
+        StoreError::LeaseProvided,
+        StoreError::KeyNotFound,
+        StoreError::TooManyOps,
+        StoreError::DuplicateKey,
+        StoreError::Compacted,
+        StoreError::FutureRevision,
+        StoreError::LeaseNotFound,
+        StoreError::LeaseExists,
+        StoreError::LeaseTtlTooLarge,
+        StoreError::NoSpace,
+    ];
+    KNOWN.into_iter().find(|known| known.to_string() == status.message())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_empty_span_never_widens_on_the_wire() {
+        for end in ["", "\0", "a", "k"] {
+            let span = kv::KeyRange::Span("k".into(), Bytes::copy_from_slice(end.as_bytes()));
+            assert!(span.is_empty());
+            let (key, range_end) = wire_range(span);
+            assert!(key_range(key, range_end).is_empty(), "end {end:?}");
+        }
+    }
+
+    #[test]
+    fn ranges_survive_the_wire() {
+        for range in [
+            kv::KeyRange::key("k"),
+            kv::KeyRange::prefix("k"),
+            kv::KeyRange::all(),
+            kv::KeyRange::prefix(&b"\xff\xff"[..]),
+        ] {
+            let (key, end) = wire_range(range.clone());
+            assert_eq!(key_range(key, end), range);
+        }
+    }
+
+    #[test]
+    fn refusals_are_recognised_by_their_text() {
+        let sent = status(StoreError::Compacted);
+        assert_eq!(sent.code(), Code::OutOfRange);
+        assert_eq!(store_error(&sent), Some(StoreError::Compacted));
+        assert_eq!(store_error(&Status::internal("etcdserver: no idea")), None);
+    }
+}

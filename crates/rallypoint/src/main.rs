@@ -1,0 +1,3 @@
+//! The `rallypoint` command.
+
+fn main() {}
