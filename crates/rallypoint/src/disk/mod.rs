@@ -114,7 +114,7 @@ impl Log {
         if !exists {
             fs::create_dir_all(dir).map_err(context("create", dir))?;
             let parent = dir.parent().filter(|parent| !parent.as_os_str().is_empty());
-            sync_dir(parent.unwrap_or(Path::new("."))).map_err(context("sync", dir))?;
+            sync_dir(parent.unwrap_or_else(|| Path::new("."))).map_err(context("sync", dir))?;
         }
         let lock = lock(dir)?;
         let path = dir.join(LOG);
