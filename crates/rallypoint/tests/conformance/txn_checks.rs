@@ -264,7 +264,9 @@ async fn the_first_failure_is_told(t: Context) {
     for (ops, refusal) in [
         ([&lease, &key, &read], refusal::LEASE_NOT_FOUND),
         ([&key, &read, &lease], refusal::KEY_NOT_FOUND),
-        ([&read, &lease, &key], refusal::FUTURE),
+        // All writes are looked at before any read.
+        ([&read, &lease, &key], refusal::LEASE_NOT_FOUND),
+        ([&read, &key, &lease], refusal::KEY_NOT_FOUND),
     ] {
         let ops = ops.into_iter().cloned().collect();
         refused_as(t.txn(always(ops)).await, refusal);
