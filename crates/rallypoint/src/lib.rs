@@ -8,6 +8,7 @@
 //! - [`cli`]: the `rallypoint` command, as a function.
 
 pub mod cli;
+mod codec;
 mod convert;
 mod disk;
 pub mod proto;
