@@ -124,14 +124,15 @@ pub(crate) fn describe(error: &(dyn StdError + 'static)) -> String {
     let mut cause = error.source();
     while let Some(error) = cause {
         let next = error.to_string();
-        if !text.contains(&next) {
+        if next != "transport error" && !text.contains(&next) {
             let _ = write!(text, ": {next}");
         }
         cause = error.source();
     }
-    const HINTS: [(&str, &str); 5] = [
+    const HINTS: [(&str, &str); 6] = [
         ("UnknownIssuer", "the server's certificate is not signed by the given CA"),
-        ("NotValidForName", "give the TLS server name that the server's certificate has"),
+        ("BadSignature", "the server's certificate is not signed by the given CA"),
+        ("not valid for name", "give the TLS server name that the server's certificate has"),
         ("CertificateRequired", "the server wants a client certificate and key"),
         ("etcdserver: user name is empty", "the server asks for a user and a password"),
         ("InvalidContentType", "the server may not use TLS; if so, write http://"),

@@ -168,7 +168,8 @@ impl Client {
     /// etcd) if that is more.
     ///
     /// Without an `id` the client chooses one at random from all positive numbers, so that it can repeat
-    /// the request: if the lease exists at the second attempt, the first had been executed.
+    /// the request: if the lease exists at the second attempt, the first had been executed. One that was
+    /// made without our hearing of it lapses by itself.
     ///
     /// # Errors
     /// [`ClientError::Store`] if the `id` given is taken, or the time to live is beyond all measure.
