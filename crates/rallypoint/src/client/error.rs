@@ -129,11 +129,12 @@ pub(crate) fn describe(error: &(dyn StdError + 'static)) -> String {
         }
         cause = error.source();
     }
-    const HINTS: [(&str, &str); 6] = [
+    const HINTS: [(&str, &str); 7] = [
         ("UnknownIssuer", "the server's certificate is not signed by the given CA"),
         ("BadSignature", "the server's certificate is not signed by the given CA"),
         ("not valid for name", "give the TLS server name that the server's certificate has"),
         ("CertificateRequired", "the server wants a client certificate and key"),
+        ("alert: BadCertificate", "the server wants a client certificate that it trusts"),
         ("etcdserver: user name is empty", "the server asks for a user and a password"),
         ("InvalidContentType", "the server may not use TLS; if so, write http://"),
     ];

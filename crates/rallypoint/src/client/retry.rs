@@ -6,7 +6,6 @@
 use std::error::Error as StdError;
 use std::time::Duration;
 
-use tokio_rustls::rustls::{self, AlertDescription};
 use tonic::{Code, Status};
 
 /// Whether a request may be executed twice.
@@ -79,15 +78,8 @@ fn transport_failure(source: &(dyn StdError + 'static)) -> Failure {
     let mut cause = Some(source);
     let mut connected = true;
     while let Some(error) = cause {
-        if error.is::<tonic::ConnectError>() {
-            connected = false;
-        }
-        // An I/O error hides what it wraps from the chain of sources.
-        let wrapped = error.downcast_ref::<std::io::Error>().and_then(|error| error.get_ref());
-        let tls = wrapped
-            .and_then(|error| error.downcast_ref::<rustls::Error>())
-            .or_else(|| error.downcast_ref::<rustls::Error>());
-        if tls.is_some_and(is_distrust) {
+        connected &= !error.is::<tonic::ConnectError>();
+        if is_distrust(&error.to_string()) {
             return Failure::NotTrusted;
         }
         cause = error.source();
@@ -97,26 +89,23 @@ fn transport_failure(source: &(dyn StdError + 'static)) -> Failure {
 
 /// Whether a handshake failed over a certificate. In TLS 1.3 the client learns of the server's refusal
 /// only after it has sent its first request, which the server then never read.
-fn is_distrust(error: &rustls::Error) -> bool {
-    use AlertDescription::{
-        AccessDenied, BadCertificate, CertificateExpired, CertificateRequired, CertificateRevoked,
-        CertificateUnknown, UnknownCA, UnsupportedCertificate,
-    };
-    match error {
-        rustls::Error::InvalidCertificate(_) => true,
-        rustls::Error::AlertReceived(alert) => matches!(
-            alert,
-            AccessDenied
-                | BadCertificate
-                | CertificateExpired
-                | CertificateRequired
-                | CertificateRevoked
-                | CertificateUnknown
-                | UnknownCA
-                | UnsupportedCertificate
-        ),
-        _ => false,
-    }
+///
+/// By the text, since HTTP/2 keeps nothing else of an error of the layer below.
+fn is_distrust(text: &str) -> bool {
+    const ALERTS: [&str; 8] = [
+        "AccessDenied",
+        "BadCertificate",
+        "CertificateExpired",
+        "CertificateRequired",
+        "CertificateRevoked",
+        "CertificateUnknown",
+        "UnknownCA",
+        "UnsupportedCertificate",
+    ];
+    text.contains("invalid peer certificate")
+        || text
+            .split_once("received fatal alert: ")
+            .is_some_and(|(_, alert)| ALERTS.iter().any(|name| alert.starts_with(name)))
 }
 
 /// What to do after the `attempts`-th attempt at one of `endpoints` failed.
@@ -167,7 +156,8 @@ mod tests {
     fn failures_are_told_apart_by_text_and_by_origin() {
         let refused = std::io::Error::from(std::io::ErrorKind::ConnectionRefused);
         let reset = std::io::Error::from(std::io::ErrorKind::ConnectionReset);
-        let alert = rustls::Error::AlertReceived(AlertDescription::CertificateRequired);
+        let alert = std::io::Error::other("received fatal alert: CertificateRequired");
+        let other_alert = std::io::Error::other("received fatal alert: InternalError");
         let table = [
             (Status::unknown("etcdserver: too many requests"), Failure::Busy),
             (Status::resource_exhausted("etcdserver: too many requests"), Failure::Busy),
@@ -188,7 +178,8 @@ mod tests {
                 Failure::NotConnected,
             ),
             (with_source(Code::Unknown, reset), Failure::Lost),
-            (with_source(Code::Unknown, std::io::Error::other(alert)), Failure::NotTrusted),
+            (with_source(Code::Unknown, alert), Failure::NotTrusted),
+            (with_source(Code::Unknown, other_alert), Failure::Lost),
         ];
         for (status, expected) in table {
             assert_eq!(failure(&status), expected, "{status:?}");

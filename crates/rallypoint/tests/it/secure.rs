@@ -189,12 +189,12 @@ async fn tls_is_spoken_both_ways_and_mistakes_are_named() {
         let client = secure(&etcd, known).await.unwrap();
         client.put(Put::new("a", "1")).await.unwrap();
 
-        let begun = Instant::now();
+        // A read: the server may close the connection before its reason has been read, and then only
+        // a request that may be repeated can go on to find it out.
         let unknown = secure(&etcd, trusting).await.unwrap();
-        let error = unknown.put(Put::new("a", "1")).await.unwrap_err();
-        assert!(begun.elapsed() < Duration::from_secs(3), "{:?}", begun.elapsed());
+        let error = unknown.range(KeyRange::all()).await.unwrap_err();
         assert!(matches!(error, ClientError::Unavailable { .. }), "{error}");
-        assert!(error.to_string().to_lowercase().contains("certificate"), "{error}");
+        assert!(error.to_string().contains("wants a client certificate"), "{error}");
     }
 }
 
