@@ -4,20 +4,22 @@
 //! opened elsewhere and begins there. The stream is driven by whoever waits for the next batch; there is
 //! no task behind it.
 
-use std::collections::{BTreeMap, VecDeque};
+mod live;
+
+use std::collections::VecDeque;
 use std::future::Future;
 use std::pin::Pin;
 use std::time::Duration;
 
 use rallypoint_core::kv::{Event, Revision, Watch};
 use thiserror::Error;
-use tokio::time::{Instant, sleep, timeout_at};
+use tokio::time::{Instant, sleep};
 use tonic::Status;
 
+use self::live::{Live, OpenFailed, bare_reason, is_passing};
+use super::Client;
 use super::error::{ClientError, describe};
 use super::retry::Failure;
-use super::rpc::WatchStream;
-use super::{Client, StreamFailed};
 use crate::convert::{self, WatchMessage};
 
 /// What one watch has to tell: all that it saw of one or more revisions, in order.
@@ -123,34 +125,6 @@ enum State {
     Ended,
 }
 
-/// An open stream on which every watch has been acknowledged.
-struct Live {
-    stream: WatchStream,
-    /// From the server's number to ours.
-    ids: BTreeMap<i64, usize>,
-    /// What came before the last acknowledgement.
-    early: VecDeque<WatchMessage>,
-    /// The store's revision at each acknowledgement.
-    created_at: Vec<Revision>,
-    cluster: u64,
-    since: Instant,
-}
-
-/// Why a stream could not be opened.
-enum OpenFailed {
-    Again(Failure, Status),
-    Never(WatchError),
-}
-
-impl From<StreamFailed> for OpenFailed {
-    fn from(failed: StreamFailed) -> Self {
-        match failed.error {
-            Some(error) => Self::Never(error.into()),
-            None => Self::Again(failed.failure, failed.status),
-        }
-    }
-}
-
 impl std::fmt::Debug for Watcher {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Watcher").field("watches", &self.watches).finish_non_exhaustive()
@@ -217,105 +191,6 @@ impl Client {
     }
 }
 
-impl Live {
-    /// Waits for `delay`, opens a stream, and waits until each watch is acknowledged.
-    async fn open(
-        client: &Client,
-        watches: &[Watch],
-        delay: Duration,
-    ) -> Result<Box<Self>, OpenFailed> {
-        sleep(delay).await;
-        match Self::open_once(client, watches).await {
-            // etcd before 3.5.11 says "permission denied" of a token that it does not know any more. So
-            // the first refusal of that kind costs a new token, and only the second is believed.
-            Err(OpenFailed::Never(WatchError::Refused { reason, .. }))
-                if client.shared.auth.user().is_some() && may_be_the_token(&reason) =>
-            {
-                client.shared.auth.renew();
-                Self::open_once(client, watches).await
-            }
-            opened => opened,
-        }
-    }
-
-    async fn open_once(client: &Client, watches: &[Watch]) -> Result<Box<Self>, OpenFailed> {
-        let bound = Instant::now() + client.stream_timeout();
-        let requests = watches.iter().cloned().map(convert::watch_create).collect();
-        let mut stream = WatchStream::open(client, requests, bound).await?;
-        let mut ids = BTreeMap::new();
-        let mut early = VecDeque::new();
-        let mut created_at = Vec::with_capacity(watches.len());
-        let mut cluster = 0;
-        while created_at.len() < watches.len() {
-            let Ok(message) = timeout_at(bound, stream.responses.next()).await else {
-                let status = Status::deadline_exceeded("the watch was not acknowledged in time");
-                return Err(stream.responses.ended(status).into());
-            };
-            let message = WatchMessage::from(message?);
-            if !message.created {
-                early.push_back(message);
-                continue;
-            }
-            // Acknowledgements come in the order of the requests.
-            let watch = created_at.len();
-            if message.canceled {
-                return Err(refused_at_creation(&stream, watch, message));
-            }
-            ids.insert(message.id, watch);
-            created_at.push(message.revision);
-            cluster = message.cluster;
-        }
-        let since = Instant::now();
-        Ok(Box::new(Self { stream, ids, early, created_at, cluster, since }))
-    }
-
-    /// The next message. Cancel-safe.
-    async fn next(&mut self) -> Result<WatchMessage, StreamFailed> {
-        match self.early.pop_front() {
-            Some(message) => Ok(message),
-            None => Ok(self.stream.responses.next().await?.into()),
-        }
-    }
-}
-
-fn refused_at_creation(stream: &WatchStream, watch: usize, message: WatchMessage) -> OpenFailed {
-    let reason = bare_reason(&message.reason);
-    if is_passing(reason) {
-        return stream.responses.ended(Status::unavailable(reason)).into();
-    }
-    OpenFailed::Never(WatchError::Refused {
-        watch,
-        endpoint: stream.responses.endpoint().to_owned(),
-        reason: reason.to_owned(),
-    })
-}
-
-fn may_be_the_token(reason: &str) -> bool {
-    matches!(
-        reason,
-        "etcdserver: permission denied"
-            | "etcdserver: invalid auth token"
-            | "etcdserver: revision of auth store is old"
-            | "etcdserver: user name is empty"
-    )
-}
-
-/// The reason without the words that etcd's transport puts before it.
-fn bare_reason(reason: &str) -> &str {
-    reason.rsplit_once(" desc = ").map_or(reason, |(_, bare)| bare)
-}
-
-/// Whether another server, or this one in a while, would serve a watch that was cancelled so.
-fn is_passing(reason: &str) -> bool {
-    matches!(
-        reason,
-        "" | "etcdserver: no leader"
-            | "etcdserver: leader changed"
-            | "etcdserver: server stopped"
-            | "etcdserver: watch canceled"
-    )
-}
-
 impl Watcher {
     /// The store's revision when the last of the watches was acknowledged: each of them tells of
     /// everything after it, and those that begin in the past of more.
@@ -356,9 +231,9 @@ impl Watcher {
     /// Asks for a notification of progress. When the server has told all there is to tell, each watch
     /// gives a batch without events.
     ///
-    /// The server may stay silent while one of the watches is still catching up; then ask again. etcd
-    /// before 3.4.25 and 3.5.8 may answer too early, with events of that revision still to come; so such
-    /// an answer is passed on, but never made the point to resume from.
+    /// The server may stay silent while one of the watches is still catching up; then ask again. Older
+    /// versions of etcd 3.4 and 3.5 may answer too early, with events of that revision still to come; so
+    /// such an answer is passed on, but never made the point to resume from.
     pub fn progress(&mut self) {
         self.progress_wanted = true;
         if let State::Live(live) = &self.state {
