@@ -1,0 +1,8 @@
+//! The integration tests: one binary, one module for each subject.
+
+#![allow(clippy::unwrap_used, reason = "a test that fails should stop")]
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod fixtures;

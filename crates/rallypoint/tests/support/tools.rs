@@ -1,0 +1,76 @@
+//! Where the binaries are that `scripts/test-tools` fetched, and which ports are free.
+
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+
+/// A line of etcd releases that the tests run against.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Version {
+    /// Debian's 3.4.
+    V3_4,
+    /// 3.5.
+    V3_5,
+}
+
+impl Version {
+    /// As it is written in paths and messages.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::V3_4 => "3.4",
+            Self::V3_5 => "3.5",
+        }
+    }
+
+    /// The path of this version's `etcd`.
+    pub fn etcd(self) -> PathBuf {
+        let variable = match self {
+            Self::V3_4 => "RALLYPOINT_ETCD_3_4",
+            Self::V3_5 => "RALLYPOINT_ETCD_3_5",
+        };
+        find(self, "etcd", variable)
+    }
+
+    /// The path of this version's `etcdctl`.
+    pub fn etcdctl(self) -> PathBuf {
+        find(self, "etcdctl", "RALLYPOINT_ETCDCTL")
+    }
+}
+
+fn find(version: Version, program: &str, variable: &str) -> PathBuf {
+    let path = std::env::var_os(variable).map_or_else(
+        || tools().join(format!("etcd-{}", version.name())).join(program),
+        PathBuf::from,
+    );
+    assert!(
+        path.is_file(),
+        "there is no {program} {} at {}: run scripts/test-tools, or set {variable}",
+        version.name(),
+        path.display()
+    );
+    path
+}
+
+/// The `tools` directory of the target directory that this test was built in.
+fn tools() -> PathBuf {
+    // <target>/<profile>/deps/<test>, whatever the target directory is called.
+    let test = std::env::current_exe().unwrap();
+    test.ancestors()
+        .skip(1)
+        .map(|directory| directory.join("tools"))
+        .find(|tools| tools.is_dir())
+        .unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/tools"))
+}
+
+/// A loopback port that nobody listens on now.
+///
+/// It lies below the range that the kernel gives to outgoing connections, which would otherwise take
+/// the port of a server that is down for a moment.
+pub fn free_port() -> u16 {
+    for _ in 0..1000 {
+        let port = fastrand::u16(12_000..32_000);
+        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return port;
+        }
+    }
+    panic!("no free loopback port between 12000 and 32000");
+}
