@@ -1,0 +1,90 @@
+//! How much is too much.
+
+use bytes::Bytes;
+use prost::Message;
+use rallypoint::proto::etcd as pb;
+use tonic::Code;
+
+use crate::ask::{always, op_put, put, refusal, refused, refused_as};
+use crate::cases;
+use crate::context::Context;
+use crate::harness::Case;
+
+pub fn cases() -> Vec<Case> {
+    cases![
+        Shared: almost_too_large, too_large, a_transaction_that_is_too_large, far_too_large,
+            far_too_large_a_transaction, a_long_key, an_answer_larger_than_any_request,
+            many_requests_at_once;
+    ]
+}
+
+/// What etcd lets through to its log.
+const REQUEST: usize = 1 << 20 | 1 << 19;
+
+/// What etcd's gRPC server reads at all.
+const MESSAGE: usize = 2 << 20;
+
+async fn almost_too_large(t: Context) {
+    t.put(put(t.key("a"), vec![1; REQUEST - 1024])).await.unwrap();
+    assert_eq!(t.pair("a").await.unwrap().value.len(), REQUEST - 1024);
+}
+
+async fn too_large(t: Context) {
+    refused_as(t.put(put(t.key("a"), vec![1; REQUEST])).await, refusal::TOO_LARGE);
+    refused_as(t.put(put(t.key("a"), vec![1; MESSAGE - 1024])).await, refusal::TOO_LARGE);
+    assert_eq!(t.pair("a").await, None);
+}
+
+async fn a_transaction_that_is_too_large(t: Context) {
+    let ops = (0..4).map(|number| op_put(put(t.key(&format!("{number}")), vec![1; 400 << 10])));
+    refused_as(t.txn(always(ops.collect())).await, refusal::TOO_LARGE);
+    assert_eq!(t.range(t.all()).await.unwrap().count, 0);
+}
+
+async fn far_too_large(t: Context) {
+    let request = put(t.key("a"), vec![1; MESSAGE]);
+    let size = request.encoded_len();
+    let message = format!("grpc: received message larger than max ({size} vs. {MESSAGE})");
+    refused(t.put(request).await, Code::ResourceExhausted, &message);
+    // The connection is still good.
+    t.set("a", "1").await;
+}
+
+async fn far_too_large_a_transaction(t: Context) {
+    let ops = (0..100).map(|number| op_put(put(t.key(&format!("{number}")), vec![1; 32 << 10])));
+    let request = always(ops.collect());
+    let size = request.encoded_len();
+    let message = format!("grpc: received message larger than max ({size} vs. {MESSAGE})");
+    refused(t.txn(request).await, Code::ResourceExhausted, &message);
+}
+
+async fn a_long_key(t: Context) {
+    let key: Bytes = [t.prefix.as_bytes(), &[b'k'; 100 << 10]].concat().into();
+    t.put(put(key.clone(), "1")).await.unwrap();
+    let answer = t.range(t.all()).await.unwrap();
+    assert_eq!(answer.kvs[0].key, key);
+}
+
+async fn an_answer_larger_than_any_request(t: Context) {
+    for number in 0..6 {
+        t.put(put(t.key(&format!("{number}")), vec![number; 1 << 20])).await.unwrap();
+    }
+    let answer = t.range(t.all()).await.unwrap();
+    assert_eq!(answer.kvs.iter().map(|kv| kv.value.len()).sum::<usize>(), 6 << 20);
+}
+
+async fn many_requests_at_once(t: Context) {
+    let puts = (0..1000).map(|number| {
+        let (mut kv, key) = (t.kv(), t.key(&format!("{number:04}")));
+        tokio::spawn(async move { kv.put(put(key, "1")).await.unwrap().into_inner() })
+    });
+    let mut revisions = Vec::new();
+    for put in puts.collect::<Vec<_>>() {
+        revisions.push(put.await.unwrap().header.unwrap().revision);
+    }
+    revisions.sort_unstable();
+    revisions.dedup();
+    assert_eq!(revisions.len(), 1000);
+    let count = pb::RangeRequest { count_only: true, ..t.all() };
+    assert_eq!(t.range(count).await.unwrap().count, 1000);
+}
