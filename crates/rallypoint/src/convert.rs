@@ -470,6 +470,77 @@ impl From<pb::WatchCreateRequest> for kv::Watch {
     }
 }
 
+/// Asks for a watch. Progress is always asked for; see [`crate::client::Watcher`].
+pub(crate) fn watch_create(watch: kv::Watch) -> pb::WatchRequest {
+    use pb::watch_request::RequestUnion;
+    let create = pb::WatchCreateRequest { progress_notify: true, ..watch.into() };
+    pb::WatchRequest { request_union: Some(RequestUnion::CreateRequest(create)) }
+}
+
+/// Asks how far the watches of a stream are.
+pub(crate) fn watch_progress() -> pb::WatchRequest {
+    use pb::watch_request::RequestUnion;
+    let progress = pb::WatchProgressRequest {};
+    pb::WatchRequest { request_union: Some(RequestUnion::ProgressRequest(progress)) }
+}
+
+/// What a server says on a watch stream.
+#[derive(Debug)]
+pub(crate) struct WatchMessage {
+    pub(crate) id: i64,
+    pub(crate) cluster: u64,
+    pub(crate) revision: kv::Revision,
+    pub(crate) created: bool,
+    pub(crate) canceled: bool,
+    pub(crate) compact_revision: kv::Revision,
+    pub(crate) reason: String,
+    pub(crate) events: Vec<kv::Event>,
+}
+
+impl From<pb::WatchResponse> for WatchMessage {
+    fn from(response: pb::WatchResponse) -> Self {
+        let header = response.header.unwrap_or_default();
+        Self {
+            id: response.watch_id,
+            cluster: header.cluster_id,
+            revision: header.revision,
+            created: response.created,
+            canceled: response.canceled,
+            compact_revision: response.compact_revision,
+            reason: response.cancel_reason,
+            events: pairs(response.events),
+        }
+    }
+}
+
+// ---- Compaction and leases, as a client asks
+
+pub(crate) fn compaction(revision: kv::Revision, physical: bool) -> pb::CompactionRequest {
+    pb::CompactionRequest { revision, physical }
+}
+
+pub(crate) fn lease_grant(id: kv::LeaseId, ttl: i64) -> pb::LeaseGrantRequest {
+    pb::LeaseGrantRequest { id, ttl }
+}
+
+pub(crate) fn lease_revoke(id: kv::LeaseId) -> pb::LeaseRevokeRequest {
+    pb::LeaseRevokeRequest { id }
+}
+
+pub(crate) fn lease_time_to_live(id: kv::LeaseId, keys: bool) -> pb::LeaseTimeToLiveRequest {
+    pb::LeaseTimeToLiveRequest { id, keys }
+}
+
+pub(crate) fn leases() -> pb::LeaseLeasesRequest {
+    pb::LeaseLeasesRequest {}
+}
+
+/// What a lease has left; nothing if the answer says that there is no such lease.
+pub(crate) fn lease_status(response: pb::LeaseTimeToLiveResponse) -> Option<kv::LeaseStatus> {
+    let pb::LeaseTimeToLiveResponse { ttl, granted_ttl, keys, .. } = response;
+    (ttl >= 0).then_some(kv::LeaseStatus { granted_ttl, remaining_ttl: ttl, keys })
+}
+
 // ---- The log
 
 impl From<Record> for log::Record {

@@ -7,9 +7,11 @@
 //! Everything here blocks; the server calls it from a thread of its own.
 
 mod frame;
+#[cfg(test)]
+mod tests;
 
 use std::fs::{self, File, OpenOptions, TryLockError};
-use std::io;
+use std::io::{self, Read};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
@@ -100,7 +102,7 @@ pub(crate) struct Log {
     end: u64,
     /// The file's length.
     capacity: u64,
-    /// How long the log was when it was last known to hold nothing superfluous.
+    /// How long the log was when it was last known to hold nothing superfluous; 0 if it never was.
     fresh: u64,
     _lock: File,
 }
@@ -120,13 +122,9 @@ impl Log {
         let path = dir.join(LOG);
         if !path.try_exists().map_err(context("look for", &path))? {
             let (file, end) = write_log(dir, Vec::new())?;
-            return Ok((Self::new(dir, file, end, lock)?, Vec::new()));
+            return Ok((Self::new(dir, file, (end, end), lock)?, Vec::new()));
         }
         let bytes = fs::read(&path).map_err(context("read", &path))?;
-        if !bytes.starts_with(HEADER) {
-            let found = bytes[..bytes.len().min(HEADER.len())].escape_ascii().to_string();
-            return Err(DiskError::Format { path, found });
-        }
         let contents = frame::decode(&bytes).map_err(|damage| DiskError::Damaged {
             path: path.clone(),
             offset: damage.offset,
@@ -142,13 +140,20 @@ impl Log {
                 .and_then(|()| file.sync_data())
                 .map_err(context("write", &path))?;
         }
-        Ok((Self::new(dir, file, contents.end, lock)?, contents.records))
+        // What of it is superfluous nobody knows. If restarts counted as fresh, each would double
+        // what the log may grow to.
+        Ok((Self::new(dir, file, (contents.end, 0), lock)?, contents.records))
     }
 
-    fn new(dir: &Path, file: File, end: u64, lock: File) -> Result<Self, DiskError> {
+    fn new(
+        dir: &Path,
+        file: File,
+        (end, fresh): (u64, u64),
+        lock: File,
+    ) -> Result<Self, DiskError> {
         let path = dir.join(LOG);
         let capacity = file.metadata().map_err(context("measure", &path))?.len();
-        Ok(Self { dir: dir.to_owned(), file, end, capacity, fresh: end, _lock: lock })
+        Ok(Self { dir: dir.to_owned(), file, end, capacity, fresh, _lock: lock })
     }
 
     /// Appends records. They are on the disk when this returns.
@@ -165,11 +170,16 @@ impl Log {
 
     fn append_frame(&mut self, records: Vec<Record>) -> Result<(), DiskError> {
         let path = self.dir.join(LOG);
-        let frame = frame::encode(records);
+        let frame = frame::encode(records, self.end);
         let end = self.end + frame.len() as u64;
         let capacity = capacity(end);
         if capacity > self.capacity {
-            self.file.set_len(capacity).map_err(context("grow", &path))?;
+            // The length must be there before the frame: a power cut that kept the beginning of the
+            // frame and not the room for its end would look like a file that was cut off.
+            self.file
+                .set_len(capacity)
+                .and_then(|()| self.file.sync_all())
+                .map_err(context("grow", &path))?;
             self.capacity = capacity;
         }
         self.file
@@ -217,7 +227,25 @@ fn survey(dir: &Path) -> Result<bool, DiskError> {
             return Err(DiskError::Foreign { dir: dir.to_owned(), found });
         }
     }
+    check_header(&dir.join(LOG))?;
     Ok(true)
+}
+
+/// Others call their logs so too. This is done before the lock, which must not be left with them;
+/// ours has its header from the moment that it has its name.
+fn check_header(path: &Path) -> Result<(), DiskError> {
+    let mut beginning = Vec::new();
+    match File::open(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        file => file
+            .and_then(|file| file.take(HEADER.len() as u64).read_to_end(&mut beginning))
+            .map_err(context("read", path))?,
+    };
+    if beginning != HEADER {
+        let found = beginning.escape_ascii().to_string();
+        return Err(DiskError::Format { path: path.to_owned(), found });
+    }
+    Ok(())
 }
 
 fn lock(dir: &Path) -> Result<File, DiskError> {
@@ -250,7 +278,8 @@ fn write_log(dir: &Path, records: Vec<Record>) -> Result<(File, u64), DiskError>
         let mut end = HEADER.len() as u64;
         let mut records = records.into_iter().peekable();
         while records.peek().is_some() {
-            let frame = frame::encode(records.by_ref().take(RECORDS_PER_FRAME).collect());
+            let some = records.by_ref().take(RECORDS_PER_FRAME).collect();
+            let frame = frame::encode(some, end);
             file.write_all_at(&frame, end)?;
             end += frame.len() as u64;
         }

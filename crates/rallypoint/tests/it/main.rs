@@ -5,4 +5,10 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod client;
+mod cluster;
 mod fixtures;
+mod retry;
+mod secure;
+mod session;
+mod watch;
