@@ -7,6 +7,7 @@ mod support;
 
 mod client;
 mod cluster;
+mod differential;
 mod fixtures;
 mod retry;
 mod secure;
