@@ -137,7 +137,7 @@ impl Generator {
     /// Mostly one that can be read, sometimes just outside.
     fn some_revision(&mut self) -> i64 {
         match self.random.u8(..10) {
-            0 => self.pick(&[0, 0, 1, i64::MAX]),
+            0 => self.pick(&[-1, 0, 1, i64::MAX]),
             1 => self.revision + self.random.i64(0..3),
             2 => self.compacted + self.random.i64(-1..=1),
             _ => self.random.i64(self.compacted.max(1).min(self.revision)..=self.revision),
@@ -238,7 +238,7 @@ impl Generator {
             }
             85..99 if depth < 3 => Request::RequestTxn(self.txn(depth + 1)),
             85..99 => Request::RequestRange(self.range()),
-            _ => Request::RequestRange(self.range()),
+            _ => return pb::RequestOp { request: None },
         };
         pb::RequestOp { request: Some(request) }
     }
