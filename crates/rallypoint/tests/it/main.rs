@@ -5,6 +5,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod architecture;
 mod client;
 mod cluster;
 mod fixtures;
