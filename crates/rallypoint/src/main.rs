@@ -1,3 +1,7 @@
 //! The `rallypoint` command.
 
-fn main() {}
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    rallypoint::cli::run(std::env::args_os())
+}

@@ -1,0 +1,356 @@
+//! Every version of every key since the last compaction.
+//!
+//! Two views of the same facts: by key, each with its versions in order, for reads; and by
+//! revision, the list of changes, for watches that replay.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::Bound;
+
+use bytes::Bytes;
+
+use crate::kv::{Event, EventKind, KeyRange, KeyValue, LeaseId, Revision};
+
+/// The revision of a store in which nothing has happened.
+const FIRST: Revision = 1;
+
+#[derive(Debug, Clone)]
+pub(super) struct Version {
+    pub(super) revision: Revision,
+    /// The place among the changes of one revision: a transaction may delete a key and put it again.
+    sub: u32,
+    pub(super) create_revision: Revision,
+    pub(super) version: i64,
+    pub(super) lease: LeaseId,
+    /// `None` is the tombstone of a deletion.
+    pub(super) value: Option<Bytes>,
+}
+
+impl Version {
+    fn pair(&self, key: &Bytes, value: &Bytes) -> KeyValue {
+        KeyValue {
+            key: key.clone(),
+            value: value.clone(),
+            create_revision: self.create_revision,
+            mod_revision: self.revision,
+            version: self.version,
+            lease: self.lease,
+        }
+    }
+
+    /// The pair, unless this is a deletion.
+    pub(super) fn live(&self, key: &Bytes) -> Option<KeyValue> {
+        self.value.as_ref().map(|value| self.pair(key, value))
+    }
+
+    fn event(&self, key: &Bytes) -> Event {
+        let (kind, kv) = match &self.value {
+            Some(value) => (EventKind::Put, self.pair(key, value)),
+            None => {
+                let tombstone = KeyValue {
+                    key: key.clone(),
+                    mod_revision: self.revision,
+                    ..KeyValue::default()
+                };
+                (EventKind::Delete, tombstone)
+            }
+        };
+        Event { kind, kv, prev_kv: None }
+    }
+
+    fn bytes(&self) -> usize {
+        size_of::<Self>() + self.value.as_ref().map_or(0, Bytes::len)
+    }
+}
+
+#[derive(Debug, Clone)]
+struct Change {
+    revision: Revision,
+    sub: u32,
+    key: Bytes,
+}
+
+#[derive(Debug)]
+pub(super) struct History {
+    keys: BTreeMap<Bytes, Vec<Version>>,
+    /// Every change at or after `compacted`, in order.
+    changes: VecDeque<Change>,
+    head: Revision,
+    /// The oldest revision that can be read, or -1 if nothing was ever compacted.
+    compacted: Revision,
+    bytes: usize,
+}
+
+impl Default for History {
+    fn default() -> Self {
+        Self {
+            keys: BTreeMap::new(),
+            changes: VecDeque::new(),
+            head: FIRST,
+            compacted: -1,
+            bytes: 0,
+        }
+    }
+}
+
+impl History {
+    /// The newest revision, published or not.
+    pub(super) fn head(&self) -> Revision {
+        self.head
+    }
+
+    pub(super) fn compacted(&self) -> Revision {
+        self.compacted
+    }
+
+    /// About how much memory the versions take.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    // ---- Reading
+
+    /// The pair of `key` as of `revision`.
+    pub(super) fn at(&self, key: &[u8], revision: Revision) -> Option<KeyValue> {
+        let (key, versions) = self.keys.get_key_value(key)?;
+        version_at(versions, revision)?.live(key)
+    }
+
+    /// The newest pair of `key`, also if it is part of a transaction that goes on.
+    pub(super) fn latest(&self, key: &[u8]) -> Option<KeyValue> {
+        self.at(key, Revision::MAX)
+    }
+
+    /// The live keys of `range` as of `revision`, in order.
+    pub(super) fn range<'a>(
+        &'a self,
+        range: &'a KeyRange,
+        revision: Revision,
+    ) -> impl Iterator<Item = (&'a Bytes, &'a Version)> {
+        self.versions_in(range).filter_map(move |(key, versions)| {
+            let version = version_at(versions, revision)?;
+            version.value.is_some().then_some((key, version))
+        })
+    }
+
+    fn versions_in<'a>(
+        &'a self,
+        range: &'a KeyRange,
+    ) -> impl Iterator<Item = (&'a Bytes, &'a Vec<Version>)> {
+        let (start, end) = match range {
+            KeyRange::Key(key) => (key, Bound::Included(key.as_ref())),
+            KeyRange::From(start) => (start, Bound::Unbounded),
+            // The map panics on bounds that are the wrong way round.
+            KeyRange::Span(start, end) => (start, Bound::Excluded(end.max(start).as_ref())),
+        };
+        self.keys.range::<[u8], _>((Bound::Included(start.as_ref()), end))
+    }
+
+    /// The changes to keys in `range` from `from` to `to`, both included, in order.
+    pub(super) fn events<'a>(
+        &'a self,
+        range: &'a KeyRange,
+        from: Revision,
+        to: Revision,
+    ) -> Box<dyn Iterator<Item = Event> + 'a> {
+        if let KeyRange::Key(key) = range {
+            // One key has its own list, which spares a look at everybody else's changes.
+            let Some((key, versions)) = self.keys.get_key_value(key) else {
+                return Box::new(std::iter::empty());
+            };
+            let first = versions.partition_point(|version| version.revision < from);
+            return Box::new(
+                versions[first..]
+                    .iter()
+                    .take_while(move |version| version.revision <= to)
+                    .map(|version| version.event(key)),
+            );
+        }
+        Box::new(
+            self.changes(from, to)
+                .filter(|change| range.contains(&change.key))
+                .map(|change| self.event(change)),
+        )
+    }
+
+    /// The keys that changed from `from` to `to`, with the revision of each change, in order.
+    pub(super) fn changed_keys(
+        &self,
+        from: Revision,
+        to: Revision,
+    ) -> impl Iterator<Item = (Revision, &Bytes)> {
+        self.changes(from, to).map(|change| (change.revision, &change.key))
+    }
+
+    fn changes(&self, from: Revision, to: Revision) -> impl Iterator<Item = &Change> {
+        let first = self.changes.partition_point(|change| change.revision < from);
+        self.changes.range(first..).take_while(move |change| change.revision <= to)
+    }
+
+    fn event(&self, change: &Change) -> Event {
+        let versions = self.keys.get(&change.key).expect("a change that is listed has its version");
+        let place = (change.revision, change.sub);
+        let index = versions.partition_point(|version| (version.revision, version.sub) < place);
+        versions[index].event(&change.key)
+    }
+
+    // ---- Writing
+
+    /// Begins a transaction. It has a revision of its own if it changes anything.
+    pub(super) fn write(&mut self) -> Write<'_> {
+        Write { history: self, sub: 0 }
+    }
+
+    /// Adds a version and tells the key as it is kept.
+    fn push(&mut self, key: &[u8], version: Version) -> Bytes {
+        let change = Change { revision: version.revision, sub: version.sub, key: Bytes::new() };
+        self.bytes += version.bytes() + size_of::<Change>();
+        // The key is copied once, when it is new: the slice we were given may pin a whole
+        // network buffer, and every later version shares the copy.
+        let key = if let Some((key, _)) = self.keys.get_key_value(key) {
+            let key = key.clone();
+            self.keys.get_mut(&key).expect("it was there just now").push(version);
+            key
+        } else {
+            let key = Bytes::copy_from_slice(key);
+            self.bytes += key.len() + size_of::<(Bytes, Vec<Version>)>();
+            self.keys.insert(key.clone(), vec![version]);
+            key
+        };
+        self.changes.push_back(Change { key: key.clone(), ..change });
+        key
+    }
+
+    /// Forgets what no reader at `revision` or later can see.
+    ///
+    /// A deletion exactly at `revision` is kept, so that a watch that starts there still hears of it.
+    pub(super) fn compact(&mut self, revision: Revision) {
+        self.compacted = revision;
+        let old = self.changes.partition_point(|change| change.revision < revision);
+        for change in self.changes.drain(..old).collect::<Vec<_>>() {
+            self.bytes = self.bytes.saturating_sub(size_of::<Change>());
+            self.compact_key(&change.key, revision);
+        }
+        // The keys that changed exactly at `revision` keep that version and lose the ones before.
+        let at: Vec<Bytes> =
+            self.changed_keys(revision, revision).map(|(_, key)| key.clone()).collect();
+        for key in at {
+            self.compact_key(&key, revision);
+        }
+    }
+
+    fn compact_key(&mut self, key: &Bytes, revision: Revision) {
+        let Some(versions) = self.keys.get_mut(key) else { return };
+        let visible = versions.partition_point(|version| version.revision <= revision);
+        let Some(newest) = visible.checked_sub(1) else { return };
+        // All versions made at `revision` itself are events that a watch may still ask for.
+        let keep = if versions[newest].revision == revision {
+            versions.partition_point(|version| version.revision < revision)
+        } else if versions[newest].value.is_some() {
+            newest
+        } else {
+            visible
+        };
+        let freed: usize = versions.drain(..keep).map(|version| version.bytes()).sum();
+        self.bytes = self.bytes.saturating_sub(freed);
+        if versions.is_empty() {
+            self.keys.remove(key);
+            self.bytes = self.bytes.saturating_sub(key.len() + size_of::<(Bytes, Vec<Version>)>());
+        }
+    }
+
+    // ---- Restoring
+
+    /// Puts back an event of `revision`, as it was logged.
+    pub(super) fn restore(&mut self, revision: Revision, sub: u32, event: &Event) -> Bytes {
+        let kv = &event.kv;
+        let version = Version {
+            revision,
+            sub,
+            create_revision: kv.create_revision,
+            version: kv.version,
+            lease: kv.lease,
+            value: match event.kind {
+                EventKind::Put => Some(Bytes::copy_from_slice(&kv.value)),
+                EventKind::Delete => None,
+            },
+        };
+        self.push(&kv.key, version)
+    }
+
+    pub(super) fn restore_head(&mut self, revision: Revision) {
+        self.head = revision;
+    }
+
+    /// Every event that makes this history, in order: what [`History::restore`] wants to hear.
+    pub(super) fn dump(&self) -> BTreeMap<Revision, Vec<Event>> {
+        let mut all: BTreeMap<Revision, Vec<Event>> = BTreeMap::new();
+        for (key, versions) in &self.keys {
+            for version in versions.iter().filter(|version| version.revision < self.compacted) {
+                all.entry(version.revision).or_default().push(version.event(key));
+            }
+        }
+        for change in &self.changes {
+            all.entry(change.revision).or_default().push(self.event(change));
+        }
+        all
+    }
+}
+
+fn version_at(versions: &[Version], revision: Revision) -> Option<&Version> {
+    // Nearly every read wants the newest.
+    match versions.last() {
+        Some(newest) if newest.revision <= revision => Some(newest),
+        _ => {
+            let after = versions.partition_point(|version| version.revision <= revision);
+            versions.get(after.checked_sub(1)?)
+        }
+    }
+}
+
+/// A transaction under way: its changes are in the history, its revision is not taken yet.
+pub(super) struct Write<'a> {
+    history: &'a mut History,
+    sub: u32,
+}
+
+impl Write<'_> {
+    /// The revision that readers inside the transaction see and its answers carry.
+    pub(super) fn revision(&self) -> Revision {
+        self.history.head + Revision::from(self.sub > 0)
+    }
+
+    pub(super) fn history(&self) -> &History {
+        self.history
+    }
+
+    pub(super) fn put(&mut self, key: &[u8], value: &[u8], lease: LeaseId) -> Bytes {
+        let revision = self.history.head + 1;
+        let (create_revision, version) = match self.history.latest(key) {
+            Some(before) => (before.create_revision, before.version + 1),
+            None => (revision, 1),
+        };
+        let value = Some(Bytes::copy_from_slice(value));
+        let sub = self.sub;
+        self.push(key, Version { revision, sub, create_revision, version, lease, value })
+    }
+
+    pub(super) fn delete(&mut self, key: &[u8]) {
+        let revision = self.history.head + 1;
+        let sub = self.sub;
+        let tombstone =
+            Version { revision, sub, create_revision: 0, version: 0, lease: 0, value: None };
+        self.push(key, tombstone);
+    }
+
+    fn push(&mut self, key: &[u8], version: Version) -> Bytes {
+        self.sub += 1;
+        self.history.push(key, version)
+    }
+
+    /// Takes the revision, if anything changed, and tells which one it is now.
+    pub(super) fn commit(self) -> Revision {
+        let revision = self.revision();
+        self.history.head = revision;
+        revision
+    }
+}

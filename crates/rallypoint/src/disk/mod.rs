@@ -1,0 +1,270 @@
+//! The data directory: a log of what happened, and nothing else.
+//!
+//! The whole store lives in memory, so the disk has one job: make a batch of records durable before
+//! anyone is told of it. That is an append and one `fdatasync`. Now and then the log is written anew
+//! from the store, in the same format, and takes the old one's place by a rename.
+//!
+//! Everything here blocks; the server calls it from a thread of its own.
+
+mod frame;
+
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use rallypoint_core::store::Record;
+use thiserror::Error;
+
+use self::frame::{CHUNK, FRAME_HEADER, HEADER};
+
+const LOG: &str = "log";
+const NEW_LOG: &str = "log.new";
+const LOCK: &str = "lock";
+
+/// A log shorter than this is never worth writing anew.
+const SMALL: u64 = 64 << 20;
+
+/// Records in one frame, which keeps a frame of the largest requests below its 4 GiB.
+const RECORDS_PER_FRAME: usize = 1024;
+
+/// Why a data directory cannot be used. It was not changed.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum DiskError {
+    /// The directory belongs to something else.
+    #[error(
+        "data directory {dir} is not Rallypoint's: it holds {found:?}; \
+         give an empty directory, or one that does not exist yet"
+    )]
+    Foreign {
+        /// The directory.
+        dir: PathBuf,
+        /// The name of something that we would never put there.
+        found: String,
+    },
+    /// Another server uses the directory.
+    #[error("data directory {dir} is in use by another server; stop it, or give another directory")]
+    Locked {
+        /// The directory.
+        dir: PathBuf,
+    },
+    /// The log is none, or one of another version.
+    #[error(
+        "{path} is not a log that this version can read: it begins with {found:?}, \
+         not {:?}; use the version that wrote it, or another directory",
+        HEADER.escape_ascii().to_string()
+    )]
+    Format {
+        /// The file.
+        path: PathBuf,
+        /// Its first bytes.
+        found: String,
+    },
+    /// The log has been changed or cut off by something other than us.
+    #[error(
+        "{path} is damaged at byte {offset}: {what}; nothing was changed. \
+         Restore the file, or move the directory away to begin anew"
+    )]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// Where it stops making sense.
+        offset: usize,
+        /// In what way.
+        what: String,
+    },
+    /// The operating system said no.
+    #[error("cannot {action} {path}")]
+    Io {
+        /// What we tried.
+        action: &'static str,
+        /// On what.
+        path: PathBuf,
+        /// What it said.
+        source: io::Error,
+    },
+}
+
+/// Attaches what was tried, and on what, to an error of the operating system.
+fn context<'a>(action: &'static str, path: &'a Path) -> impl FnOnce(io::Error) -> DiskError + 'a {
+    move |source| DiskError::Io { action, path: path.to_owned(), source }
+}
+
+/// The log of one server, open for appending. Holds the directory's lock until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Log {
+    dir: PathBuf,
+    file: File,
+    /// Where the next frame goes.
+    end: u64,
+    /// The file's length.
+    capacity: u64,
+    /// How long the log was when it was last known to hold nothing superfluous.
+    fresh: u64,
+    _lock: File,
+}
+
+impl Log {
+    /// Opens the log in `dir`, or makes a new one, and tells what it holds.
+    ///
+    /// Nothing in the directory is changed unless all of it makes sense.
+    pub(crate) fn open(dir: &Path) -> Result<(Self, Vec<Record>), DiskError> {
+        let exists = survey(dir)?;
+        if !exists {
+            fs::create_dir_all(dir).map_err(context("create", dir))?;
+            let parent = dir.parent().filter(|parent| !parent.as_os_str().is_empty());
+            sync_dir(parent.unwrap_or_else(|| Path::new("."))).map_err(context("sync", dir))?;
+        }
+        let lock = lock(dir)?;
+        let path = dir.join(LOG);
+        if !path.try_exists().map_err(context("look for", &path))? {
+            let (file, end) = write_log(dir, Vec::new())?;
+            return Ok((Self::new(dir, file, end, lock)?, Vec::new()));
+        }
+        let bytes = fs::read(&path).map_err(context("read", &path))?;
+        if !bytes.starts_with(HEADER) {
+            let found = bytes[..bytes.len().min(HEADER.len())].escape_ascii().to_string();
+            return Err(DiskError::Format { path, found });
+        }
+        let contents = frame::decode(&bytes).map_err(|damage| DiskError::Damaged {
+            path: path.clone(),
+            offset: damage.offset,
+            what: damage.what,
+        })?;
+        let file = OpenOptions::new().write(true).open(&path).map_err(context("open", &path))?;
+        if contents.torn > 0 {
+            tracing::warn!(
+                bytes = contents.torn,
+                "the last write was interrupted before it was acknowledged; dropping it"
+            );
+            file.write_all_at(&vec![0; contents.torn as usize], contents.end)
+                .and_then(|()| file.sync_data())
+                .map_err(context("write", &path))?;
+        }
+        Ok((Self::new(dir, file, contents.end, lock)?, contents.records))
+    }
+
+    fn new(dir: &Path, file: File, end: u64, lock: File) -> Result<Self, DiskError> {
+        let path = dir.join(LOG);
+        let capacity = file.metadata().map_err(context("measure", &path))?.len();
+        Ok(Self { dir: dir.to_owned(), file, end, capacity, fresh: end, _lock: lock })
+    }
+
+    /// Appends records. They are on the disk when this returns.
+    ///
+    /// After an error nothing is known of what is on the disk, and the log must not be used again.
+    pub(crate) fn append(&mut self, mut records: Vec<Record>) -> Result<(), DiskError> {
+        // Each frame is synced before the next is begun: only the last of a file may be torn.
+        while records.len() > RECORDS_PER_FRAME {
+            let rest = records.split_off(RECORDS_PER_FRAME);
+            self.append_frame(std::mem::replace(&mut records, rest))?;
+        }
+        self.append_frame(records)
+    }
+
+    fn append_frame(&mut self, records: Vec<Record>) -> Result<(), DiskError> {
+        let path = self.dir.join(LOG);
+        let frame = frame::encode(records);
+        let end = self.end + frame.len() as u64;
+        let capacity = capacity(end);
+        if capacity > self.capacity {
+            self.file.set_len(capacity).map_err(context("grow", &path))?;
+            self.capacity = capacity;
+        }
+        self.file
+            .write_all_at(&frame, self.end)
+            .and_then(|()| self.file.sync_data())
+            .map_err(context("write", &path))?;
+        self.end = end;
+        Ok(())
+    }
+
+    /// How many bytes the log holds.
+    pub(crate) fn len(&self) -> u64 {
+        self.end
+    }
+
+    /// Whether so much was appended that writing the log anew may make it much shorter.
+    pub(crate) fn is_long(&self) -> bool {
+        self.end > SMALL.max(2 * self.fresh)
+    }
+
+    /// Puts a log with these records in the place of the old one.
+    pub(crate) fn rewrite(&mut self, records: Vec<Record>) -> Result<(), DiskError> {
+        let (file, end) = write_log(&self.dir, records)?;
+        let capacity = capacity(end);
+        (self.file, self.end, self.capacity, self.fresh) = (file, end, capacity, end);
+        Ok(())
+    }
+}
+
+/// The length of a file that holds `end` bytes and the zeros after them.
+fn capacity(end: u64) -> u64 {
+    (end + FRAME_HEADER as u64).next_multiple_of(CHUNK)
+}
+
+/// Whether the directory exists; an error if it is somebody else's.
+fn survey(dir: &Path) -> Result<bool, DiskError> {
+    let entries = match fs::read_dir(dir) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+        entries => entries.map_err(context("read", dir))?,
+    };
+    for entry in entries {
+        let name = entry.map_err(context("read", dir))?.file_name();
+        if ![LOG, NEW_LOG, LOCK].iter().any(|ours| name == *ours) {
+            let found = name.to_string_lossy().into_owned();
+            return Err(DiskError::Foreign { dir: dir.to_owned(), found });
+        }
+    }
+    Ok(true)
+}
+
+fn lock(dir: &Path) -> Result<File, DiskError> {
+    let path = dir.join(LOCK);
+    let file = OpenOptions::new()
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .open(&path)
+        .map_err(context("open", &path))?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => Err(DiskError::Locked { dir: dir.to_owned() }),
+        Err(TryLockError::Error(source)) => Err(context("lock", &path)(source)),
+    }
+}
+
+/// Writes a whole log beside the old one and renames it over that, so that one of them is there
+/// whatever happens.
+fn write_log(dir: &Path, records: Vec<Record>) -> Result<(File, u64), DiskError> {
+    let (path, new_path) = (dir.join(LOG), dir.join(NEW_LOG));
+    let file = OpenOptions::new()
+        .create(true)
+        .truncate(true)
+        .write(true)
+        .open(&new_path)
+        .map_err(context("create", &new_path))?;
+    let write = || -> io::Result<u64> {
+        file.write_all_at(HEADER, 0)?;
+        let mut end = HEADER.len() as u64;
+        let mut records = records.into_iter().peekable();
+        while records.peek().is_some() {
+            let frame = frame::encode(records.by_ref().take(RECORDS_PER_FRAME).collect());
+            file.write_all_at(&frame, end)?;
+            end += frame.len() as u64;
+        }
+        file.set_len(capacity(end))?;
+        file.sync_all()?;
+        fs::rename(&new_path, &path)?;
+        // The new name must be as durable as the file.
+        sync_dir(dir)?;
+        Ok(end)
+    };
+    let end = write().map_err(context("write", &new_path))?;
+    Ok((file, end))
+}
+
+fn sync_dir(dir: &Path) -> io::Result<()> {
+    File::open(dir)?.sync_all()
+}

@@ -1,0 +1,95 @@
+//! User and password: the Auth service hands out tokens, and a check in front of everything else
+//! wants to see one.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use subtle::ConstantTimeEq;
+use tonic::{Request, Response, Status};
+
+use super::engine::Engine;
+use super::{Credentials, header};
+use crate::proto::etcd as pb;
+
+/// etcd's: a token that nobody uses for so long is forgotten.
+const TOKEN_LIFE: Duration = Duration::from_secs(300);
+
+/// A client that asks for a token and never uses it cannot fill the memory.
+const MOST_TOKENS: usize = 100_000;
+
+/// What may be called without a token: the way to get one, and the question whether we are up.
+const OPEN: [&str; 2] = ["/etcdserverpb.Auth/", "/grpc.health.v1.Health/"];
+
+/// The one user, and the tokens given out.
+pub(super) struct Gate {
+    credentials: Credentials,
+    tokens: Mutex<HashMap<String, Instant>>,
+}
+
+impl Gate {
+    pub(super) fn new(credentials: Credentials) -> Self {
+        Self { credentials, tokens: Mutex::new(HashMap::new()) }
+    }
+
+    fn login(&self, user: &str, password: &str) -> Result<String, Status> {
+        let right = user.as_bytes().ct_eq(self.credentials.user.as_bytes())
+            & password.as_bytes().ct_eq(self.credentials.password.as_bytes());
+        if !bool::from(right) {
+            let text = "etcdserver: authentication failed, invalid user ID or password";
+            return Err(Status::invalid_argument(text));
+        }
+        let mut secret = [0_u8; 24];
+        rustix::rand::getrandom(&mut secret, rustix::rand::GetRandomFlags::empty())
+            .map_err(|error| Status::internal(format!("rallypoint: no random numbers: {error}")))?;
+        let token: String = secret.iter().map(|byte| format!("{byte:02x}")).collect();
+        let mut tokens = self.tokens.lock().expect("no panic while it is held");
+        tokens.retain(|_, used| used.elapsed() < TOKEN_LIFE);
+        if tokens.len() >= MOST_TOKENS {
+            return Err(Status::resource_exhausted("etcdserver: too many requests"));
+        }
+        tokens.insert(token.clone(), Instant::now());
+        Ok(token)
+    }
+
+    /// Whether a call to `path` with these headers may go on.
+    pub(super) fn check(&self, path: &str, headers: &http::HeaderMap) -> Result<(), Status> {
+        if OPEN.iter().any(|open| path.starts_with(open)) {
+            return Ok(());
+        }
+        let token = headers.get("token").or_else(|| headers.get("authorization"));
+        let Some(token) = token else {
+            return Err(Status::invalid_argument("etcdserver: user name is empty"));
+        };
+        let mut tokens = self.tokens.lock().expect("no panic while it is held");
+        let used = token.to_str().ok().and_then(|token| tokens.get_mut(token));
+        match used.filter(|used| used.elapsed() < TOKEN_LIFE) {
+            Some(used) => {
+                *used = Instant::now();
+                Ok(())
+            }
+            None => Err(Status::unauthenticated("etcdserver: invalid auth token")),
+        }
+    }
+}
+
+pub(super) struct AuthService {
+    pub(super) engine: Arc<Engine>,
+    pub(super) gate: Option<Arc<Gate>>,
+}
+
+#[tonic::async_trait]
+impl pb::auth_server::Auth for AuthService {
+    async fn authenticate(
+        &self,
+        request: Request<pb::AuthenticateRequest>,
+    ) -> Result<Response<pb::AuthenticateResponse>, Status> {
+        let Some(gate) = &self.gate else {
+            return Err(Status::failed_precondition("etcdserver: authentication is not enabled"));
+        };
+        let pb::AuthenticateRequest { name, password } = request.into_inner();
+        let token = gate.login(&name, &password)?;
+        let header = header(self.engine.read(|store| store.revision()));
+        Ok(Response::new(pb::AuthenticateResponse { header, token }))
+    }
+}

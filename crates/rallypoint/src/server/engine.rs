@@ -1,0 +1,307 @@
+//! The store with everything it needs from outside: a lock, a clock, a disk, someone to wake.
+//!
+//! Requests run on the caller's task under one short lock; there is no queue in front of the store.
+//! With a log, a write is applied at once, joins the batch that the log's thread takes next, and is
+//! published and answered when that batch is on the disk. Writes that come meanwhile make the next
+//! batch, so the disk's pace sets the size of a batch and not the number of writers.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::thread;
+use std::time::Instant;
+
+use rallypoint_core::kv::{LeaseId, Revision, Time};
+use rallypoint_core::store::{Record, Store, StreamId};
+use tokio::sync::{Notify, oneshot};
+use tokio_util::sync::CancellationToken;
+use tonic::Status;
+
+use crate::disk::{DiskError, Log};
+
+/// A lease may end this much later than it could before we think that we were away ourselves.
+const LATE: Time = Time::from_secs(1);
+
+pub(super) struct Engine {
+    state: Mutex<State>,
+    /// There is something for the log's thread to do.
+    work: Condvar,
+    /// A lease may now end earlier than the one that is waited for.
+    sooner: Notify,
+    /// What the store's moments are counted from.
+    origin: Instant,
+    /// The disk failed, and nothing more can be promised.
+    failed: CancellationToken,
+}
+
+struct State {
+    store: Store,
+    streams: HashMap<StreamId, Arc<Notify>>,
+    /// `None` without a log, or once it is closed or has failed.
+    batch: Option<Batch>,
+    /// The log's thread is writing a batch that is not published yet.
+    writing: bool,
+    open: bool,
+    log_bytes: u64,
+}
+
+/// What goes to the disk next, and who waits for it.
+#[derive(Default)]
+struct Batch {
+    records: Vec<Record>,
+    waiters: Vec<oneshot::Sender<()>>,
+}
+
+impl Batch {
+    fn is_empty(&self) -> bool {
+        self.records.is_empty() && self.waiters.is_empty()
+    }
+}
+
+/// The answer to everything once the server is on its way out.
+pub(super) fn stopped() -> Status {
+    Status::unavailable("etcdserver: server stopped")
+}
+
+impl Engine {
+    pub(super) fn new(store: Store, origin: Instant, durable: bool) -> Self {
+        let state = State {
+            store,
+            streams: HashMap::new(),
+            batch: durable.then(Batch::default),
+            writing: false,
+            open: true,
+            log_bytes: 0,
+        };
+        Self {
+            state: Mutex::new(state),
+            work: Condvar::new(),
+            sooner: Notify::new(),
+            origin,
+            failed: CancellationToken::new(),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("a panic in the store would have left it half changed")
+    }
+
+    fn now(&self) -> Time {
+        self.origin.elapsed()
+    }
+
+    /// Looks at what is published.
+    pub(super) fn read<T>(&self, look: impl FnOnce(&Store) -> T) -> T {
+        look(&self.lock().store)
+    }
+
+    /// Changes the store, and returns when the change, and all that it may have seen, is on disk
+    /// and published.
+    ///
+    /// If the caller goes away while waiting, the change happens all the same.
+    pub(super) async fn write<T>(
+        &self,
+        change: impl FnOnce(&mut Store, Time) -> T,
+    ) -> Result<T, Status> {
+        let (answer, receipt, woken) = {
+            let mut state = self.lock();
+            if !state.open {
+                return Err(stopped());
+            }
+            let answer = change(&mut state.store, self.now());
+            let (receipt, woken) = state.settle();
+            (answer, receipt, woken)
+        };
+        wake(woken);
+        if let Some(receipt) = receipt {
+            self.work.notify_one();
+            receipt.await.map_err(|_| stopped())?;
+        }
+        Ok(answer)
+    }
+
+    /// How many bytes the log has, or the store where there is none.
+    pub(super) fn bytes(&self) -> u64 {
+        let state = self.lock();
+        state.log_bytes.max(state.store.bytes() as u64)
+    }
+
+    // ---- Leases
+
+    /// Renews a lease and tells its time to live, 0 if there is none, and the revision before.
+    pub(super) fn keep_alive(&self, id: LeaseId) -> (Revision, i64) {
+        let mut state = self.lock();
+        let revision = state.store.revision();
+        (revision, state.store.lease_keep_alive(self.now(), id).unwrap_or(0))
+    }
+
+    pub(super) fn look_at_leases<T>(&self, look: impl FnOnce(&Store, Time) -> T) -> T {
+        look(&self.lock().store, self.now())
+    }
+
+    /// Says that a lease was granted, which may be the next to end.
+    pub(super) fn lease_granted(&self) {
+        self.sooner.notify_one();
+    }
+
+    /// Ends leases when their time is up, until the server stops.
+    pub(super) async fn expire_leases(&self) {
+        loop {
+            let Some(next) = self.read(Store::next_expiry) else {
+                self.sooner.notified().await;
+                continue;
+            };
+            tokio::select! {
+                () = self.sooner.notified() => continue,
+                () = tokio::time::sleep_until((self.origin + next).into()) => {}
+            }
+            let done = self.write(|store, now| {
+                let late = store.next_expiry().map_or(Time::ZERO, |end| now.saturating_sub(end));
+                if late > LATE {
+                    // We were stopped or starved: renewals may be waiting in our own sockets.
+                    tracing::warn!(?late, "the server was away; giving every lease that much more");
+                    store.extend_leases(late);
+                }
+                store.expire(now)
+            });
+            match done.await {
+                Ok(0) => {}
+                Ok(count) => tracing::debug!(count, "leases ran out"),
+                Err(_) => return,
+            }
+        }
+    }
+
+    // ---- Watch streams
+
+    /// Opens a stream and tells how it will be woken.
+    pub(super) fn open_stream(&self) -> (StreamId, Arc<Notify>) {
+        let mut state = self.lock();
+        let stream = state.store.open_stream();
+        let notify = Arc::new(Notify::new());
+        state.streams.insert(stream, notify.clone());
+        (stream, notify)
+    }
+
+    pub(super) fn close_stream(&self, stream: StreamId) {
+        let mut state = self.lock();
+        state.store.close_stream(stream);
+        state.streams.remove(&stream);
+    }
+
+    /// Changes watches, which are nobody's business but their stream's and never reach the disk.
+    pub(super) fn watches<T>(&self, change: impl FnOnce(&mut Store) -> T) -> T {
+        change(&mut self.lock().store)
+    }
+
+    // ---- The log
+
+    /// Starts the thread that owns the log.
+    pub(super) fn start_log(self: &Arc<Self>, log: Log) -> std::io::Result<LogThread> {
+        self.lock().log_bytes = log.len();
+        let engine = self.clone();
+        let run = move || engine.run_log(log);
+        thread::Builder::new().name("rallypoint-log".to_owned()).spawn(run).map(LogThread)
+    }
+
+    fn run_log(&self, mut log: Log) -> Result<(), DiskError> {
+        while let Some((batch, head, dump)) = self.next_batch(&log) {
+            let written = match dump {
+                // The dump holds the batch too.
+                Some(records) => log.rewrite(records),
+                None if batch.records.is_empty() => Ok(()),
+                None => log.append(batch.records),
+            };
+            let mut state = self.lock();
+            state.writing = false;
+            if let Err(error) = written {
+                // Nothing is known of what is on the disk, so nothing may be promised from here on.
+                // Those who wait learn it when their end of the receipt is dropped.
+                state.open = false;
+                state.batch = None;
+                drop(state);
+                self.failed.cancel();
+                return Err(error);
+            }
+            state.log_bytes = log.len();
+            let woken = state.publish(head);
+            drop(state);
+            wake(woken);
+            for waiter in batch.waiters {
+                let _ = waiter.send(());
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits for something to write. `None` when there will be nothing more.
+    fn next_batch(&self, log: &Log) -> Option<(Batch, Revision, Option<Vec<Record>>)> {
+        let mut state = self.lock();
+        loop {
+            let batch = state.batch.as_mut()?;
+            if !batch.is_empty() {
+                let batch = std::mem::take(batch);
+                state.writing = true;
+                let dump = log.is_long().then(|| state.store.dump());
+                return Some((batch, state.store.head(), dump));
+            }
+            if !state.open {
+                return None;
+            }
+            state = self.work.wait(state).expect("see Engine::lock");
+        }
+    }
+
+    /// Refuses writes from now on. What was accepted still goes to the disk.
+    pub(super) fn close(&self) {
+        self.lock().open = false;
+        self.work.notify_one();
+    }
+
+    /// Returns when the disk has failed.
+    pub(super) async fn failed(&self) {
+        self.failed.cancelled().await;
+    }
+}
+
+impl State {
+    /// Sends what a change left behind on its way: to the log, with a receipt to wait for if
+    /// anything is not on disk yet, or at once to those who watch.
+    fn settle(&mut self) -> (Option<oneshot::Receiver<()>>, Vec<Arc<Notify>>) {
+        let Some(batch) = &mut self.batch else {
+            return (None, self.publish(self.store.head()));
+        };
+        batch.records.append(&mut self.store.take_journal());
+        if batch.is_empty() && !self.writing {
+            return (None, Vec::new());
+        }
+        let (sender, receipt) = oneshot::channel();
+        batch.waiters.push(sender);
+        (Some(receipt), Vec::new())
+    }
+
+    fn publish(&mut self, revision: Revision) -> Vec<Arc<Notify>> {
+        let woken = self.store.publish(revision);
+        woken.iter().filter_map(|stream| self.streams.get(stream).cloned()).collect()
+    }
+}
+
+/// Wakes streams, outside the lock: there may be thousands.
+fn wake(streams: Vec<Arc<Notify>>) {
+    for stream in streams {
+        stream.notify_one();
+    }
+}
+
+/// The thread that owns the log.
+pub(super) struct LogThread(thread::JoinHandle<Result<(), DiskError>>);
+
+impl LogThread {
+    /// Waits until everything accepted is on disk. The engine must have been closed.
+    pub(super) async fn join(self) -> Result<(), DiskError> {
+        match tokio::task::spawn_blocking(move || self.0.join()).await {
+            Ok(Ok(done)) => done,
+            Ok(Err(panic)) => std::panic::resume_unwind(panic),
+            Err(join) => std::panic::resume_unwind(join.into_panic()),
+        }
+    }
+}

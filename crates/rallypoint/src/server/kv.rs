@@ -1,0 +1,94 @@
+//! The KV service.
+
+use std::sync::Arc;
+
+use prost::Message;
+use rallypoint_core::kv::{Delete, Put, Range, Txn};
+use tonic::{Request, Response, Status};
+
+use super::engine::Engine;
+use super::stamp;
+use crate::convert;
+use crate::proto::etcd as pb;
+
+pub(super) struct KvService {
+    pub(super) engine: Arc<Engine>,
+    pub(super) max_request_bytes: usize,
+}
+
+impl KvService {
+    fn check_size(&self, request: &impl Message) -> Result<(), Status> {
+        if request.encoded_len() > self.max_request_bytes {
+            return Err(Status::invalid_argument("etcdserver: request is too large"));
+        }
+        Ok(())
+    }
+}
+
+#[tonic::async_trait]
+impl pb::kv_server::Kv for KvService {
+    async fn range(
+        &self,
+        request: Request<pb::RangeRequest>,
+    ) -> Result<Response<pb::RangeResponse>, Status> {
+        let range = Range::from(request.into_inner());
+        let found = self.engine.read(|store| store.range(&range)).map_err(convert::status)?;
+        let mut response = pb::RangeResponse::from(found);
+        stamp(&mut response.header);
+        Ok(Response::new(response))
+    }
+
+    async fn put(
+        &self,
+        request: Request<pb::PutRequest>,
+    ) -> Result<Response<pb::PutResponse>, Status> {
+        let request = request.into_inner();
+        self.check_size(&request)?;
+        let put = Put::from(request);
+        let done = self.engine.write(|store, _| store.put(put)).await?.map_err(convert::status)?;
+        let mut response = pb::PutResponse::from(done);
+        stamp(&mut response.header);
+        Ok(Response::new(response))
+    }
+
+    async fn delete_range(
+        &self,
+        request: Request<pb::DeleteRangeRequest>,
+    ) -> Result<Response<pb::DeleteRangeResponse>, Status> {
+        let request = request.into_inner();
+        self.check_size(&request)?;
+        let delete = Delete::from(request);
+        let done =
+            self.engine.write(|store, _| store.delete(delete)).await?.map_err(convert::status)?;
+        let mut response = pb::DeleteRangeResponse::from(done);
+        stamp(&mut response.header);
+        Ok(Response::new(response))
+    }
+
+    async fn txn(
+        &self,
+        request: Request<pb::TxnRequest>,
+    ) -> Result<Response<pb::TxnResponse>, Status> {
+        let request = request.into_inner();
+        self.check_size(&request)?;
+        let txn = Txn::try_from(request)?;
+        let done = if txn.is_read_only() {
+            self.engine.read(|store| store.read_txn(&txn))
+        } else {
+            self.engine.write(|store, _| store.txn(txn)).await?
+        };
+        let mut response = pb::TxnResponse::from(done.map_err(convert::status)?);
+        stamp(&mut response.header);
+        Ok(Response::new(response))
+    }
+
+    async fn compact(
+        &self,
+        request: Request<pb::CompactionRequest>,
+    ) -> Result<Response<pb::CompactionResponse>, Status> {
+        let revision = request.into_inner().revision;
+        self.engine.write(|store, _| store.compact(revision)).await?.map_err(convert::status)?;
+        let header = super::header(self.engine.read(|store| store.revision()));
+        Ok(Response::new(pb::CompactionResponse { header }))
+    }
+}

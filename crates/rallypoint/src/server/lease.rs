@@ -1,0 +1,121 @@
+//! The Lease service.
+
+use std::sync::Arc;
+
+use futures_util::stream::{self, BoxStream, StreamExt};
+use rallypoint_core::error::StoreError;
+use rallypoint_core::kv::LeaseId;
+use tokio_util::sync::CancellationToken;
+use tonic::{Request, Response, Status, Streaming};
+
+use super::engine::{Engine, stopped};
+use super::header;
+use crate::convert;
+use crate::proto::etcd as pb;
+
+pub(super) struct LeaseService {
+    pub(super) engine: Arc<Engine>,
+    pub(super) stopping: CancellationToken,
+}
+
+impl LeaseService {
+    async fn grant(&self, id: LeaseId, ttl: i64) -> Result<Result<i64, StoreError>, Status> {
+        let granted = self.engine.write(|store, now| store.lease_grant(now, id, ttl)).await?;
+        self.engine.lease_granted();
+        Ok(granted)
+    }
+}
+
+#[tonic::async_trait]
+impl pb::lease_server::Lease for LeaseService {
+    async fn lease_grant(
+        &self,
+        request: Request<pb::LeaseGrantRequest>,
+    ) -> Result<Response<pb::LeaseGrantResponse>, Status> {
+        let pb::LeaseGrantRequest { ttl, id } = request.into_inner();
+        let (id, granted) = if id != 0 {
+            (id, self.grant(id, ttl).await?)
+        } else {
+            loop {
+                let id = fastrand::i64(1..);
+                match self.grant(id, ttl).await? {
+                    Err(StoreError::LeaseExists) => {}
+                    granted => break (id, granted),
+                }
+            }
+        };
+        let ttl = granted.map_err(convert::status)?;
+        let header = header(self.engine.read(|store| store.revision()));
+        Ok(Response::new(pb::LeaseGrantResponse { header, id, ttl, error: String::new() }))
+    }
+
+    async fn lease_revoke(
+        &self,
+        request: Request<pb::LeaseRevokeRequest>,
+    ) -> Result<Response<pb::LeaseRevokeResponse>, Status> {
+        let id = request.into_inner().id;
+        let revision =
+            self.engine.write(|store, _| store.lease_revoke(id)).await?.map_err(convert::status)?;
+        Ok(Response::new(pb::LeaseRevokeResponse { header: header(revision) }))
+    }
+
+    type LeaseKeepAliveStream = BoxStream<'static, Result<pb::LeaseKeepAliveResponse, Status>>;
+
+    async fn lease_keep_alive(
+        &self,
+        request: Request<Streaming<pb::LeaseKeepAliveRequest>>,
+    ) -> Result<Response<Self::LeaseKeepAliveStream>, Status> {
+        let state = (request.into_inner(), self.engine.clone(), self.stopping.clone());
+        let answers = stream::unfold(Some(state), |state| async {
+            let (mut renewals, engine, stopping) = state?;
+            let renewal = tokio::select! {
+                renewal = renewals.message() => renewal,
+                () = stopping.cancelled() => Err(stopped()),
+            };
+            match renewal {
+                Ok(Some(pb::LeaseKeepAliveRequest { id })) => {
+                    let (revision, ttl) = engine.keep_alive(id);
+                    let answer = pb::LeaseKeepAliveResponse { header: header(revision), id, ttl };
+                    Some((Ok(answer), Some((renewals, engine, stopping))))
+                }
+                Ok(None) => None,
+                Err(status) => Some((Err(status), None)),
+            }
+        });
+        Ok(Response::new(answers.boxed()))
+    }
+
+    async fn lease_time_to_live(
+        &self,
+        request: Request<pb::LeaseTimeToLiveRequest>,
+    ) -> Result<Response<pb::LeaseTimeToLiveResponse>, Status> {
+        let pb::LeaseTimeToLiveRequest { id, keys } = request.into_inner();
+        let (revision, status) = self
+            .engine
+            .look_at_leases(|store, now| (store.revision(), store.lease_status(now, id)));
+        let mut response = pb::LeaseTimeToLiveResponse {
+            header: header(revision),
+            id,
+            ttl: -1,
+            ..Default::default()
+        };
+        if let Some(status) = status {
+            response.ttl = status.remaining_ttl;
+            response.granted_ttl = status.granted_ttl;
+            if keys {
+                response.keys = status.keys;
+            }
+        }
+        Ok(Response::new(response))
+    }
+
+    async fn lease_leases(
+        &self,
+        _: Request<pb::LeaseLeasesRequest>,
+    ) -> Result<Response<pb::LeaseLeasesResponse>, Status> {
+        let (revision, ids) =
+            self.engine.read(|store| (store.revision(), store.leases().collect::<Vec<_>>()));
+        let leases = ids.into_iter().map(|id| pb::LeaseStatus { id }).collect();
+        Ok(Response::new(pb::LeaseLeasesResponse { header: header(revision), leases }))
+    }
+}

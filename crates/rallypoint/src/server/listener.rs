@@ -1,0 +1,221 @@
+//! Connections, from the moment they are accepted until HTTP/2 takes over.
+//!
+//! Whoever connects and says nothing, or never finishes a handshake, is let go; whoever is one too
+//! many is told so. Each connection ends when the server does.
+
+use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::task::JoinSet;
+use tokio::time::Sleep;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
+use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
+use tonic::transport::server::Connected;
+
+/// How long a client may take for its first bytes, and for the TLS handshake.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// What an HTTP/2 client sends before anything else.
+const PREFACE_LENGTH: usize = 24;
+
+/// What a request can know of the connection that it came on.
+#[derive(Debug, Clone)]
+pub(super) struct ConnectionInfo {
+    pub(super) local_address: SocketAddr,
+}
+
+pub(super) struct Listener {
+    pub(super) tcp: TcpListener,
+    pub(super) tls: Option<TlsAcceptor>,
+    pub(super) max_connections: usize,
+    /// Ends every connection.
+    pub(super) over: CancellationToken,
+}
+
+impl Listener {
+    /// Accepts for as long as it is polled and somebody takes the connections.
+    pub(super) async fn run(self, ready: mpsc::Sender<io::Result<Connection>>) {
+        let room = Arc::new(Semaphore::new(self.max_connections.min(Semaphore::MAX_PERMITS)));
+        let mut handshakes = JoinSet::new();
+        loop {
+            let accepted = tokio::select! {
+                accepted = self.tcp.accept() => accepted,
+                Some(_) = handshakes.join_next() => continue,
+                () = ready.closed() => return,
+            };
+            let stream = match accepted {
+                Ok((stream, _)) => stream,
+                Err(error) => {
+                    // Most often we are out of descriptors; others may give some back.
+                    tracing::warn!(%error, "cannot accept a connection");
+                    tokio::time::sleep(Duration::from_millis(50)).await;
+                    continue;
+                }
+            };
+            let Ok(permit) = room.clone().try_acquire_owned() else {
+                refuse(&stream, self.max_connections);
+                continue;
+            };
+            // Answers are small and somebody is waiting for each.
+            let _ = stream.set_nodelay(true);
+            let Ok(local_address) = stream.local_addr() else { continue };
+            let connection = Connection {
+                io: Io::Plain(stream),
+                info: ConnectionInfo { local_address },
+                greeting: Some((PREFACE_LENGTH, Box::pin(tokio::time::sleep(PATIENCE)))),
+                over: Box::pin(self.over.clone().cancelled_owned()),
+                _permit: permit,
+            };
+            match &self.tls {
+                None => {
+                    if ready.send(Ok(connection)).await.is_err() {
+                        return;
+                    }
+                }
+                Some(acceptor) => {
+                    handshakes.spawn(handshake(acceptor.clone(), connection, ready.clone()));
+                }
+            }
+        }
+    }
+}
+
+async fn handshake(
+    acceptor: TlsAcceptor,
+    mut connection: Connection,
+    ready: mpsc::Sender<io::Result<Connection>>,
+) {
+    let Io::Plain(stream) = connection.io else { return };
+    match tokio::time::timeout(PATIENCE, acceptor.accept(stream)).await {
+        Ok(Ok(stream)) => {
+            connection.io = Io::Tls(Box::new(stream));
+            let _ = ready.send(Ok(connection)).await;
+        }
+        Ok(Err(error)) => tracing::debug!(%error, "a TLS handshake failed"),
+        Err(_) => tracing::debug!("a TLS handshake took too long"),
+    }
+}
+
+/// Tells a client that it is one too many, in HTTP/2's own words: empty settings, then a farewell
+/// with a reason that clients show to their users.
+fn refuse(stream: &TcpStream, limit: usize) {
+    const ENHANCE_YOUR_CALM: u32 = 0xb;
+    tracing::warn!(limit, "a connection was refused: too many");
+    let reason = format!("{limit} connections are open, which is the limit");
+    let mut bytes = vec![0, 0, 0, 4, 0, 0, 0, 0, 0];
+    bytes.extend_from_slice(&[0, 0, 8 + reason.len() as u8, 7, 0, 0, 0, 0, 0]);
+    bytes.extend_from_slice(&0_u32.to_be_bytes());
+    bytes.extend_from_slice(&ENHANCE_YOUR_CALM.to_be_bytes());
+    bytes.extend_from_slice(reason.as_bytes());
+    // The buffer of a new socket has room; if not, the closed connection says enough.
+    let _ = stream.try_write(&bytes);
+}
+
+enum Io {
+    Plain(TcpStream),
+    Tls(Box<TlsStream<TcpStream>>),
+}
+
+/// An accepted connection.
+pub(super) struct Connection {
+    io: Io,
+    info: ConnectionInfo,
+    /// How many bytes must still come until the client has shown that it means business, and by
+    /// when.
+    greeting: Option<(usize, Pin<Box<Sleep>>)>,
+    over: Pin<Box<WaitForCancellationFutureOwned>>,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl Connected for Connection {
+    type ConnectInfo = ConnectionInfo;
+
+    fn connect_info(&self) -> ConnectionInfo {
+        self.info.clone()
+    }
+}
+
+impl Connection {
+    fn poll_over(&mut self, context: &mut Context<'_>) -> io::Result<()> {
+        match self.over.as_mut().poll(context) {
+            Poll::Ready(()) => Err(io::Error::new(io::ErrorKind::ConnectionAborted, "stopped")),
+            Poll::Pending => Ok(()),
+        }
+    }
+}
+
+/// Hands a call on to whichever stream it is.
+macro_rules! io {
+    ($self:ident, $call:ident ( $($argument:expr),* )) => {
+        match &mut $self.io {
+            Io::Plain(stream) => Pin::new(stream).$call($($argument),*),
+            Io::Tls(stream) => Pin::new(stream.as_mut()).$call($($argument),*),
+        }
+    };
+}
+
+impl AsyncRead for Connection {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        self.poll_over(context)?;
+        let before = buffer.filled().len();
+        let read = io!(self, poll_read(context, buffer));
+        if let Some((missing, deadline)) = &mut self.greeting {
+            if read.is_pending() {
+                ready!(deadline.as_mut().poll(context));
+                return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+            }
+            *missing = missing.saturating_sub(buffer.filled().len() - before);
+            if *missing == 0 {
+                self.greeting = None;
+            }
+        }
+        read
+    }
+}
+
+impl AsyncWrite for Connection {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        self.poll_over(context)?;
+        io!(self, poll_write(context, bytes))
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        io!(self, poll_flush(context))
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        io!(self, poll_shutdown(context))
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        self.poll_over(context)?;
+        io!(self, poll_write_vectored(context, slices))
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        match &self.io {
+            Io::Plain(stream) => stream.is_write_vectored(),
+            Io::Tls(stream) => stream.is_write_vectored(),
+        }
+    }
+}

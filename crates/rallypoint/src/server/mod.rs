@@ -1,0 +1,318 @@
+//! The coordination server: etcd's v3 gRPC on one node, in memory or on disk.
+//!
+//! - `engine`: the store with its lock, clock, log and the streams to wake.
+//! - `kv`, `lease`, `watch`, `status`, `auth`: the gRPC services, a file each.
+//! - `front`, `listener`, `tls`: what a call and a connection pass before they get there.
+//!
+//! ```
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! use rallypoint::server::{ServerOptions, serve};
+//!
+//! let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
+//! let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+//! let server = tokio::spawn(serve(listener, ServerOptions::default(), async {
+//!     let _ = stopped.await;
+//! }));
+//! // Any etcd client can use it now.
+//! drop(stop);
+//! server.await??;
+//! # Ok(())
+//! # }
+//! ```
+
+mod auth;
+mod engine;
+mod front;
+mod kv;
+mod lease;
+mod listener;
+mod status;
+mod tls;
+mod watch;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rallypoint_core::kv::Revision;
+use rallypoint_core::store::{OutOfOrder, Store, StoreOptions};
+use thiserror::Error;
+use tokio::net::TcpListener;
+use tokio::sync::mpsc;
+use tokio_rustls::TlsAcceptor;
+use tokio_util::sync::CancellationToken;
+use tonic::service::Routes;
+
+pub use self::tls::{ServerTls, TlsError};
+pub use crate::disk::DiskError;
+
+use self::engine::{Engine, LogThread};
+use self::front::Front;
+use self::listener::Listener;
+use crate::disk::Log;
+use crate::proto::etcd as pb;
+
+/// Who we say we are. There is one member, so any number will do as long as it is not 0.
+const MEMBER_ID: u64 = 0x7261_6c6c_7970_7431;
+const CLUSTER_ID: u64 = 0x7261_6c6c_7970_7430;
+/// The term of a leader that has never changed.
+const TERM: u64 = 1;
+
+/// What gRPC may add around a request that is just within the limit; etcd's number.
+const GRPC_OVERHEAD: usize = 512 << 10;
+
+/// An idle connection is asked for a sign of life so often, and has so long to give it.
+const PING_INTERVAL: Duration = Duration::from_secs(30);
+const PING_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// A user and a password.
+#[derive(Clone)]
+pub struct Credentials {
+    /// The user.
+    pub user: String,
+    /// The password.
+    pub password: String,
+}
+
+impl std::fmt::Debug for Credentials {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Credentials").field("user", &self.user).finish_non_exhaustive()
+    }
+}
+
+/// How a server behaves. The default: in memory, open to whoever can connect, etcd's limits.
+#[derive(Debug, Clone)]
+pub struct ServerOptions {
+    /// Where to keep the log. Without it, everything is gone when the server ends.
+    pub data_dir: Option<PathBuf>,
+    /// Certificates. Without them, connections are plain.
+    pub tls: Option<ServerTls>,
+    /// The user that clients must authenticate as. Without it, nobody has to.
+    pub credentials: Option<Credentials>,
+    /// What the store allows.
+    pub store: StoreOptions,
+    /// The largest request that writes. etcd: 1.5 MiB.
+    pub max_request_bytes: usize,
+    /// Connections at one time.
+    pub max_connections: usize,
+    /// How often a quiet watch that wishes so is told how far it is. etcd: 10 minutes.
+    pub progress_interval: Duration,
+    /// How long requests under way have to finish when the server stops.
+    pub drain: Duration,
+}
+
+impl Default for ServerOptions {
+    fn default() -> Self {
+        Self {
+            data_dir: None,
+            tls: None,
+            credentials: None,
+            store: StoreOptions::default(),
+            max_request_bytes: 1536 << 10,
+            max_connections: 100_000,
+            progress_interval: Duration::from_secs(600),
+            drain: Duration::from_secs(5),
+        }
+    }
+}
+
+/// Why a server did not start, or did not go on.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum ServeError {
+    /// The data directory cannot be used, or the disk failed.
+    #[error("the data directory cannot be used")]
+    Disk(#[from] DiskError),
+    /// The log is whole but makes no sense, which only a bug can do.
+    #[error("the log in {dir} contradicts itself")]
+    Log {
+        /// The data directory.
+        dir: PathBuf,
+        /// In what way.
+        source: OutOfOrder,
+    },
+    /// TLS cannot be set up.
+    #[error("TLS cannot be set up")]
+    Tls(#[from] TlsError),
+    /// The listener or a thread could not be used.
+    #[error("the operating system refused")]
+    Io(#[from] std::io::Error),
+    /// The gRPC library gave up.
+    #[error("the gRPC server failed")]
+    Grpc(#[from] tonic::transport::Error),
+}
+
+/// Serves on `listener` until `shutdown` is ready, then lets requests under way finish.
+///
+/// This is [`Server::open`] and [`Server::run`] in one; see there.
+pub async fn serve(
+    listener: TcpListener,
+    options: ServerOptions,
+    shutdown: impl Future<Output = ()> + Send,
+) -> Result<(), ServeError> {
+    Server::open(options).await?.run(listener, shutdown).await
+}
+
+/// A server that has read its log and only needs somewhere to listen.
+pub struct Server {
+    options: ServerOptions,
+    acceptor: Option<TlsAcceptor>,
+    log: Option<LogThread>,
+    engine: Closing,
+}
+
+impl Server {
+    /// Checks the options and brings the store back as it was. Nothing can connect yet.
+    ///
+    /// Must be called on a tokio runtime.
+    pub async fn open(options: ServerOptions) -> Result<Self, ServeError> {
+        let acceptor = options.tls.as_ref().map(tls::acceptor).transpose()?;
+        let origin = Instant::now();
+        let mut store = Store::new(options.store.clone());
+        let Some(dir) = options.data_dir.clone() else {
+            let engine = Closing(Arc::new(Engine::new(store, origin, false)));
+            return Ok(Self { options, acceptor, log: None, engine });
+        };
+        let reading = tokio::task::spawn_blocking(move || {
+            let (log, records) = Log::open(&dir)?;
+            // Leases start over with their full time, so that their owners can come back.
+            for record in records {
+                store
+                    .restore(origin.elapsed(), &record)
+                    .map_err(|source| ServeError::Log { dir: dir.clone(), source })?;
+            }
+            tracing::info!(dir = %dir.display(), revision = store.revision(), "log read");
+            store.start_journal();
+            Ok::<_, ServeError>((store, log))
+        });
+        let (store, log) = match reading.await {
+            Ok(read) => read?,
+            Err(join) => std::panic::resume_unwind(join.into_panic()),
+        };
+        let engine = Closing(Arc::new(Engine::new(store, origin, true)));
+        let log = Some(engine.0.start_log(log)?);
+        Ok(Self { options, acceptor, log, engine })
+    }
+
+    /// Serves on `listener` until `shutdown` is ready, then lets requests under way finish.
+    ///
+    /// With a data directory, everything that was acknowledged is on disk at any moment, whatever
+    /// happens to the process. When the server stops, watches and keep-alives are ended with
+    /// `etcdserver: server stopped`, which clients take as a reason to look for another server.
+    ///
+    /// Dropping the future ends the server at once: connections are cut, accepted writes still go
+    /// to the disk in the background.
+    pub async fn run(
+        self,
+        listener: TcpListener,
+        shutdown: impl Future<Output = ()> + Send,
+    ) -> Result<(), ServeError> {
+        let Self { options, acceptor, log, engine: closing } = self;
+        let engine = closing.0.clone();
+        let address = listener.local_addr()?;
+        let stopping = CancellationToken::new();
+        // However this function ends, so do the connections.
+        let over = CancellationToken::new();
+        let _over = over.clone().drop_guard();
+
+        let routes = routes(&engine, &options, &stopping, address);
+        let (ready, mut incoming) = mpsc::channel(16);
+        let plain = acceptor.is_none();
+        let max_connections = options.max_connections;
+        let accepting = Listener { tcp: listener, tls: acceptor, max_connections, over }.run(ready);
+        let serving = tonic::transport::Server::builder()
+            .accept_http1(plain)
+            .max_concurrent_streams(Some(u32::MAX))
+            .http2_keepalive_interval(Some(PING_INTERVAL))
+            .http2_keepalive_timeout(Some(PING_TIMEOUT))
+            .add_routes(routes)
+            .serve_with_incoming_shutdown(
+                futures_util::stream::poll_fn(move |context| incoming.poll_recv(context)),
+                stopping.clone().cancelled_owned(),
+            );
+        let stop = async {
+            tokio::select! {
+                () = shutdown => {}
+                () = engine.failed() => {}
+            }
+            tracing::info!("stopping");
+            stopping.cancel();
+            tokio::time::sleep(options.drain).await;
+            tracing::warn!("some requests did not finish in time");
+        };
+        let background = async { tokio::join!(accepting, engine.expire_leases()) };
+        let served = tokio::select! {
+            served = serving => served,
+            () = stop => Ok(()),
+            // Neither ends by itself before the server does.
+            _ = background => Ok(()),
+        };
+        engine.close();
+        if let Some(log) = log {
+            log.join().await?;
+        }
+        Ok(served?)
+    }
+}
+
+/// The gRPC services, with what every call passes in front of them.
+fn routes(
+    engine: &Arc<Engine>,
+    options: &ServerOptions,
+    stopping: &CancellationToken,
+    address: std::net::SocketAddr,
+) -> Routes {
+    let max_request_bytes = options.max_request_bytes;
+    let max_message_bytes = max_request_bytes + GRPC_OVERHEAD;
+    let gate = options.credentials.clone().map(|it| Arc::new(auth::Gate::new(it)));
+    let engine = || engine.clone();
+
+    let kv = kv::KvService { engine: engine(), max_request_bytes };
+    let lease = lease::LeaseService { engine: engine(), stopping: stopping.clone() };
+    let watch = watch::WatchService {
+        engine: engine(),
+        stopping: stopping.clone(),
+        progress_interval: options.progress_interval,
+        fragment_bytes: max_message_bytes,
+    };
+    let cluster = status::ClusterService { address, tls: options.tls.is_some() };
+    let maintenance = status::MaintenanceService { engine: engine() };
+    let auth = auth::AuthService { engine: engine(), gate: gate.clone() };
+    // The reporter is dropped: we are healthy for as long as we answer at all.
+    let (_, health) = tonic_health::server::health_reporter();
+
+    let limit = max_message_bytes;
+    let routes = Routes::default()
+        .add_service(pb::kv_server::KvServer::new(kv).max_decoding_message_size(limit))
+        .add_service(pb::lease_server::LeaseServer::new(lease).max_decoding_message_size(limit))
+        .add_service(pb::watch_server::WatchServer::new(watch).max_decoding_message_size(limit))
+        .add_service(pb::cluster_server::ClusterServer::new(cluster))
+        .add_service(pb::maintenance_server::MaintenanceServer::new(maintenance))
+        .add_service(pb::auth_server::AuthServer::new(auth))
+        .add_service(health);
+    let front = Front { gate, max_message_bytes };
+    routes.into_axum_router().layer(axum::middleware::from_fn_with_state(front, front::pass)).into()
+}
+
+/// Closes the engine when the server ends, in whatever way.
+struct Closing(Arc<Engine>);
+
+impl Drop for Closing {
+    fn drop(&mut self) {
+        self.0.close();
+    }
+}
+
+/// The header of an answer.
+fn header(revision: Revision) -> Option<pb::ResponseHeader> {
+    let mut header = Some(pb::ResponseHeader { revision, ..Default::default() });
+    stamp(&mut header);
+    header
+}
+
+/// Adds who we are to the header of an answer.
+fn stamp(header: &mut Option<pb::ResponseHeader>) {
+    let header = header.get_or_insert_default();
+    (header.cluster_id, header.member_id, header.raft_term) = (CLUSTER_ID, MEMBER_ID, TERM);
+}

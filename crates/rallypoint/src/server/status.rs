@@ -1,0 +1,86 @@
+//! The Cluster and Maintenance services: what stock clients ask of a server before they trust it.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use tonic::{Request, Response, Status};
+
+use super::engine::Engine;
+use super::listener::ConnectionInfo;
+use super::{MEMBER_ID, TERM, header};
+use crate::proto::etcd as pb;
+
+/// The etcd whose answers ours are compared with. Clients choose by it what they dare to ask.
+const ETCD_VERSION: &str = "3.5.30";
+
+pub(super) struct ClusterService {
+    /// What clients call us if they came without a connection.
+    pub(super) address: SocketAddr,
+    pub(super) tls: bool,
+}
+
+#[tonic::async_trait]
+impl pb::cluster_server::Cluster for ClusterService {
+    async fn member_list(
+        &self,
+        request: Request<pb::MemberListRequest>,
+    ) -> Result<Response<pb::MemberListResponse>, Status> {
+        // The address by which this very client reached us is one that it can reach.
+        let info = request.extensions().get::<ConnectionInfo>();
+        let address = info.map_or(self.address, |info| info.local_address);
+        let scheme = if self.tls { "https" } else { "http" };
+        let url = format!("{scheme}://{address}");
+        let member = pb::Member {
+            id: MEMBER_ID,
+            name: "rallypoint".to_owned(),
+            peer_urls: vec![url.clone()],
+            client_urls: vec![url],
+            is_learner: false,
+        };
+        Ok(Response::new(pb::MemberListResponse { header: header(0), members: vec![member] }))
+    }
+}
+
+pub(super) struct MaintenanceService {
+    pub(super) engine: Arc<Engine>,
+}
+
+#[tonic::async_trait]
+impl pb::maintenance_server::Maintenance for MaintenanceService {
+    async fn status(
+        &self,
+        _: Request<pb::StatusRequest>,
+    ) -> Result<Response<pb::StatusResponse>, Status> {
+        let (revision, in_use) = self.engine.read(|store| (store.revision(), store.bytes()));
+        let index = u64::try_from(revision).unwrap_or_default();
+        Ok(Response::new(pb::StatusResponse {
+            header: header(revision),
+            version: ETCD_VERSION.to_owned(),
+            // An empty store would say 0, which clients take for a server that is not up.
+            db_size: self.engine.bytes().max(1) as i64,
+            db_size_in_use: in_use.max(1) as i64,
+            leader: MEMBER_ID,
+            raft_index: index,
+            raft_applied_index: index,
+            raft_term: TERM,
+            errors: Vec::new(),
+            is_learner: false,
+        }))
+    }
+
+    async fn alarm(
+        &self,
+        request: Request<pb::AlarmRequest>,
+    ) -> Result<Response<pb::AlarmResponse>, Status> {
+        use pb::alarm_request::AlarmAction;
+        let action = request.get_ref().action();
+        if action != AlarmAction::Get {
+            return Err(Status::unimplemented(format!(
+                "rallypoint: Alarm with action {} is not served; there are no alarms here",
+                action.as_str_name()
+            )));
+        }
+        let header = header(self.engine.read(|store| store.revision()));
+        Ok(Response::new(pb::AlarmResponse { header, alarms: Vec::new() }))
+    }
+}

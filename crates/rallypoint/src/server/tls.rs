@@ -1,0 +1,80 @@
+//! Certificates: what the server shows, and what it wants to see.
+
+use std::sync::Arc;
+
+use thiserror::Error;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::pki_types::pem::{self, PemObject};
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio_rustls::rustls::server::{VerifierBuilderError, WebPkiClientVerifier};
+use tokio_rustls::rustls::{self, RootCertStore, ServerConfig};
+
+/// PEM texts for TLS.
+#[derive(Clone)]
+pub struct ServerTls {
+    /// The server's certificate, followed by those that vouch for it.
+    pub cert: Vec<u8>,
+    /// Its private key.
+    pub key: Vec<u8>,
+    /// If given, clients must show a certificate that one of these vouches for.
+    pub client_ca: Option<Vec<u8>>,
+}
+
+impl std::fmt::Debug for ServerTls {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ServerTls").field("client_ca", &self.client_ca.is_some()).finish()
+    }
+}
+
+/// Why TLS cannot be set up.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum TlsError {
+    /// The text is no PEM of the kind that was expected.
+    #[error("{what} holds no usable PEM section")]
+    Pem {
+        /// Which option it came from.
+        what: &'static str,
+        /// What is wrong with it.
+        source: pem::Error,
+    },
+    /// Certificate and key do not go together, or one is of a kind that is not supported.
+    #[error("the certificate and the key do not make an identity")]
+    Identity(#[source] rustls::Error),
+    /// The authorities cannot be used to check clients.
+    #[error("the client CA cannot be used")]
+    ClientCa(#[source] VerifierBuilderError),
+}
+
+fn certificates(what: &'static str, text: &[u8]) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let pem = |source| TlsError::Pem { what, source };
+    let found: Vec<_> =
+        CertificateDer::pem_slice_iter(text).collect::<Result<_, _>>().map_err(pem)?;
+    if found.is_empty() { Err(pem(pem::Error::NoItemsFound)) } else { Ok(found) }
+}
+
+pub(super) fn acceptor(tls: &ServerTls) -> Result<TlsAcceptor, TlsError> {
+    let chain = certificates("--cert", &tls.cert)?;
+    let key = PrivateKeyDer::from_pem_slice(&tls.key)
+        .map_err(|source| TlsError::Pem { what: "--key", source })?;
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let builder = ServerConfig::builder_with_provider(provider.clone())
+        .with_safe_default_protocol_versions()
+        .map_err(TlsError::Identity)?;
+    let builder = match &tls.client_ca {
+        None => builder.with_no_client_auth(),
+        Some(text) => {
+            let mut roots = RootCertStore::empty();
+            for authority in certificates("--client-ca", text)? {
+                roots.add(authority).map_err(TlsError::Identity)?;
+            }
+            let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)
+                .build()
+                .map_err(TlsError::ClientCa)?;
+            builder.with_client_cert_verifier(verifier)
+        }
+    };
+    let mut config = builder.with_single_cert(chain, key).map_err(TlsError::Identity)?;
+    config.alpn_protocols = vec![b"h2".to_vec()];
+    Ok(TlsAcceptor::from(Arc::new(config)))
+}

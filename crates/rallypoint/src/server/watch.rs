@@ -1,0 +1,234 @@
+//! The Watch service: one stream, any number of watches.
+//!
+//! A stream is a value, not a task, and it has no queue. It reads its client's requests and takes
+//! its next message from the store only when the connection has room for the answer, so a client
+//! that does not read costs its place in history and nothing else.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::stream::{self, BoxStream, StreamExt};
+use prost::Message;
+use rallypoint_core::store::{StreamId, WatchId, WatchMessage};
+use tokio::sync::Notify;
+use tokio::time::Interval;
+use tokio_util::sync::CancellationToken;
+use tonic::{Request, Response, Status, Streaming};
+
+use super::engine::{Engine, stopped};
+use super::header;
+use crate::proto::etcd as pb;
+use crate::proto::etcd::watch_request::RequestUnion;
+
+/// The id of a watch that was refused, and of a progress notification for the whole stream.
+const NO_WATCH: WatchId = -1;
+
+pub(super) struct WatchService {
+    pub(super) engine: Arc<Engine>,
+    pub(super) stopping: CancellationToken,
+    pub(super) progress_interval: Duration,
+    /// A larger response is split for those who asked for fragments.
+    pub(super) fragment_bytes: usize,
+}
+
+#[tonic::async_trait]
+impl pb::watch_server::Watch for WatchService {
+    type WatchStream = BoxStream<'static, Result<pb::WatchResponse, Status>>;
+
+    async fn watch(
+        &self,
+        request: Request<Streaming<pb::WatchRequest>>,
+    ) -> Result<Response<Self::WatchStream>, Status> {
+        let (id, notify) = self.engine.open_stream();
+        let mut progress = tokio::time::interval(self.progress_interval);
+        progress.reset();
+        let session = WatchSession {
+            id,
+            notify,
+            progress,
+            requests: request.into_inner(),
+            engine: self.engine.clone(),
+            stopping: self.stopping.clone(),
+            outgoing: VecDeque::new(),
+            fragmented: BTreeSet::new(),
+            fragment_bytes: self.fragment_bytes,
+            progress_asked: false,
+        };
+        let responses = stream::unfold(Some(session), |session| async {
+            let mut session = session?;
+            match session.next().await {
+                Ok(Some(response)) => Some((Ok(response), Some(session))),
+                Ok(None) => None,
+                Err(status) => Some((Err(status), None)),
+            }
+        });
+        Ok(Response::new(responses.boxed()))
+    }
+}
+
+struct WatchSession {
+    id: StreamId,
+    engine: Arc<Engine>,
+    /// The store has something to say to this stream.
+    notify: Arc<Notify>,
+    requests: Streaming<pb::WatchRequest>,
+    stopping: CancellationToken,
+    progress: Interval,
+    /// Answers to the last request, or the fragments of the last message.
+    outgoing: VecDeque<pb::WatchResponse>,
+    fragmented: BTreeSet<WatchId>,
+    fragment_bytes: usize,
+    progress_asked: bool,
+}
+
+impl WatchSession {
+    /// The next response; `None` when the client has ended the stream.
+    async fn next(&mut self) -> Result<Option<pb::WatchResponse>, Status> {
+        loop {
+            if let Some(response) = self.outgoing.pop_front() {
+                return Ok(Some(response));
+            }
+            let (id, asked) = (self.id, self.progress_asked);
+            let (message, synced) = self.engine.watches(|store| {
+                let message = store.next_message(id);
+                let synced = asked && message.is_none() && store.is_synced(id);
+                (message, synced.then(|| store.revision()))
+            });
+            if let Some(message) = message {
+                self.send(message);
+                continue;
+            }
+            if let Some(revision) = synced {
+                self.progress_asked = false;
+                return Ok(Some(pb::WatchResponse {
+                    header: header(revision),
+                    watch_id: NO_WATCH,
+                    ..Default::default()
+                }));
+            }
+            tokio::select! {
+                request = self.requests.message() => match request?.map(|it| it.request_union) {
+                    None => return Ok(None),
+                    Some(Some(request)) => self.handle(request),
+                    Some(None) => {}
+                },
+                () = self.notify.notified() => {}
+                _ = self.progress.tick() => self.notify_progress(),
+                () = self.stopping.cancelled() => return Err(stopped()),
+            }
+        }
+    }
+
+    fn handle(&mut self, request: RequestUnion) {
+        match request {
+            RequestUnion::CreateRequest(create) => self.create(create),
+            RequestUnion::CancelRequest(pb::WatchCancelRequest { watch_id }) => {
+                let (revision, canceled) = self
+                    .engine
+                    .watches(|store| (store.revision(), store.unwatch(self.id, watch_id)));
+                if canceled {
+                    self.fragmented.remove(&watch_id);
+                    self.outgoing.push_back(pb::WatchResponse {
+                        header: header(revision),
+                        watch_id,
+                        canceled: true,
+                        ..Default::default()
+                    });
+                }
+            }
+            RequestUnion::ProgressRequest(_) => {
+                // Asked of a stream without watches it would wait for ever; etcd 3.5 forgets it too.
+                self.progress_asked = self.engine.watches(|store| store.has_watches(self.id));
+            }
+        }
+    }
+
+    fn create(&mut self, create: pb::WatchCreateRequest) {
+        let wanted = Some(create.watch_id).filter(|id| *id != 0);
+        let fragment = create.fragment;
+        let (revision, created) = self
+            .engine
+            .watches(|store| (store.revision(), store.watch(self.id, wanted, create.into())));
+        let mut response =
+            pb::WatchResponse { header: header(revision), created: true, ..Default::default() };
+        match created {
+            Ok(id) => {
+                response.watch_id = id;
+                if fragment {
+                    self.fragmented.insert(id);
+                }
+            }
+            Err(refused) => {
+                response.watch_id = NO_WATCH;
+                response.canceled = true;
+                response.cancel_reason = refused.to_string();
+            }
+        }
+        self.outgoing.push_back(response);
+    }
+
+    fn send(&mut self, message: WatchMessage) {
+        match message {
+            WatchMessage::Events { id, revision, events } => {
+                let response = pb::WatchResponse {
+                    header: header(revision),
+                    watch_id: id,
+                    events: events.into_iter().map(Into::into).collect(),
+                    ..Default::default()
+                };
+                if self.fragmented.contains(&id) {
+                    self.outgoing.extend(fragments(response, self.fragment_bytes));
+                } else {
+                    self.outgoing.push_back(response);
+                }
+            }
+            WatchMessage::Compacted { id, compacted } => {
+                self.fragmented.remove(&id);
+                self.outgoing.push_back(pb::WatchResponse {
+                    header: header(0),
+                    watch_id: id,
+                    canceled: true,
+                    compact_revision: compacted,
+                    ..Default::default()
+                });
+            }
+        }
+    }
+
+    fn notify_progress(&mut self) {
+        let (revision, quiet) =
+            self.engine.watches(|store| (store.revision(), store.quiet_watches(self.id)));
+        let notification = |watch_id| pb::WatchResponse {
+            header: header(revision),
+            watch_id,
+            ..Default::default()
+        };
+        self.outgoing.extend(quiet.into_iter().map(notification));
+    }
+}
+
+impl Drop for WatchSession {
+    fn drop(&mut self) {
+        self.engine.close_stream(self.id);
+    }
+}
+
+/// Splits a response that is too large, in as few parts as will do.
+fn fragments(whole: pb::WatchResponse, limit: usize) -> Vec<pb::WatchResponse> {
+    let empty = pb::WatchResponse { events: Vec::new(), ..whole.clone() };
+    let mut parts = vec![empty.clone()];
+    let mut bytes = 0;
+    for event in whole.events {
+        let part = parts.last_mut().expect("it begins with one");
+        let size = event.encoded_len();
+        if !part.events.is_empty() && bytes + size >= limit {
+            part.fragment = true;
+            parts.push(empty.clone());
+            bytes = 0;
+        }
+        bytes += size;
+        parts.last_mut().expect("it begins with one").events.push(event);
+    }
+    parts
+}
