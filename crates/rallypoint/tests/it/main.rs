@@ -7,6 +7,7 @@ mod support;
 
 mod client;
 mod cluster;
+mod embedded;
 mod fixtures;
 mod retry;
 mod secure;
