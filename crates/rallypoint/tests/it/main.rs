@@ -8,6 +8,7 @@ mod support;
 mod architecture;
 mod client;
 mod cluster;
+mod embedded;
 mod fixtures;
 mod retry;
 mod secure;
