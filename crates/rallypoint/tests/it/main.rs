@@ -9,6 +9,7 @@ mod architecture;
 mod client;
 mod cluster;
 mod embedded;
+mod differential;
 mod fixtures;
 mod retry;
 mod secure;
