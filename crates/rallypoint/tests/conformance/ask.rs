@@ -157,8 +157,7 @@ pub mod refusal {
         (Code::OutOfRange, "etcdserver: mvcc: required revision has been compacted");
     pub const FUTURE: Refusal =
         (Code::OutOfRange, "etcdserver: mvcc: required revision is a future revision");
-    pub const LEASE_NOT_FOUND: Refusal =
-        (Code::NotFound, "etcdserver: requested lease not found");
+    pub const LEASE_NOT_FOUND: Refusal = (Code::NotFound, "etcdserver: requested lease not found");
     pub const LEASE_EXISTS: Refusal =
         (Code::FailedPrecondition, "etcdserver: lease already exists");
     pub const TTL_TOO_LARGE: Refusal = (Code::OutOfRange, "etcdserver: too large lease TTL");

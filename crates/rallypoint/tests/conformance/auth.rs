@@ -138,10 +138,7 @@ async fn leases_with_a_token(t: Context) {
     let request = pb::LeaseTimeToLiveRequest { id: 7, keys: true };
     let answer = leases.lease_time_to_live(with(request, "token", &token)).await.unwrap();
     assert_eq!(answer.into_inner().keys, [t.key("a")]);
-    leases
-        .lease_revoke(with(pb::LeaseRevokeRequest { id: 7 }, "token", &token))
-        .await
-        .unwrap();
+    leases.lease_revoke(with(pb::LeaseRevokeRequest { id: 7 }, "token", &token)).await.unwrap();
     let answer = t.kv().range(with(get(t.key("a")), "token", &token)).await.unwrap();
     assert_eq!(answer.into_inner().count, 0);
 }

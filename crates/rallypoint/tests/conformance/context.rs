@@ -221,7 +221,9 @@ impl Context {
     /// A stream with one watch on all keys of this case, from `start` on.
     pub async fn watch_all(&self, start: i64) -> WatchStream {
         let mut stream = self.watch_stream();
-        stream.create(pb::WatchCreateRequest { start_revision: start, ..self.watch_of_all() }).await;
+        stream
+            .create(pb::WatchCreateRequest { start_revision: start, ..self.watch_of_all() })
+            .await;
         stream
     }
 
@@ -243,7 +245,9 @@ impl Context {
 struct Answers<T>(mpsc::Receiver<Answer<T>>);
 
 impl<T: Send + 'static> Answers<T> {
-    fn collect(opening: impl Future<Output = Answer<Response<Streaming<T>>>> + Send + 'static) -> Self {
+    fn collect(
+        opening: impl Future<Output = Answer<Response<Streaming<T>>>> + Send + 'static,
+    ) -> Self {
         let (sender, receiver) = mpsc::channel(1);
         tokio::spawn(async move {
             let mut stream = match opening.await {

@@ -72,7 +72,8 @@ async fn no_previous_pairs_of_nothing(t: Context) {
 
 async fn an_empty_key_is_refused(t: Context) {
     refused_as(t.delete(del(Bytes::new())).await, refusal::EMPTY_KEY);
-    let to_end = pb::DeleteRangeRequest { range_end: Bytes::from_static(b"\0"), ..del(Bytes::new()) };
+    let to_end =
+        pb::DeleteRangeRequest { range_end: Bytes::from_static(b"\0"), ..del(Bytes::new()) };
     refused_as(t.delete(to_end).await, refusal::EMPTY_KEY);
 }
 
@@ -126,7 +127,8 @@ async fn from_a_key_to_the_end(t: Context) {
     for key in ["a", "b", "c"] {
         t.put(put(key.into(), "")).await.unwrap();
     }
-    let request = pb::DeleteRangeRequest { range_end: Bytes::from_static(b"\0"), ..del("b".into()) };
+    let request =
+        pb::DeleteRangeRequest { range_end: Bytes::from_static(b"\0"), ..del("b".into()) };
     assert_eq!(t.delete(request).await.unwrap().deleted, 2);
     assert_eq!(t.range(get("a".into())).await.unwrap().count, 1);
 }

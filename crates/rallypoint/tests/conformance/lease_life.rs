@@ -40,7 +40,13 @@ async fn answers_in_the_order_of_requests(t: Context) {
         stream.send(id).await;
     }
     for id in asked {
-        let ttl = if id == first { 60 } else if id == second { 90 } else { 0 };
+        let ttl = if id == first {
+            60
+        } else if id == second {
+            90
+        } else {
+            0
+        };
         let answer = stream.next().await;
         assert_eq!((answer.id, answer.ttl), (id, ttl));
     }

@@ -32,11 +32,8 @@ async fn a_second_put(t: Context) {
     let first = t.set("a", "1").await;
     let second = t.set("a", "2").await;
     assert!(second > first);
-    let expected = pb::KeyValue {
-        create_revision: first,
-        version: 2,
-        ..t.new_pair("a", "2", second)
-    };
+    let expected =
+        pb::KeyValue { create_revision: first, version: 2, ..t.new_pair("a", "2", second) };
     assert_eq!(t.pair("a").await, Some(expected));
 }
 
@@ -95,8 +92,12 @@ async fn a_lease_to_ignore_is_refused(t: Context) {
 }
 
 async fn refusals_come_in_order(t: Context) {
-    let all_wrong =
-        pb::PutRequest { ignore_value: true, ignore_lease: true, lease: 1, ..put(Bytes::new(), "1") };
+    let all_wrong = pb::PutRequest {
+        ignore_value: true,
+        ignore_lease: true,
+        lease: 1,
+        ..put(Bytes::new(), "1")
+    };
     refused_as(t.put(all_wrong.clone()).await, refusal::EMPTY_KEY);
     let with_key = pb::PutRequest { key: t.key("a"), ..all_wrong };
     refused_as(t.put(with_key.clone()).await, refusal::VALUE_PROVIDED);
@@ -125,12 +126,8 @@ async fn ignore_value_keeps_it(t: Context) {
     let first = t.set("a", "1").await;
     let request = pb::PutRequest { ignore_value: true, lease, ..put(t.key("a"), "") };
     let second = revision(&t.put(request).await.unwrap().header);
-    let expected = pb::KeyValue {
-        create_revision: first,
-        version: 2,
-        lease,
-        ..t.new_pair("a", "1", second)
-    };
+    let expected =
+        pb::KeyValue { create_revision: first, version: 2, lease, ..t.new_pair("a", "1", second) };
     assert_eq!(t.pair("a").await, Some(expected));
     assert_eq!(t.time_to_live(lease).await.keys, [t.key("a")]);
 }

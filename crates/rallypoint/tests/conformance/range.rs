@@ -135,7 +135,8 @@ async fn around_a_deletion(t: Context) {
 async fn the_future_is_refused(t: Context) {
     let future = pb::RangeRequest { revision: i64::MAX, ..t.all() };
     refused_as(t.range(future).await, refusal::FUTURE);
-    let counted = pb::RangeRequest { revision: t.now().await + 1_000_000, count_only: true, ..t.all() };
+    let counted =
+        pb::RangeRequest { revision: t.now().await + 1_000_000, count_only: true, ..t.all() };
     refused_as(t.range(counted).await, refusal::FUTURE);
 }
 

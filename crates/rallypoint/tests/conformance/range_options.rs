@@ -106,8 +106,7 @@ async fn count_only_with_a_limit(t: Context) {
 
 async fn count_only_with_a_filter(t: Context) {
     let created = five(&t).await;
-    let request =
-        pb::RangeRequest { count_only: true, min_create_revision: created[4], ..t.all() };
+    let request = pb::RangeRequest { count_only: true, min_create_revision: created[4], ..t.all() };
     let answer = t.range(request).await.unwrap();
     assert_eq!((answer.kvs.len(), answer.more, answer.count), (0, false, 5));
 }
@@ -273,10 +272,8 @@ async fn the_count_ignores_filters(t: Context) {
 async fn sort_without_values(t: Context) {
     five(&t).await;
     // The values are left out after they have been sorted by.
-    let request = pb::RangeRequest {
-        keys_only: true,
-        ..sorted(&t, SortTarget::Value, SortOrder::Ascend)
-    };
+    let request =
+        pb::RangeRequest { keys_only: true, ..sorted(&t, SortTarget::Value, SortOrder::Ascend) };
     let answer = t.range(request).await.unwrap();
     assert_eq!(t.names(&answer.kvs), ["d", "c", "a", "e", "b"]);
     assert!(answer.kvs.iter().all(|kv| kv.value.is_empty()));

@@ -137,11 +137,8 @@ async fn twice_in_a_row(t: Context) {
 async fn a_transaction_whole(t: Context) {
     use crate::ask::{always, del, op_del, op_put, put};
     t.set("a", "1").await;
-    let ops = vec![
-        op_put(put(t.key("b"), "2")),
-        op_del(del(t.key("a"))),
-        op_put(put(t.key("c"), "2")),
-    ];
+    let ops =
+        vec![op_put(put(t.key("b"), "2")), op_del(del(t.key("a"))), op_put(put(t.key("c"), "2"))];
     let made = revision(&t.txn(always(ops)).await.unwrap().header);
     let t = t.restart().await;
     let mut watch = t.watch_all(made).await;

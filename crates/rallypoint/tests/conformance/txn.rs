@@ -95,10 +95,8 @@ async fn inner_headers_have_the_revision_alone(t: Context) {
 
 async fn a_read_sees_earlier_writes(t: Context) {
     t.set("a", "old").await;
-    let answer = t
-        .txn(always(vec![op_put(put(t.key("a"), "new")), op_get(get(t.key("a")))]))
-        .await
-        .unwrap();
+    let answer =
+        t.txn(always(vec![op_put(put(t.key("a"), "new")), op_get(get(t.key("a")))])).await.unwrap();
     let pair = &as_range(&answer.responses[1]).kvs[0];
     assert_eq!((&pair.value[..], pair.version), (&b"new"[..], 2));
     assert_eq!(pair.mod_revision, revision(&answer.header));
@@ -106,18 +104,15 @@ async fn a_read_sees_earlier_writes(t: Context) {
 
 async fn a_read_does_not_see_later_writes(t: Context) {
     t.set("a", "old").await;
-    let answer = t
-        .txn(always(vec![op_get(get(t.key("a"))), op_put(put(t.key("a"), "new"))]))
-        .await
-        .unwrap();
+    let answer =
+        t.txn(always(vec![op_get(get(t.key("a"))), op_put(put(t.key("a"), "new"))])).await.unwrap();
     assert_eq!(as_range(&answer.responses[0]).kvs[0].value, "old");
 }
 
 async fn a_read_sees_earlier_deletions(t: Context) {
     t.set("a", "1").await;
     t.set("b", "1").await;
-    let answer =
-        t.txn(always(vec![op_del(del(t.key("a"))), op_get(t.all())])).await.unwrap();
+    let answer = t.txn(always(vec![op_del(del(t.key("a"))), op_get(t.all())])).await.unwrap();
     let seen = as_range(&answer.responses[1]);
     assert_eq!(t.names(&seen.kvs), ["b"]);
     assert_eq!(seen.count, 1);
@@ -147,8 +142,7 @@ async fn an_old_revision_inside(t: Context) {
     let old = pb::RangeRequest { revision: made, ..get(t.key("a")) };
     let answer = t.txn(always(vec![op_get(old.clone())])).await.unwrap();
     assert_eq!(as_range(&answer.responses[0]).kvs, [t.new_pair("a", "1", made)]);
-    let answer =
-        t.txn(always(vec![op_put(put(t.key("a"), "3")), op_get(old)])).await.unwrap();
+    let answer = t.txn(always(vec![op_put(put(t.key("a"), "3")), op_get(old)])).await.unwrap();
     assert_eq!(as_range(&answer.responses[1]).kvs, [t.new_pair("a", "1", made)]);
 }
 
@@ -292,10 +286,8 @@ async fn deleting_nothing_makes_no_revision(t: Context) {
 
 async fn a_read_and_a_write(t: Context) {
     let before = t.set("a", "1").await;
-    let answer = t
-        .txn(always(vec![op_get(get(t.key("a"))), op_put(put(t.key("b"), "1"))]))
-        .await
-        .unwrap();
+    let answer =
+        t.txn(always(vec![op_get(get(t.key("a"))), op_put(put(t.key("b"), "1"))])).await.unwrap();
     assert_eq!(revision(&answer.header), before + 1);
 }
 

@@ -102,11 +102,8 @@ async fn too_many_before_an_empty_key(t: Context) {
     ops.push(op_put(put(Bytes::new(), "")));
     refused_as(t.txn(always(ops)).await, refusal::TOO_MANY_OPS);
     // And an empty key before a duplicate one.
-    let ops = vec![
-        op_put(put(t.key("a"), "")),
-        op_put(put(t.key("a"), "")),
-        op_get(get(Bytes::new())),
-    ];
+    let ops =
+        vec![op_put(put(t.key("a"), "")), op_put(put(t.key("a"), "")), op_get(get(Bytes::new()))];
     refused_as(t.txn(always(ops)).await, refusal::EMPTY_KEY);
 }
 

@@ -26,12 +26,8 @@ async fn holds(t: &Context, compare: pb::Compare) -> bool {
     t.txn(txn).await.unwrap().succeeded
 }
 
-const RELATIONS: [CompareResult; 4] = [
-    CompareResult::Equal,
-    CompareResult::NotEqual,
-    CompareResult::Greater,
-    CompareResult::Less,
-];
+const RELATIONS: [CompareResult; 4] =
+    [CompareResult::Equal, CompareResult::NotEqual, CompareResult::Greater, CompareResult::Less];
 
 /// All four relations with something smaller than, the same as, and larger than what is stored.
 async fn twelve(t: &Context, key: Bytes, [small, same, large]: [TargetUnion; 3]) {
@@ -125,10 +121,8 @@ async fn no_conditions_hold(t: Context) {
 
 async fn all_must_hold(t: Context) {
     t.set("a", "1").await;
-    let both = |second| pb::TxnRequest {
-        compare: vec![exists(t.key("a")), second],
-        ..Default::default()
-    };
+    let both =
+        |second| pb::TxnRequest { compare: vec![exists(t.key("a")), second], ..Default::default() };
     assert!(t.txn(both(absent(t.key("b")))).await.unwrap().succeeded);
     assert!(!t.txn(both(exists(t.key("b")))).await.unwrap().succeeded);
 }

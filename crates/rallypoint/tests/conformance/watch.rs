@@ -39,8 +39,7 @@ async fn a_second_put(t: Context) {
     let first = t.set("a", "1").await;
     let mut watch = t.watch_all(0).await;
     let second = t.set("a", "2").await;
-    let pair =
-        pb::KeyValue { create_revision: first, version: 2, ..t.new_pair("a", "2", second) };
+    let pair = pb::KeyValue { create_revision: first, version: 2, ..t.new_pair("a", "2", second) };
     assert_eq!(watch.next().await.events, [put_event(pair)]);
 }
 
@@ -120,10 +119,8 @@ async fn the_previous_pair_of_a_deletion(t: Context) {
     let made = t.set("a", "1").await;
     let mut watch = with_previous(&t).await;
     let gone = t.unset("a").await;
-    let expected = pb::Event {
-        prev_kv: Some(t.new_pair("a", "1", made)),
-        ..delete_event(t.key("a"), gone)
-    };
+    let expected =
+        pb::Event { prev_kv: Some(t.new_pair("a", "1", made)), ..delete_event(t.key("a"), gone) };
     assert_eq!(watch.next().await.events, [expected]);
 }
 
@@ -153,7 +150,8 @@ async fn without_deletions(t: Context) {
     let first = t.set("a", "1").await;
     t.unset("a").await;
     let second = t.set("a", "2").await;
-    let expected = [put_event(t.new_pair("a", "1", first)), put_event(t.new_pair("a", "2", second))];
+    let expected =
+        [put_event(t.new_pair("a", "1", first)), put_event(t.new_pair("a", "2", second))];
     assert_eq!(watch.events(2).await, expected);
 }
 
@@ -171,11 +169,8 @@ async fn without_anything(t: Context) {
 async fn a_transaction_in_its_order(t: Context) {
     t.set("b", "0").await;
     let mut watch = t.watch_all(0).await;
-    let ops = vec![
-        op_put(put(t.key("c"), "1")),
-        op_del(del(t.key("b"))),
-        op_put(put(t.key("a"), "1")),
-    ];
+    let ops =
+        vec![op_put(put(t.key("c"), "1")), op_del(del(t.key("b"))), op_put(put(t.key("a"), "1"))];
     let made = revision(&t.txn(always(ops)).await.unwrap().header);
     let expected = [
         put_event(t.new_pair("c", "1", made)),
@@ -201,7 +196,8 @@ async fn put_and_deleted_in_one(t: Context) {
     let key = Bytes::from([&b"\xff\xff\xff\xff"[..], t.prefix.as_bytes()].concat());
     let mut stream = t.watch_stream();
     stream.create(pb::WatchCreateRequest { key: key.clone(), ..Default::default() }).await;
-    let to_end = pb::DeleteRangeRequest { range_end: Bytes::from_static(b"\0"), ..del(key.clone()) };
+    let to_end =
+        pb::DeleteRangeRequest { range_end: Bytes::from_static(b"\0"), ..del(key.clone()) };
     let ops = vec![op_put(put(key.clone(), "1")), op_del(to_end)];
     let made = revision(&t.txn(always(ops)).await.unwrap().header);
     let pair = pb::KeyValue { key: key.clone(), ..t.new_pair("", "1", made) };
@@ -224,8 +220,7 @@ async fn a_range_deleted(t: Context) {
     }
     let mut watch = t.watch_all(0).await;
     let all = t.all();
-    let request =
-        pb::DeleteRangeRequest { key: all.key, range_end: all.range_end, prev_kv: false };
+    let request = pb::DeleteRangeRequest { key: all.key, range_end: all.range_end, prev_kv: false };
     let gone = revision(&t.delete(request).await.unwrap().header);
     let expected: Vec<pb::Event> =
         ["a", "b", "c"].map(|name| delete_event(t.key(name), gone)).into();

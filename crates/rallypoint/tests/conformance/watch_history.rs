@@ -24,7 +24,8 @@ async fn from_the_past(t: Context) {
     let first = t.set("a", "1").await;
     let second = t.set("b", "1").await;
     let mut watch = t.watch_all(first).await;
-    let expected = [put_event(t.new_pair("a", "1", first)), put_event(t.new_pair("b", "1", second))];
+    let expected =
+        [put_event(t.new_pair("a", "1", first)), put_event(t.new_pair("b", "1", second))];
     assert_eq!(watch.events(2).await, expected);
 }
 
@@ -33,7 +34,8 @@ async fn from_a_revision_in_between(t: Context) {
     let second = t.set("b", "1").await;
     let third = t.set("c", "1").await;
     let mut watch = t.watch_all(second).await;
-    let expected = [put_event(t.new_pair("b", "1", second)), put_event(t.new_pair("c", "1", third))];
+    let expected =
+        [put_event(t.new_pair("b", "1", second)), put_event(t.new_pair("c", "1", third))];
     assert_eq!(watch.events(2).await, expected);
 }
 
@@ -58,11 +60,8 @@ async fn the_past_then_the_present(t: Context) {
 
 async fn a_transaction_is_told_whole(t: Context) {
     t.set("b", "1").await;
-    let ops = vec![
-        op_put(put(t.key("c"), "1")),
-        op_del(del(t.key("b"))),
-        op_put(put(t.key("a"), "1")),
-    ];
+    let ops =
+        vec![op_put(put(t.key("c"), "1")), op_del(del(t.key("b"))), op_put(put(t.key("a"), "1"))];
     let made = revision(&t.txn(always(ops)).await.unwrap().header);
     t.set("later", "1").await;
     let mut watch = t.watch_all(made).await;
@@ -94,8 +93,7 @@ async fn the_past_filtered(t: Context) {
     t.set("a", "2").await;
     let mut stream = t.watch_stream();
     let filters = vec![pb::watch_create_request::FilterType::Noput.into()];
-    let request =
-        pb::WatchCreateRequest { filters, start_revision: first, ..t.watch_of_all() };
+    let request = pb::WatchCreateRequest { filters, start_revision: first, ..t.watch_of_all() };
     stream.create(request).await;
     assert_eq!(stream.events(1).await, [delete_event(t.key("a"), gone)]);
 }

@@ -79,8 +79,7 @@ async fn each_stream_has_its_own_ids(t: Context) {
 
 async fn refused_as_empty(t: &Context, end: Bytes) {
     let mut stream = t.watch_stream();
-    let refused =
-        stream.create(pb::WatchCreateRequest { range_end: end, ..t.watch_of("b") }).await;
+    let refused = stream.create(pb::WatchCreateRequest { range_end: end, ..t.watch_of("b") }).await;
     assert!(refused.canceled);
     assert_eq!(refused.watch_id, -1);
     assert_eq!(refused.cancel_reason, "mvcc: watcher range is empty");
@@ -249,8 +248,7 @@ async fn two_and_a_half_mebibytes(t: &Context, fragment: bool) -> WatchStream {
         first = if number == 0 { revision(&answer.header) } else { first };
     }
     let mut stream = t.watch_stream();
-    let request =
-        pb::WatchCreateRequest { fragment, start_revision: first, ..t.watch_of_all() };
+    let request = pb::WatchCreateRequest { fragment, start_revision: first, ..t.watch_of_all() };
     stream.create(request).await;
     stream
 }
@@ -262,8 +260,7 @@ async fn fragments(t: Context) {
         let response = stream.next().await;
         responses += 1;
         names.extend(t.names(response.events.iter().map(|event| event.kv.as_ref().unwrap())));
-        let size: usize =
-            response.events.iter().map(|e| e.kv.as_ref().unwrap().value.len()).sum();
+        let size: usize = response.events.iter().map(|e| e.kv.as_ref().unwrap().value.len()).sum();
         assert!(size < 2 << 20, "a fragment of {size} bytes");
         if !response.fragment {
             break;
@@ -291,9 +288,8 @@ async fn a_small_response_is_no_fragment(t: Context) {
 
 async fn with_a_leader_wanted(t: Context) {
     // etcdctl asks for this on every watch.
-    let request = pb::WatchRequest {
-        request_union: Some(RequestUnion::CreateRequest(t.watch_of("a"))),
-    };
+    let request =
+        pb::WatchRequest { request_union: Some(RequestUnion::CreateRequest(t.watch_of("a"))) };
     let (sender, mut receiver) = tokio::sync::mpsc::channel(1);
     sender.send(request).await.unwrap();
     let outgoing = futures_util::stream::poll_fn(move |context| receiver.poll_recv(context));
