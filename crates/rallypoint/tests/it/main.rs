@@ -5,5 +5,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod connections;
+mod damage;
 mod fixtures;
 mod kill;
