@@ -1,0 +1,5 @@
+//! The store from the outside.
+//!
+//! - `regressions`: bugs that were.
+
+mod regressions;
