@@ -216,9 +216,14 @@ impl Store {
 
     /// Lets readers and watches see everything up to `revision`. Tells which streams have something
     /// to say now that had nothing before.
+    ///
+    /// What was seen stays seen, and what was not written cannot be: an older revision changes
+    /// nothing, and one that is yet to come stands for the newest.
     pub fn publish(&mut self, revision: Revision) -> Vec<StreamId> {
+        let seen = self.revision();
+        let revision = revision.clamp(seen, self.head());
         let mut woken = Vec::new();
-        for (revision, key) in self.history.changed_keys(self.revision() + 1, revision) {
+        for (revision, key) in self.history.changed_keys(seen + 1, revision) {
             self.watchers.mark(key, revision, &mut woken);
         }
         self.published = revision;

@@ -5,6 +5,26 @@ use rallypoint_core::kv::{KeyRange, Put, Range, Time, Watch};
 use rallypoint_core::store::Store;
 
 #[test]
+fn publishing_never_goes_back_nor_ahead() {
+    let mut store = Store::default();
+    let stream = store.open_stream();
+    store.watch(stream, None, Watch::new(KeyRange::all())).unwrap();
+    for value in ["1", "2", "3"] {
+        store.put(Put::new("a", value)).unwrap();
+    }
+    assert_eq!(store.publish(3), [stream]);
+    assert!(store.next_message(stream).is_some());
+    for older in [2, 1, 0, -1] {
+        assert!(store.publish(older).is_empty(), "{older} was seen long ago");
+        assert_eq!(store.revision(), 3);
+    }
+    assert_eq!(store.publish(9), [stream]);
+    assert_eq!(store.revision(), 4, "there is no revision 9 to be seen");
+    assert!(store.next_message(stream).is_some());
+    assert_eq!(store.next_message(stream), None, "each event is heard once");
+}
+
+#[test]
 fn a_watch_that_wants_none_of_the_changes_hears_of_progress() {
     let mut store = Store::default();
     let stream = store.open_stream();
