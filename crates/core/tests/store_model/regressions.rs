@@ -1,7 +1,8 @@
 //! Bugs that were, each by the name of what is right.
 
+use bytes::Bytes;
 use rallypoint_core::error::StoreError;
-use rallypoint_core::kv::{KeyRange, Put, Range, Time, Watch};
+use rallypoint_core::kv::{KeyRange, Op, Put, Range, Time, Txn, Watch};
 use rallypoint_core::store::Store;
 
 #[test]
@@ -22,6 +23,16 @@ fn publishing_never_goes_back_nor_ahead() {
     assert_eq!(store.revision(), 4, "there is no revision 9 to be seen");
     assert!(store.next_message(stream).is_some());
     assert_eq!(store.next_message(stream), None, "each event is heard once");
+}
+
+#[test]
+fn a_key_written_twice_is_the_last_thing_a_transaction_is_refused_for() {
+    let twice = Txn::default().then([Op::Put(Put::new("a", "")), Op::Put(Put::new("a", ""))]);
+    let nameless = Op::Range(Range::new(KeyRange::key(Bytes::new())));
+    let mut store = Store::default();
+    assert_eq!(store.txn(twice.clone()), Err(StoreError::DuplicateKey));
+    let both = Txn::default().then([Op::Txn(twice), nameless]);
+    assert_eq!(store.txn(both), Err(StoreError::KeyNotProvided));
 }
 
 #[test]
