@@ -142,7 +142,9 @@ impl Store {
     /// Writes a key.
     pub fn put(&mut self, put: Put) -> Result<PutResult, StoreError> {
         txn::check_put(&put)?;
-        self.check_put_state(&put)?;
+        // In etcd's order, which is the other way round inside a transaction.
+        self.check_lease(&put)?;
+        self.check_ignored(&put)?;
         self.check_space(put.key.len() + put.value.len())?;
         Ok(self.write(|writing| writing.put(&put)))
     }
@@ -176,10 +178,14 @@ impl Store {
         Ok(())
     }
 
-    fn check_put_state(&self, put: &Put) -> Result<(), StoreError> {
+    fn check_ignored(&self, put: &Put) -> Result<(), StoreError> {
         if (put.ignore_value || put.ignore_lease) && self.history.latest(&put.key).is_none() {
             return Err(StoreError::KeyNotFound);
         }
+        Ok(())
+    }
+
+    fn check_lease(&self, put: &Put) -> Result<(), StoreError> {
         if put.lease != 0 && !self.leases.contains(put.lease) {
             return Err(StoreError::LeaseNotFound);
         }

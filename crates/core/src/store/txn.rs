@@ -171,7 +171,7 @@ pub(super) fn check_plan(store: &Store, plan: &Plan<'_>, now: Revision) -> Resul
     for step in &plan.steps {
         match step {
             Step::Range(range) => drop(readable(&store.history, range.revision, now)?),
-            Step::Put(put) => store.check_put_state(put)?,
+            Step::Put(put) => store.check_ignored(put).and_then(|()| store.check_lease(put))?,
             Step::Delete(_) => {}
             Step::Inner(inner) => check_plan(store, inner, now)?,
         }

@@ -26,6 +26,15 @@ fn publishing_never_goes_back_nor_ahead() {
 }
 
 #[test]
+fn a_put_by_itself_looks_for_its_lease_first() {
+    let wrong = Put { ignore_value: true, ..Put::new("missing", "").on_lease(7) };
+    let mut store = Store::default();
+    assert_eq!(store.put(wrong.clone()), Err(StoreError::LeaseNotFound));
+    let txn = Txn::default().then([Op::Put(wrong)]);
+    assert_eq!(store.txn(txn), Err(StoreError::KeyNotFound));
+}
+
+#[test]
 fn a_key_written_twice_is_the_last_thing_a_transaction_is_refused_for() {
     let twice = Txn::default().then([Op::Put(Put::new("a", "")), Op::Put(Put::new("a", ""))]);
     let nameless = Op::Range(Range::new(KeyRange::key(Bytes::new())));
