@@ -16,6 +16,14 @@ use crate::kv::{
 // ---- What can be said of a request by looking at it alone
 
 pub(super) fn check(txn: &Txn, max_ops: usize) -> Result<(), StoreError> {
+    check_ops(txn, max_ops)?;
+    // Once, from the outermost, when all else is known to be sound: it looks at inner ones itself.
+    Writes::of(&txn.success)?;
+    Writes::of(&txn.failure)?;
+    Ok(())
+}
+
+fn check_ops(txn: &Txn, max_ops: usize) -> Result<(), StoreError> {
     let used = txn.compares.len().max(txn.success.len()).max(txn.failure.len());
     let left = max_ops.checked_sub(used).ok_or(StoreError::TooManyOps)?;
     for compare in &txn.compares {
@@ -26,11 +34,9 @@ pub(super) fn check(txn: &Txn, max_ops: usize) -> Result<(), StoreError> {
             Op::Range(range) => check_range(&range.range)?,
             Op::Put(put) => check_put(put)?,
             Op::Delete(delete) => check_range(&delete.range)?,
-            Op::Txn(inner) => check(inner, left)?,
+            Op::Txn(inner) => check_ops(inner, left)?,
         }
     }
-    Writes::of(&txn.success)?;
-    Writes::of(&txn.failure)?;
     Ok(())
 }
 
@@ -165,7 +171,7 @@ pub(super) fn check_plan(store: &Store, plan: &Plan<'_>, now: Revision) -> Resul
     for step in &plan.steps {
         match step {
             Step::Range(range) => drop(readable(&store.history, range.revision, now)?),
-            Step::Put(put) => store.check_put_state(put)?,
+            Step::Put(put) => store.check_ignored(put).and_then(|()| store.check_lease(put))?,
             Step::Delete(_) => {}
             Step::Inner(inner) => check_plan(store, inner, now)?,
         }
