@@ -143,10 +143,6 @@ impl Engine {
         (revision, state.store.lease_keep_alive(self.now(), id).unwrap_or(0))
     }
 
-    pub(super) fn look_at_leases<T>(&self, look: impl FnOnce(&Store, Time) -> T) -> T {
-        look(&self.lock().store, self.now())
-    }
-
     /// Grants a lease, with an id of our choice if none is asked for, and tells its id and its time
     /// to live.
     pub(super) async fn grant(

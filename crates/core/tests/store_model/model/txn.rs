@@ -16,7 +16,7 @@ impl Model {
         check_twice(txn)?;
         let head = self.head();
         let path = self.decide(txn, head);
-        self.check_state(txn, &mut path.iter(), head)?;
+        self.check_state(txn, &path, head)?;
         let mut draft = Draft::new(self);
         let answer = draft.txn(txn, &mut path.iter());
         draft.commit();
@@ -27,7 +27,7 @@ impl Model {
     pub(crate) fn read_txn(&self, txn: &Txn) -> Result<TxnResult, StoreError> {
         check(txn, self.options.max_txn_ops)?;
         let path = self.decide(txn, self.published);
-        self.check_state(txn, &mut path.iter(), self.published)?;
+        self.check_state(txn, &path, self.published)?;
         let mut then = self.clone();
         then.states.truncate(self.published as usize + 1);
         then.events.truncate(self.published as usize + 1);
@@ -65,21 +65,31 @@ impl Model {
         })
     }
 
-    fn check_state<'a>(
-        &self,
-        txn: &Txn,
-        path: &mut impl Iterator<Item = &'a bool>,
-        now: Revision,
-    ) -> Result<(), StoreError> {
-        for op in branch(txn, next(path)) {
-            match op {
-                Op::Range(range) => self.check_revision(range.revision, now)?,
-                Op::Put(put) => self.check_ignore(put).and_then(|()| self.check_lease(put))?,
-                Op::Delete(_) => {}
-                Op::Txn(inner) => self.check_state(inner, path, now)?,
+    fn check_state(&self, txn: &Txn, path: &[bool], now: Revision) -> Result<(), StoreError> {
+        let mut ops = Vec::new();
+        flatten(txn, &mut path.iter(), &mut ops);
+        for op in &ops {
+            if let Op::Put(put) = op {
+                self.check_ignore(put).and_then(|()| self.check_lease(put))?;
+            }
+        }
+        // Reads are looked at only when all writes are known to be sound.
+        for op in &ops {
+            if let Op::Range(range) = op {
+                self.check_revision(range.revision, now)?;
             }
         }
         Ok(())
+    }
+}
+
+/// The operations that will run, in order, without the transactions around them.
+fn flatten<'t, 'a>(txn: &'t Txn, path: &mut impl Iterator<Item = &'a bool>, ops: &mut Vec<&'t Op>) {
+    for op in branch(txn, next(path)) {
+        match op {
+            Op::Txn(inner) => flatten(inner, path, ops),
+            op => ops.push(op),
+        }
     }
 }
 
