@@ -2,7 +2,8 @@
 //!
 //! Whoever holds a session may act as a member; whoever lost it must stop before another takes its
 //! place. So the session counts its time from the moment it *sent* the last renewal that was
-//! acknowledged: the server, which counts from when it received it, always runs out later.
+//! acknowledged: the server, which counts from when it received it, always runs out later. And it
+//! counts to seven eighths of the time to live, which leaves the last for stopping what must stop.
 
 mod life;
 
@@ -55,7 +56,7 @@ pub struct Session {
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum Loss {
-    /// The time to live passed without an acknowledged renewal: the servers could not be reached, or
+    /// Seven eighths of the time to live passed without an acknowledged renewal: the servers could not be reached, or
     /// this process did not run.
     #[error("lease {lease:x} was not renewed for {silent:.1?}, its time to live is {ttl:?}{}",
         .last_error.as_ref().map(|error| format!("; the last attempt: {error}")).unwrap_or_default())]

@@ -1,6 +1,6 @@
 //! Transactions: checked whole, decided on the state before, then run without a way to fail.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 
@@ -16,6 +16,14 @@ use crate::kv::{
 // ---- What can be said of a request by looking at it alone
 
 pub(super) fn check(txn: &Txn, max_ops: usize) -> Result<(), StoreError> {
+    check_ops(txn, max_ops)?;
+    // Once, from the outermost, when all else is known to be sound: it looks at inner ones itself.
+    Writes::of(&txn.success)?;
+    Writes::of(&txn.failure)?;
+    Ok(())
+}
+
+fn check_ops(txn: &Txn, max_ops: usize) -> Result<(), StoreError> {
     let used = txn.compares.len().max(txn.success.len()).max(txn.failure.len());
     let left = max_ops.checked_sub(used).ok_or(StoreError::TooManyOps)?;
     for compare in &txn.compares {
@@ -26,11 +34,9 @@ pub(super) fn check(txn: &Txn, max_ops: usize) -> Result<(), StoreError> {
             Op::Range(range) => check_range(&range.range)?,
             Op::Put(put) => check_put(put)?,
             Op::Delete(delete) => check_range(&delete.range)?,
-            Op::Txn(inner) => check(inner, left)?,
+            Op::Txn(inner) => check_ops(inner, left)?,
         }
     }
-    Writes::of(&txn.success)?;
-    Writes::of(&txn.failure)?;
     Ok(())
 }
 
@@ -57,7 +63,7 @@ pub(super) fn check_put(put: &Put) -> Result<(), StoreError> {
 #[derive(Default)]
 struct Writes<'a> {
     puts: BTreeSet<&'a Bytes>,
-    deletes: Vec<&'a KeyRange>,
+    deletes: Deletes<'a>,
 }
 
 impl<'a> Writes<'a> {
@@ -65,7 +71,7 @@ impl<'a> Writes<'a> {
         let mut writes = Self::default();
         for op in branch {
             if let Op::Delete(Delete { range, .. }) = op {
-                writes.deletes.push(range);
+                writes.deletes.add(range);
             }
         }
         for op in branch {
@@ -79,8 +85,8 @@ impl<'a> Writes<'a> {
                 for key in failure.puts.difference(&success.puts) {
                     writes.put(key)?;
                 }
-                writes.deletes.extend(success.deletes);
-                writes.deletes.extend(failure.deletes);
+                writes.deletes.add_all(success.deletes);
+                writes.deletes.add_all(failure.deletes);
             }
         }
         for op in branch {
@@ -92,14 +98,49 @@ impl<'a> Writes<'a> {
     }
 
     fn put(&mut self, key: &'a Bytes) -> Result<(), StoreError> {
-        let deleted = |range: &&KeyRange| match range {
-            KeyRange::From(_) => false,
-            KeyRange::Key(_) | KeyRange::Span(..) => range.contains(key),
-        };
-        if self.deletes.iter().any(deleted) || !self.puts.insert(key) {
+        if self.deletes.contains(key) || !self.puts.insert(key) {
             return Err(StoreError::DuplicateKey);
         }
         Ok(())
+    }
+}
+
+/// The keys that a branch would delete. Spans that overlap are one, so that a look-up is one too: a
+/// request can hold tens of thousands of both.
+#[derive(Default)]
+struct Deletes<'a> {
+    keys: BTreeSet<&'a Bytes>,
+    /// From start to end.
+    spans: BTreeMap<&'a Bytes, &'a Bytes>,
+}
+
+impl<'a> Deletes<'a> {
+    fn add(&mut self, range: &'a KeyRange) {
+        match range {
+            KeyRange::Key(key) => drop(self.keys.insert(key)),
+            KeyRange::Span(start, end) if start < end => self.add_span(start, end),
+            KeyRange::Span(..) | KeyRange::From(_) => {}
+        }
+    }
+
+    fn add_span(&mut self, mut start: &'a Bytes, mut end: &'a Bytes) {
+        while let Some((&other, &others_end)) = self.spans.range::<&Bytes, _>(..=end).next_back()
+            && others_end >= start
+        {
+            self.spans.remove(other);
+            (start, end) = (start.min(other), end.max(others_end));
+        }
+        self.spans.insert(start, end);
+    }
+
+    fn add_all(&mut self, mut others: Self) {
+        self.keys.append(&mut others.keys);
+        others.spans.into_iter().for_each(|(start, end)| self.add_span(start, end));
+    }
+
+    fn contains(&self, key: &'a Bytes) -> bool {
+        let span = self.spans.range::<&Bytes, _>(..=key).next_back();
+        self.keys.contains(key) || span.is_some_and(|(_, end)| key < *end)
     }
 }
 
@@ -160,17 +201,30 @@ fn relates(kv: &KeyValue, compare: &Compare) -> bool {
     }
 }
 
-/// Refuses a plan of which any step would fail, so that none can fail half-way.
+/// Refuses a plan of which any step would fail, so that none can fail half-way. All writes are looked
+/// at before any read, as in etcd.
 pub(super) fn check_plan(store: &Store, plan: &Plan<'_>, now: Revision) -> Result<(), StoreError> {
-    for step in &plan.steps {
-        match step {
-            Step::Range(range) => drop(readable(&store.history, range.revision, now)?),
-            Step::Put(put) => store.check_put_state(put)?,
-            Step::Delete(_) => {}
-            Step::Inner(inner) => check_plan(store, inner, now)?,
-        }
+    plan.each(&mut |step| match step {
+        Step::Put(put) => store.check_ignored(put).and_then(|()| store.check_lease(put)),
+        _ => Ok(()),
+    })?;
+    plan.each(&mut |step| match step {
+        Step::Range(range) => readable(&store.history, range.revision, now).map(drop),
+        _ => Ok(()),
+    })
+}
+
+impl Plan<'_> {
+    /// Looks at every step, those of inner transactions in their place.
+    fn each(
+        &self,
+        look: &mut impl FnMut(&Step<'_>) -> Result<(), StoreError>,
+    ) -> Result<(), StoreError> {
+        self.steps.iter().try_for_each(|step| match step {
+            Step::Inner(inner) => inner.each(look),
+            step => look(step),
+        })
     }
-    Ok(())
 }
 
 // ---- Running

@@ -22,6 +22,9 @@ const MAX_TOKENS: u32 = 4;
 /// Longer than any call: time-outs beyond it are cut, so that adding one to a moment cannot overflow.
 const FOR_EVER: Duration = Duration::from_secs(365 * 24 * 3600);
 
+/// With less time than this left, nothing more is tried.
+const SHORTEST_ATTEMPT: Duration = Duration::from_millis(5);
+
 /// How an attempt failed.
 struct Failed {
     failure: Failure,
@@ -49,6 +52,10 @@ impl Client {
         let deadline = begun + self.timeout.min(FOR_EVER);
         let mut attempts: u32 = 0;
         let mut tokens = 0;
+        let gave_up = |endpoint, attempts, source| {
+            let waited = begun.elapsed();
+            Err(ClientError::Unavailable { request, endpoint, attempts, waited, source })
+        };
         loop {
             let connection = endpoints.current();
             let bound = deadline.min(Instant::now() + self.attempt_timeout(attempts));
@@ -77,35 +84,21 @@ impl Client {
                 Step::Authenticate | Step::GiveUp if failure != Failure::NotTrusted => {
                     return Err(self.refused(request, endpoint, token, status));
                 }
-                Step::Authenticate | Step::GiveUp => {
-                    let waited = begun.elapsed();
-                    let source = status;
-                    return Err(ClientError::Unavailable {
-                        request,
-                        endpoint,
-                        attempts,
-                        waited,
-                        source,
-                    });
-                }
+                Step::Authenticate | Step::GiveUp => return gave_up(endpoint, attempts, status),
                 Step::OutcomeUnknown => {
                     endpoints.failed(&connection);
                     return Err(ClientError::OutcomeUnknown { request, endpoint, source: status });
                 }
             }
             let delay = retry::delay(step, attempts, endpoints.len(), fastrand::f64());
-            if Instant::now() + delay >= deadline {
-                let waited = begun.elapsed();
-                let source = status;
-                return Err(ClientError::Unavailable {
-                    request,
-                    endpoint,
-                    attempts,
-                    waited,
-                    source,
-                });
+            let in_time = Instant::now() + delay < deadline;
+            if in_time {
+                sleep(delay).await;
             }
-            sleep(delay).await;
+            // What an attempt of no time at all would say is not worth more than what this one said.
+            if !in_time || Instant::now() + SHORTEST_ATTEMPT > deadline {
+                return gave_up(endpoint, attempts, status);
+            }
         }
     }
 

@@ -8,8 +8,9 @@ use std::time::{Duration, Instant};
 use subtle::ConstantTimeEq;
 use tonic::{Request, Response, Status};
 
+use super::Credentials;
 use super::engine::Engine;
-use super::{Credentials, header};
+use super::reply::Replies;
 use crate::proto::etcd as pb;
 
 /// etcd's: a token that nobody uses for so long is forgotten.
@@ -18,8 +19,9 @@ const TOKEN_LIFE: Duration = Duration::from_secs(300);
 /// A client that asks for a token and never uses it cannot fill the memory.
 const MOST_TOKENS: usize = 100_000;
 
-/// What may be called without a token: the way to get one, and the question whether we are up.
-const OPEN: [&str; 2] = ["/etcdserverpb.Auth/", "/grpc.health.v1.Health/"];
+/// What may be called without a token: the way to get one, and the questions whether we are up.
+const OPEN: [&str; 3] =
+    ["/etcdserverpb.Auth/", "/etcdserverpb.Maintenance/Status", "/grpc.health.v1.Health/"];
 
 /// The one user, and the tokens given out.
 pub(super) struct Gate {
@@ -75,6 +77,7 @@ impl Gate {
 
 pub(super) struct AuthService {
     pub(super) engine: Arc<Engine>,
+    pub(super) replies: Replies,
     pub(super) gate: Option<Arc<Gate>>,
 }
 
@@ -89,7 +92,7 @@ impl pb::auth_server::Auth for AuthService {
         };
         let pb::AuthenticateRequest { name, password } = request.into_inner();
         let token = gate.login(&name, &password)?;
-        let header = header(self.engine.read(|store| store.revision()));
+        let header = self.replies.header(self.engine.read(|store| store.revision()));
         Ok(Response::new(pb::AuthenticateResponse { header, token }))
     }
 }

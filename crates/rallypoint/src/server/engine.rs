@@ -10,12 +10,14 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread;
 use std::time::Instant;
 
+use rallypoint_core::error::StoreError;
 use rallypoint_core::kv::{LeaseId, Revision, Time};
 use rallypoint_core::store::{Record, Store, StreamId};
 use tokio::sync::{Notify, oneshot};
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
 
+use crate::blocking::blocking;
 use crate::disk::{DiskError, Log};
 
 /// A lease may end this much later than it could before we think that we were away ourselves.
@@ -31,6 +33,7 @@ pub(super) struct Engine {
     origin: Instant,
     /// The disk failed, and nothing more can be promised.
     failed: CancellationToken,
+    cluster_id: u64,
 }
 
 struct State {
@@ -63,14 +66,15 @@ pub(super) fn stopped() -> Status {
 }
 
 impl Engine {
-    pub(super) fn new(store: Store, origin: Instant, durable: bool) -> Self {
+    /// With a log, this is followed by [`Engine::start_log`].
+    pub(super) fn new(store: Store, origin: Instant, log: Option<&Log>) -> Self {
         let state = State {
             store,
             streams: HashMap::new(),
-            batch: durable.then(Batch::default),
+            batch: log.map(|_| Batch::default()),
             writing: false,
             open: true,
-            log_bytes: 0,
+            log_bytes: log.map_or(0, Log::len),
         };
         Self {
             state: Mutex::new(state),
@@ -78,6 +82,7 @@ impl Engine {
             sooner: Notify::new(),
             origin,
             failed: CancellationToken::new(),
+            cluster_id: log.map_or_else(|| fastrand::u64(1..), Log::cluster_id),
         }
     }
 
@@ -119,6 +124,11 @@ impl Engine {
         Ok(answer)
     }
 
+    /// Whose history this is.
+    pub(super) fn cluster_id(&self) -> u64 {
+        self.cluster_id
+    }
+
     /// How many bytes the log has, or the store where there is none.
     pub(super) fn bytes(&self) -> u64 {
         let state = self.lock();
@@ -134,13 +144,24 @@ impl Engine {
         (revision, state.store.lease_keep_alive(self.now(), id).unwrap_or(0))
     }
 
-    pub(super) fn look_at_leases<T>(&self, look: impl FnOnce(&Store, Time) -> T) -> T {
-        look(&self.lock().store, self.now())
-    }
-
-    /// Says that a lease was granted, which may be the next to end.
-    pub(super) fn lease_granted(&self) {
-        self.sooner.notify_one();
+    /// Grants a lease, with an id of our choice if none is asked for, and tells its id and its time
+    /// to live.
+    pub(super) async fn grant(
+        &self,
+        wanted: Option<LeaseId>,
+        ttl: i64,
+    ) -> Result<Result<(LeaseId, i64), StoreError>, Status> {
+        loop {
+            let id = wanted.unwrap_or_else(|| fastrand::i64(1..));
+            match self.write(|store, now| store.lease_grant(now, id, ttl)).await? {
+                Err(StoreError::LeaseExists) if wanted.is_none() => {}
+                granted => {
+                    // It may be the next to end.
+                    self.sooner.notify_one();
+                    return Ok(granted.map(|ttl| (id, ttl)));
+                }
+            }
+        }
     }
 
     /// Ends leases when their time is up, until the server stops.
@@ -197,7 +218,6 @@ impl Engine {
 
     /// Starts the thread that owns the log.
     pub(super) fn start_log(self: &Arc<Self>, log: Log) -> std::io::Result<LogThread> {
-        self.lock().log_bytes = log.len();
         let engine = self.clone();
         let run = move || engine.run_log(log);
         thread::Builder::new().name("rallypoint-log".to_owned()).spawn(run).map(LogThread)
@@ -298,10 +318,7 @@ pub(super) struct LogThread(thread::JoinHandle<Result<(), DiskError>>);
 impl LogThread {
     /// Waits until everything accepted is on disk. The engine must have been closed.
     pub(super) async fn join(self) -> Result<(), DiskError> {
-        match tokio::task::spawn_blocking(move || self.0.join()).await {
-            Ok(Ok(done)) => done,
-            Ok(Err(panic)) => std::panic::resume_unwind(panic),
-            Err(join) => std::panic::resume_unwind(join.into_panic()),
-        }
+        let joined = blocking(move || self.0.join()).await;
+        joined.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     }
 }

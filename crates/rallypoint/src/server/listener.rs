@@ -23,6 +23,10 @@ use tonic::transport::server::Connected;
 /// How long a client may take for its first bytes, and for the TLS handshake.
 const PATIENCE: Duration = Duration::from_secs(10);
 
+/// Descriptors that connections must leave: the log is rewritten through new ones, and the server
+/// would stop if it could not.
+const SPARE_DESCRIPTORS: u64 = 64;
+
 /// What an HTTP/2 client sends before anything else.
 const PREFACE_LENGTH: usize = 24;
 
@@ -43,7 +47,14 @@ pub(super) struct Listener {
 impl Listener {
     /// Accepts for as long as it is polled and somebody takes the connections.
     pub(super) async fn run(self, ready: mpsc::Sender<io::Result<Connection>>) {
-        let room = Arc::new(Semaphore::new(self.max_connections.min(Semaphore::MAX_PERMITS)));
+        let limit = self.max_connections.min(descriptors_to_spare()).min(Semaphore::MAX_PERMITS);
+        if limit < self.max_connections {
+            tracing::info!(
+                limit,
+                "the limit of open descriptors leaves room for fewer connections"
+            );
+        }
+        let room = Arc::new(Semaphore::new(limit));
         let mut handshakes = JoinSet::new();
         loop {
             let accepted = tokio::select! {
@@ -61,7 +72,7 @@ impl Listener {
                 }
             };
             let Ok(permit) = room.clone().try_acquire_owned() else {
-                refuse(&stream, self.max_connections);
+                refuse(&stream, limit);
                 continue;
             };
             // Answers are small and somebody is waiting for each.
@@ -86,6 +97,13 @@ impl Listener {
             }
         }
     }
+}
+
+/// How many connections the limit of open descriptors has room for.
+fn descriptors_to_spare() -> usize {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+    let left = limit.map_or(u64::MAX, |limit| limit.saturating_sub(SPARE_DESCRIPTORS).max(1));
+    usize::try_from(left).unwrap_or(usize::MAX)
 }
 
 async fn handshake(

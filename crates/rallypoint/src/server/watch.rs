@@ -10,22 +10,23 @@ use std::time::Duration;
 
 use futures_util::stream::{self, BoxStream, StreamExt};
 use prost::Message;
-use rallypoint_core::store::{StreamId, WatchId, WatchMessage};
 use tokio::sync::Notify;
 use tokio::time::Interval;
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status, Streaming};
 
 use super::engine::{Engine, stopped};
-use super::header;
+use super::front::Refusal;
+use super::reply::Replies;
 use crate::proto::etcd as pb;
 use crate::proto::etcd::watch_request::RequestUnion;
 
 /// The id of a watch that was refused, and of a progress notification for the whole stream.
-const NO_WATCH: WatchId = -1;
+const NO_WATCH: i64 = -1;
 
 pub(super) struct WatchService {
     pub(super) engine: Arc<Engine>,
+    pub(super) replies: Replies,
     pub(super) stopping: CancellationToken,
     pub(super) progress_interval: Duration,
     /// A larger response is split for those who asked for fragments.
@@ -43,12 +44,18 @@ impl pb::watch_server::Watch for WatchService {
         let (id, notify) = self.engine.open_stream();
         let mut progress = tokio::time::interval(self.progress_interval);
         progress.reset();
+        let refusal = request.extensions().get::<Refusal>().map(|Refusal(status)| {
+            // As the Go library prints a status, which is what clients of etcd take apart.
+            format!("rpc error: code = {:?} desc = {}", status.code(), status.message())
+        });
         let session = WatchSession {
             id,
+            refusal,
             notify,
             progress,
-            requests: request.into_inner(),
+            requests: Some(request.into_inner()),
             engine: self.engine.clone(),
+            replies: self.replies,
             stopping: self.stopping.clone(),
             outgoing: VecDeque::new(),
             fragmented: BTreeSet::new(),
@@ -58,8 +65,7 @@ impl pb::watch_server::Watch for WatchService {
         let responses = stream::unfold(Some(session), |session| async {
             let mut session = session?;
             match session.next().await {
-                Ok(Some(response)) => Some((Ok(response), Some(session))),
-                Ok(None) => None,
+                Ok(response) => Some((Ok(response), Some(session))),
                 Err(status) => Some((Err(status), None)),
             }
         });
@@ -68,26 +74,30 @@ impl pb::watch_server::Watch for WatchService {
 }
 
 struct WatchSession {
-    id: StreamId,
+    id: u64,
     engine: Arc<Engine>,
+    replies: Replies,
     /// The store has something to say to this stream.
     notify: Arc<Notify>,
-    requests: Streaming<pb::WatchRequest>,
+    /// `None` once the client has nothing more to ask; it may go on listening.
+    requests: Option<Streaming<pb::WatchRequest>>,
+    /// Why this client may not watch anything.
+    refusal: Option<String>,
     stopping: CancellationToken,
     progress: Interval,
     /// Answers to the last request, or the fragments of the last message.
     outgoing: VecDeque<pb::WatchResponse>,
-    fragmented: BTreeSet<WatchId>,
+    /// The watches that asked for fragments.
+    fragmented: BTreeSet<i64>,
     fragment_bytes: usize,
     progress_asked: bool,
 }
 
 impl WatchSession {
-    /// The next response; `None` when the client has ended the stream.
-    async fn next(&mut self) -> Result<Option<pb::WatchResponse>, Status> {
+    async fn next(&mut self) -> Result<pb::WatchResponse, Status> {
         loop {
             if let Some(response) = self.outgoing.pop_front() {
-                return Ok(Some(response));
+                return Ok(response);
             }
             let (id, asked) = (self.id, self.progress_asked);
             let (message, synced) = self.engine.watches(|store| {
@@ -96,22 +106,21 @@ impl WatchSession {
                 (message, synced.then(|| store.revision()))
             });
             if let Some(message) = message {
-                self.send(message);
+                self.send(message.into());
                 continue;
             }
             if let Some(revision) = synced {
                 self.progress_asked = false;
-                return Ok(Some(pb::WatchResponse {
-                    header: header(revision),
+                return Ok(pb::WatchResponse {
+                    header: self.replies.header(revision),
                     watch_id: NO_WATCH,
                     ..Default::default()
-                }));
+                });
             }
             tokio::select! {
-                request = self.requests.message() => match request?.map(|it| it.request_union) {
-                    None => return Ok(None),
-                    Some(Some(request)) => self.handle(request),
-                    Some(None) => {}
+                request = next_request(&mut self.requests) => match request? {
+                    None => self.requests = None,
+                    Some(request) => self.handle(request),
                 },
                 () = self.notify.notified() => {}
                 _ = self.progress.tick() => self.notify_progress(),
@@ -130,7 +139,7 @@ impl WatchSession {
                 if canceled {
                     self.fragmented.remove(&watch_id);
                     self.outgoing.push_back(pb::WatchResponse {
-                        header: header(revision),
+                        header: self.replies.header(revision),
                         watch_id,
                         canceled: true,
                         ..Default::default()
@@ -147,11 +156,18 @@ impl WatchSession {
     fn create(&mut self, create: pb::WatchCreateRequest) {
         let wanted = Some(create.watch_id).filter(|id| *id != 0);
         let fragment = create.fragment;
-        let (revision, created) = self
-            .engine
-            .watches(|store| (store.revision(), store.watch(self.id, wanted, create.into())));
-        let mut response =
-            pb::WatchResponse { header: header(revision), created: true, ..Default::default() };
+        let (revision, created) = self.engine.watches(|store| {
+            let created = match self.refusal.clone() {
+                Some(refusal) => Err(refusal),
+                None => store.watch(self.id, wanted, create.into()).map_err(|it| it.to_string()),
+            };
+            (store.revision(), created)
+        });
+        let mut response = pb::WatchResponse {
+            header: self.replies.header(revision),
+            created: true,
+            ..Default::default()
+        };
         match created {
             Ok(id) => {
                 response.watch_id = id;
@@ -162,37 +178,21 @@ impl WatchSession {
             Err(refused) => {
                 response.watch_id = NO_WATCH;
                 response.canceled = true;
-                response.cancel_reason = refused.to_string();
+                response.cancel_reason = refused;
             }
         }
         self.outgoing.push_back(response);
     }
 
-    fn send(&mut self, message: WatchMessage) {
-        match message {
-            WatchMessage::Events { id, revision, events } => {
-                let response = pb::WatchResponse {
-                    header: header(revision),
-                    watch_id: id,
-                    events: events.into_iter().map(Into::into).collect(),
-                    ..Default::default()
-                };
-                if self.fragmented.contains(&id) {
-                    self.outgoing.extend(fragments(response, self.fragment_bytes));
-                } else {
-                    self.outgoing.push_back(response);
-                }
-            }
-            WatchMessage::Compacted { id, compacted } => {
-                self.fragmented.remove(&id);
-                self.outgoing.push_back(pb::WatchResponse {
-                    header: header(0),
-                    watch_id: id,
-                    canceled: true,
-                    compact_revision: compacted,
-                    ..Default::default()
-                });
-            }
+    fn send(&mut self, mut response: pb::WatchResponse) {
+        response.header = self.replies.stamp(response.header);
+        if response.canceled {
+            self.fragmented.remove(&response.watch_id);
+        }
+        if self.fragmented.contains(&response.watch_id) {
+            self.outgoing.extend(fragments(response, self.fragment_bytes));
+        } else {
+            self.outgoing.push_back(response);
         }
     }
 
@@ -200,12 +200,25 @@ impl WatchSession {
         let (revision, quiet) =
             self.engine.watches(|store| (store.revision(), store.quiet_watches(self.id)));
         let notification = |watch_id| pb::WatchResponse {
-            header: header(revision),
+            header: self.replies.header(revision),
             watch_id,
             ..Default::default()
         };
         self.outgoing.extend(quiet.into_iter().map(notification));
     }
+}
+
+/// What the client asks next; `None` when it has said that there is nothing more.
+async fn next_request(
+    requests: &mut Option<Streaming<pb::WatchRequest>>,
+) -> Result<Option<RequestUnion>, Status> {
+    let Some(stream) = requests else { return std::future::pending().await };
+    while let Some(request) = stream.message().await? {
+        if request.request_union.is_some() {
+            return Ok(request.request_union);
+        }
+    }
+    Ok(None)
 }
 
 impl Drop for WatchSession {

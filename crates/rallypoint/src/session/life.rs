@@ -18,6 +18,10 @@ pub(super) fn now() -> Time {
     Duration::new(seconds, u32::try_from(now.tv_nsec).unwrap_or(0))
 }
 
+/// This part of the time to live is not used: a server may end a lease to the millisecond, and whoever
+/// lost it must have noticed, and have stopped what it runs, by then. Two renewals still fit before it.
+const RESERVE: u32 = 8;
+
 /// The life of a lease as seen from this side. Once over it is over.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Life {
@@ -43,7 +47,8 @@ impl Life {
 
     /// How much is left if nothing else happens.
     pub(super) fn left(&self, now: Time) -> Duration {
-        if self.over { Duration::ZERO } else { self.ttl.saturating_sub(self.silent(now)) }
+        let usable = self.ttl - self.ttl / RESERVE;
+        if self.over { Duration::ZERO } else { usable.saturating_sub(self.silent(now)) }
     }
 
     /// Whether it is over at `now`, and then for good.
@@ -79,27 +84,28 @@ mod tests {
 
     #[test]
     fn a_lease_lives_from_the_sending_of_its_last_acknowledged_renewal() {
-        // A lease of 10 s granted at 100; then renewals (seen at, sent at), and whether it is over at.
+        // A lease of 8 s, of which 7 are used, granted at 100; then renewals (seen at, sent at), and
+        // whether it is over at.
         type Renewals = &'static [(f64, f64)];
         let table: [(Renewals, f64, bool); 9] = [
             (&[], 100.0, false),
-            (&[], 109.9, false),
-            (&[], 110.0, true),
-            (&[(104.0, 103.0)], 112.9, false),
-            (&[(104.0, 103.0)], 113.0, true),
+            (&[], 106.9, false),
+            (&[], 107.0, true),
+            (&[(104.0, 103.0)], 109.9, false),
+            (&[(104.0, 103.0)], 110.0, true),
             // Acknowledged late but in time: it still counts from when it was sent.
-            (&[(109.9, 103.0)], 113.0, true),
+            (&[(106.9, 103.0)], 110.0, true),
             // Acknowledged after the end: it does not bring the lease back.
-            (&[(110.0, 109.0)], 111.0, true),
+            (&[(107.0, 106.0)], 108.0, true),
             // Stopped for a minute, then an old acknowledgement is read.
             (&[(160.0, 103.0)], 160.0, true),
             // An acknowledgement that is older than the last one takes nothing away.
-            (&[(107.0, 106.0), (107.5, 103.0)], 115.9, false),
+            (&[(106.0, 105.0), (106.5, 103.0)], 111.9, false),
         ];
         for (renewals, moment, over) in table {
-            let mut life = Life::new(at(100.0), at(10.0));
+            let mut life = Life::new(at(100.0), at(8.0));
             for (seen, sent) in renewals {
-                life.renewed(at(*seen), at(*sent), at(10.0));
+                life.renewed(at(*seen), at(*sent), at(8.0));
             }
             assert_eq!(life.check(at(moment)), over, "{renewals:?} at {moment}");
         }

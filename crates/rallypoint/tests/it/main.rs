@@ -1,15 +1,21 @@
 //! The integration tests: one binary, one module for each subject.
 
 #![allow(clippy::unwrap_used, reason = "a test that fails should stop")]
+#![allow(unreachable_pub, reason = "modules of one test program, seen by nobody else")]
 
 #[path = "../support/mod.rs"]
 mod support;
 
+mod architecture;
 mod client;
 mod cluster;
+mod connections;
+mod damage;
 mod differential;
+mod embedded;
 mod etcdctl;
 mod fixtures;
+mod kill;
 mod linearizability;
 mod retry;
 mod secure;

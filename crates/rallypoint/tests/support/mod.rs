@@ -15,6 +15,7 @@
 pub mod cluster;
 pub mod embedded;
 pub mod etcd;
+pub mod hostile;
 pub mod process;
 pub mod proxy;
 pub mod tools;

@@ -9,7 +9,7 @@ use std::ffi::OsString;
 use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, Command, Stdio};
+use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -36,6 +36,7 @@ done
 fn tell_watchdog(line: &str) {
     static PIPE: OnceLock<Mutex<ChildStdin>> = OnceLock::new();
     let pipe = PIPE.get_or_init(|| {
+        #[expect(clippy::zombie_processes, reason = "it outlives us: that is what it is for")]
         let mut shell = Command::new("sh")
             .args(["-c", WATCHDOG])
             .stdin(Stdio::piped())
@@ -106,6 +107,11 @@ impl Process {
     /// The number that the kernel knows it by.
     pub fn id(&self) -> u32 {
         self.child.id()
+    }
+
+    /// How it ended, once it has.
+    pub fn exit_status(&mut self) -> Option<ExitStatus> {
+        self.child.try_wait().unwrap()
     }
 
     /// Whether it ended by itself.
