@@ -8,6 +8,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use futures_util::stream::{self, BoxStream, StreamExt};
 use prost::Message;
 use rallypoint_core::store::{StreamId, WatchId, WatchMessage};
@@ -89,6 +90,18 @@ impl WatchSession {
             if let Some(response) = self.outgoing.pop_front() {
                 return Ok(Some(response));
             }
+            // Before what there is to tell: a stream with a long history to go through must hear its
+            // client, who may want no more of it, and must hear that the server stops.
+            if self.stopping.is_cancelled() {
+                return Err(stopped());
+            }
+            if let Some(request) = self.requests.message().now_or_never() {
+                match request? {
+                    None => return Ok(None),
+                    Some(request) => self.handle(request),
+                }
+                continue;
+            }
             let (id, asked) = (self.id, self.progress_asked);
             let (message, synced) = self.engine.watches(|store| {
                 let message = store.next_message(id);
@@ -108,10 +121,9 @@ impl WatchSession {
                 }));
             }
             tokio::select! {
-                request = self.requests.message() => match request?.map(|it| it.request_union) {
+                request = self.requests.message() => match request? {
                     None => return Ok(None),
-                    Some(Some(request)) => self.handle(request),
-                    Some(None) => {}
+                    Some(request) => self.handle(request),
                 },
                 () = self.notify.notified() => {}
                 _ = self.progress.tick() => self.notify_progress(),
@@ -120,10 +132,11 @@ impl WatchSession {
         }
     }
 
-    fn handle(&mut self, request: RequestUnion) {
-        match request {
-            RequestUnion::CreateRequest(create) => self.create(create),
-            RequestUnion::CancelRequest(pb::WatchCancelRequest { watch_id }) => {
+    fn handle(&mut self, request: pb::WatchRequest) {
+        match request.request_union {
+            None => {}
+            Some(RequestUnion::CreateRequest(create)) => self.create(create),
+            Some(RequestUnion::CancelRequest(pb::WatchCancelRequest { watch_id })) => {
                 let (revision, canceled) = self
                     .engine
                     .watches(|store| (store.revision(), store.unwatch(self.id, watch_id)));
@@ -137,7 +150,7 @@ impl WatchSession {
                     });
                 }
             }
-            RequestUnion::ProgressRequest(_) => {
+            Some(RequestUnion::ProgressRequest(_)) => {
                 // Asked of a stream without watches it would wait for ever; etcd 3.5 forgets it too.
                 self.progress_asked = self.engine.watches(|store| store.has_watches(self.id));
             }
