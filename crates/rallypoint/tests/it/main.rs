@@ -9,3 +9,6 @@ mod connections;
 mod damage;
 mod fixtures;
 mod kill;
+mod limits;
+mod slow_watch;
+mod wire;
