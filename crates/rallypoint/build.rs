@@ -4,6 +4,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("cargo::rerun-if-changed=proto");
     let descriptors = protox::compile(["proto/etcd.proto", "proto/log.proto"], ["proto"])?;
     // `Bytes` everywhere: keys and values are slices of the received buffer until someone keeps them.
-    tonic_prost_build::configure().bytes(".").compile_fds(descriptors)?;
+    tonic_prost_build::configure()
+        .bytes(".")
+        .codec_path("crate::codec::SmallCodec")
+        .compile_fds(descriptors)?;
     Ok(())
 }

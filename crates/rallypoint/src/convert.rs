@@ -4,11 +4,13 @@
 //! beyond what a message means.
 
 use bytes::Bytes;
+use prost::Message;
 use rallypoint_core::error::StoreError;
 use rallypoint_core::kv;
-use rallypoint_core::store::Record;
+use rallypoint_core::store::{self, Record};
 use tonic::{Code, Status};
 
+use crate::disk::Frame;
 use crate::proto::{etcd as pb, log};
 
 // ---- Ranges of keys
@@ -280,6 +282,11 @@ impl From<kv::Txn> for pb::TxnRequest {
     }
 }
 
+/// A transaction as it was asked for, unless it makes no sense.
+pub(crate) fn txn(request: pb::TxnRequest) -> Result<kv::Txn, Status> {
+    request.try_into()
+}
+
 impl TryFrom<pb::TxnRequest> for kv::Txn {
     type Error = Status;
 
@@ -470,6 +477,97 @@ impl From<pb::WatchCreateRequest> for kv::Watch {
     }
 }
 
+impl From<store::WatchMessage> for pb::WatchResponse {
+    fn from(message: store::WatchMessage) -> Self {
+        match message {
+            store::WatchMessage::Events { id, revision, events } => Self {
+                header: header(revision),
+                watch_id: id,
+                events: pairs(events),
+                ..Self::default()
+            },
+            store::WatchMessage::Compacted { id, compacted } => Self {
+                header: header(0),
+                watch_id: id,
+                canceled: true,
+                compact_revision: compacted,
+                ..Self::default()
+            },
+        }
+    }
+}
+
+/// Asks for a watch. Progress is always asked for; see [`crate::client::Watcher`].
+pub(crate) fn watch_create(watch: kv::Watch) -> pb::WatchRequest {
+    use pb::watch_request::RequestUnion;
+    let create = pb::WatchCreateRequest { progress_notify: true, ..watch.into() };
+    pb::WatchRequest { request_union: Some(RequestUnion::CreateRequest(create)) }
+}
+
+/// Asks how far the watches of a stream are.
+pub(crate) fn watch_progress() -> pb::WatchRequest {
+    use pb::watch_request::RequestUnion;
+    let progress = pb::WatchProgressRequest {};
+    pb::WatchRequest { request_union: Some(RequestUnion::ProgressRequest(progress)) }
+}
+
+/// What a server says on a watch stream.
+#[derive(Debug)]
+pub(crate) struct WatchMessage {
+    pub(crate) id: i64,
+    pub(crate) cluster: u64,
+    pub(crate) revision: kv::Revision,
+    pub(crate) created: bool,
+    pub(crate) canceled: bool,
+    pub(crate) compact_revision: kv::Revision,
+    pub(crate) reason: String,
+    pub(crate) events: Vec<kv::Event>,
+}
+
+impl From<pb::WatchResponse> for WatchMessage {
+    fn from(response: pb::WatchResponse) -> Self {
+        let header = response.header.unwrap_or_default();
+        Self {
+            id: response.watch_id,
+            cluster: header.cluster_id,
+            revision: header.revision,
+            created: response.created,
+            canceled: response.canceled,
+            compact_revision: response.compact_revision,
+            reason: response.cancel_reason,
+            events: pairs(response.events),
+        }
+    }
+}
+
+// ---- Compaction and leases, as a client asks
+
+pub(crate) fn compaction(revision: kv::Revision, physical: bool) -> pb::CompactionRequest {
+    pb::CompactionRequest { revision, physical }
+}
+
+pub(crate) fn lease_grant(id: kv::LeaseId, ttl: i64) -> pb::LeaseGrantRequest {
+    pb::LeaseGrantRequest { id, ttl }
+}
+
+pub(crate) fn lease_revoke(id: kv::LeaseId) -> pb::LeaseRevokeRequest {
+    pb::LeaseRevokeRequest { id }
+}
+
+pub(crate) fn lease_time_to_live(id: kv::LeaseId, keys: bool) -> pb::LeaseTimeToLiveRequest {
+    pb::LeaseTimeToLiveRequest { id, keys }
+}
+
+pub(crate) fn leases() -> pb::LeaseLeasesRequest {
+    pb::LeaseLeasesRequest {}
+}
+
+/// What a lease has left; nothing if the answer says that there is no such lease.
+pub(crate) fn lease_status(response: pb::LeaseTimeToLiveResponse) -> Option<kv::LeaseStatus> {
+    let pb::LeaseTimeToLiveResponse { ttl, granted_ttl, keys, .. } = response;
+    (ttl >= 0).then_some(kv::LeaseStatus { granted_ttl, remaining_ttl: ttl, keys })
+}
+
 // ---- The log
 
 impl From<Record> for log::Record {
@@ -488,8 +586,23 @@ impl From<Record> for log::Record {
     }
 }
 
+/// Appends what a frame of the log holds.
+pub(crate) fn encode_frame(frame: Frame, bytes: &mut Vec<u8>) {
+    let Frame { cluster_id, records } = frame;
+    let frame = log::Frame { cluster_id, records: pairs(records) };
+    frame.encode(bytes).expect("a vector grows as needed");
+}
+
+/// What a frame of the log holds, or what is wrong with it.
+pub(crate) fn decode_frame(bytes: &[u8]) -> Result<Frame, String> {
+    let frame = log::Frame::decode(bytes).map_err(|error| error.to_string())?;
+    let records: Option<_> = frame.records.into_iter().map(record).collect();
+    let records = records.ok_or("a record is of a kind that this version does not know")?;
+    Ok(Frame { cluster_id: frame.cluster_id, records })
+}
+
 /// `None` if the record is of a kind that this version does not know.
-pub(crate) fn record(record: log::Record) -> Option<Record> {
+fn record(record: log::Record) -> Option<Record> {
     use log::record::Record as Kind;
     Some(match record.record? {
         Kind::Write(log::Write { revision, events }) => {

@@ -3,14 +3,19 @@
 //! # A map
 //!
 //! - [`server`]: the coordination server, which speaks etcd's v3 gRPC.
-//! - [`proto`]: that wire as generated code, for those who need it bare.
+//! - [`client`]: a client for it, and for any etcd 3.4 or later.
+//! - [`session`]: a lease that is kept alive, and the one event of losing it.
+//! - [`proto`]: the wire as generated code, for those who need it bare.
 //! - [`core`]: the pure part below: the vocabulary of a versioned store, and the store.
 //! - [`cli`]: the `rallypoint` command, as a function.
 
 pub mod cli;
+pub mod client;
+mod codec;
 mod convert;
 mod disk;
 pub mod proto;
 pub mod server;
+pub mod session;
 
 pub use rallypoint_core as core;

@@ -15,11 +15,9 @@
 
 use std::collections::BTreeSet;
 
-use prost::Message;
 use rallypoint_core::store::Record;
 
 use crate::convert;
-use crate::proto::log;
 
 /// The last byte is the version of the format.
 pub(super) const HEADER: &[u8; 16] = b"RALLYPOINT LOG 1";
@@ -41,9 +39,18 @@ pub(super) struct Damage {
     pub(super) what: String,
 }
 
+/// What one frame says.
+#[derive(Debug, Default)]
+pub(crate) struct Frame {
+    /// Whose history this is; 0 in all frames but the first.
+    pub(crate) cluster_id: u64,
+    pub(crate) records: Vec<Record>,
+}
+
 /// What a file holds.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Contents {
+    pub(super) cluster_id: u64,
     pub(super) records: Vec<Record>,
     /// Where the next frame goes.
     pub(super) end: u64,
@@ -51,11 +58,10 @@ pub(super) struct Contents {
     pub(super) torn: u64,
 }
 
-/// The frame that holds these records when it is written at `offset`.
-pub(super) fn encode(records: Vec<Record>, offset: u64) -> Vec<u8> {
-    let frame = log::Frame { records: records.into_iter().map(Into::into).collect() };
+/// The bytes of a frame when it is written at `offset`.
+pub(super) fn encode(frame: Frame, offset: u64) -> Vec<u8> {
     let mut bytes = vec![0; FRAME_HEADER];
-    frame.encode(&mut bytes).expect("a vector grows as needed");
+    convert::encode_frame(frame, &mut bytes);
     let length = u32::try_from(bytes.len() - FRAME_HEADER).expect("requests are far smaller");
     bytes.resize(bytes.len().next_multiple_of(FRAME_HEADER), 0);
     let (header, content) = bytes.split_at_mut(FRAME_HEADER);
@@ -104,7 +110,7 @@ pub(super) fn decode(file: &[u8]) -> Result<Contents, Damage> {
             what: format!("the file is cut off: {} bytes is no whole number of chunks", file.len()),
         });
     }
-    let mut records = Vec::new();
+    let (mut cluster_id, mut records) = (0, Vec::new());
     let mut offset = HEADER.len();
     loop {
         let damage = |what: &str| Damage { offset, what: what.to_owned() };
@@ -116,7 +122,8 @@ pub(super) fn decode(file: &[u8]) -> Result<Contents, Damage> {
             let Some(end) = end_of_headless(file, offset) else {
                 return Err(damage("there is something after the end"));
             };
-            return Ok(Contents { records, end: offset as u64, torn: (end - offset) as u64 });
+            let (end, torn) = (offset as u64, (end - offset) as u64);
+            return Ok(Contents { cluster_id, records, end, torn });
         }
         let Some([length, mask, checksum]) = read_header(header) else {
             return Err(damage("the checksum of a frame's header does not match"));
@@ -128,20 +135,17 @@ pub(super) fn decode(file: &[u8]) -> Result<Contents, Damage> {
         };
         if crc32fast::hash(content) != checksum {
             if is_zero(&file[end..]) && sectors(content, offset).any(is_zero) {
-                let torn = (end - offset) as u64;
-                return Ok(Contents { records, end: offset as u64, torn });
+                let (end, torn) = (offset as u64, (end - offset) as u64);
+                return Ok(Contents { cluster_id, records, end, torn });
             }
             return Err(damage("the checksum of a frame does not match"));
         }
         let mut content = content.to_vec();
         apply_mask(mask, &mut content);
         content.truncate(length as usize);
-        let frame = log::Frame::decode(&content[..]).map_err(|error| damage(&error.to_string()))?;
-        for record in frame.records {
-            let record = convert::record(record)
-                .ok_or_else(|| damage("a record is of a kind that this version does not know"))?;
-            records.push(record);
-        }
+        let mut frame = convert::decode_frame(&content).map_err(|what| damage(&what))?;
+        cluster_id |= frame.cluster_id;
+        records.append(&mut frame.records);
         offset = end;
     }
 }

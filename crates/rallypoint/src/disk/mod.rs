@@ -18,6 +18,8 @@ use std::path::{Path, PathBuf};
 use rallypoint_core::store::Record;
 use thiserror::Error;
 
+pub(crate) use self::frame::Frame;
+
 use self::frame::{CHUNK, FRAME_HEADER, HEADER};
 
 const LOG: &str = "log";
@@ -97,6 +99,7 @@ fn context<'a>(action: &'static str, path: &'a Path) -> impl FnOnce(io::Error) -
 #[derive(Debug)]
 pub(crate) struct Log {
     dir: PathBuf,
+    cluster_id: u64,
     file: File,
     /// Where the next frame goes.
     end: u64,
@@ -121,8 +124,9 @@ impl Log {
         let lock = lock(dir)?;
         let path = dir.join(LOG);
         if !path.try_exists().map_err(context("look for", &path))? {
-            let (file, end) = write_log(dir, Vec::new())?;
-            return Ok((Self::new(dir, file, (end, end), lock)?, Vec::new()));
+            let cluster_id = fastrand::u64(1..);
+            let (file, end) = write_log(dir, cluster_id, Vec::new())?;
+            return Ok((Self::new(dir, cluster_id, file, (end, end), lock)?, Vec::new()));
         }
         let bytes = fs::read(&path).map_err(context("read", &path))?;
         let contents = frame::decode(&bytes).map_err(|damage| DiskError::Damaged {
@@ -142,18 +146,20 @@ impl Log {
         }
         // What of it is superfluous nobody knows. If restarts counted as fresh, each would double
         // what the log may grow to.
-        Ok((Self::new(dir, file, (contents.end, 0), lock)?, contents.records))
+        let log = Self::new(dir, contents.cluster_id, file, (contents.end, 0), lock)?;
+        Ok((log, contents.records))
     }
 
     fn new(
         dir: &Path,
+        cluster_id: u64,
         file: File,
         (end, fresh): (u64, u64),
         lock: File,
     ) -> Result<Self, DiskError> {
         let path = dir.join(LOG);
         let capacity = file.metadata().map_err(context("measure", &path))?.len();
-        Ok(Self { dir: dir.to_owned(), file, end, capacity, fresh, _lock: lock })
+        Ok(Self { dir: dir.to_owned(), cluster_id, file, end, capacity, fresh, _lock: lock })
     }
 
     /// Appends records. They are on the disk when this returns.
@@ -170,7 +176,7 @@ impl Log {
 
     fn append_frame(&mut self, records: Vec<Record>) -> Result<(), DiskError> {
         let path = self.dir.join(LOG);
-        let frame = frame::encode(records, self.end);
+        let frame = frame::encode(Frame { cluster_id: 0, records }, self.end);
         let end = self.end + frame.len() as u64;
         let capacity = capacity(end);
         if capacity > self.capacity {
@@ -190,6 +196,11 @@ impl Log {
         Ok(())
     }
 
+    /// Whose history the log holds: a number that no other log has.
+    pub(crate) fn cluster_id(&self) -> u64 {
+        self.cluster_id
+    }
+
     /// How many bytes the log holds.
     pub(crate) fn len(&self) -> u64 {
         self.end
@@ -202,7 +213,7 @@ impl Log {
 
     /// Puts a log with these records in the place of the old one.
     pub(crate) fn rewrite(&mut self, records: Vec<Record>) -> Result<(), DiskError> {
-        let (file, end) = write_log(&self.dir, records)?;
+        let (file, end) = write_log(&self.dir, self.cluster_id, records)?;
         let capacity = capacity(end);
         (self.file, self.end, self.capacity, self.fresh) = (file, end, capacity, end);
         Ok(())
@@ -265,7 +276,7 @@ fn lock(dir: &Path) -> Result<File, DiskError> {
 
 /// Writes a whole log beside the old one and renames it over that, so that one of them is there
 /// whatever happens.
-fn write_log(dir: &Path, records: Vec<Record>) -> Result<(File, u64), DiskError> {
+fn write_log(dir: &Path, cluster_id: u64, records: Vec<Record>) -> Result<(File, u64), DiskError> {
     let (path, new_path) = (dir.join(LOG), dir.join(NEW_LOG));
     let file = OpenOptions::new()
         .create(true)
@@ -276,12 +287,17 @@ fn write_log(dir: &Path, records: Vec<Record>) -> Result<(File, u64), DiskError>
     let write = || -> io::Result<u64> {
         file.write_all_at(HEADER, 0)?;
         let mut end = HEADER.len() as u64;
+        let mut append = |frame| -> io::Result<()> {
+            let bytes = frame::encode(frame, end);
+            file.write_all_at(&bytes, end)?;
+            end += bytes.len() as u64;
+            Ok(())
+        };
+        append(Frame { cluster_id, records: Vec::new() })?;
         let mut records = records.into_iter().peekable();
         while records.peek().is_some() {
-            let some = records.by_ref().take(RECORDS_PER_FRAME).collect();
-            let frame = frame::encode(some, end);
-            file.write_all_at(&frame, end)?;
-            end += frame.len() as u64;
+            let records = records.by_ref().take(RECORDS_PER_FRAME).collect();
+            append(Frame { cluster_id: 0, records })?;
         }
         file.set_len(capacity(end))?;
         file.sync_all()?;

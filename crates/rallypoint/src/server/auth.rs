@@ -8,8 +8,9 @@ use std::time::{Duration, Instant};
 use subtle::ConstantTimeEq;
 use tonic::{Request, Response, Status};
 
+use super::Credentials;
 use super::engine::Engine;
-use super::{Credentials, header};
+use super::reply::Replies;
 use crate::proto::etcd as pb;
 
 /// etcd's: a token that nobody uses for so long is forgotten.
@@ -75,6 +76,7 @@ impl Gate {
 
 pub(super) struct AuthService {
     pub(super) engine: Arc<Engine>,
+    pub(super) replies: Replies,
     pub(super) gate: Option<Arc<Gate>>,
 }
 
@@ -89,7 +91,7 @@ impl pb::auth_server::Auth for AuthService {
         };
         let pb::AuthenticateRequest { name, password } = request.into_inner();
         let token = gate.login(&name, &password)?;
-        let header = header(self.engine.read(|store| store.revision()));
+        let header = self.replies.header(self.engine.read(|store| store.revision()));
         Ok(Response::new(pb::AuthenticateResponse { header, token }))
     }
 }

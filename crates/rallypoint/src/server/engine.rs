@@ -10,6 +10,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread;
 use std::time::Instant;
 
+use rallypoint_core::error::StoreError;
 use rallypoint_core::kv::{LeaseId, Revision, Time};
 use rallypoint_core::store::{Record, Store, StreamId};
 use tokio::sync::{Notify, oneshot};
@@ -31,6 +32,7 @@ pub(super) struct Engine {
     origin: Instant,
     /// The disk failed, and nothing more can be promised.
     failed: CancellationToken,
+    cluster_id: u64,
 }
 
 struct State {
@@ -63,14 +65,15 @@ pub(super) fn stopped() -> Status {
 }
 
 impl Engine {
-    pub(super) fn new(store: Store, origin: Instant, durable: bool) -> Self {
+    /// With a log, this is followed by [`Engine::start_log`].
+    pub(super) fn new(store: Store, origin: Instant, log: Option<&Log>) -> Self {
         let state = State {
             store,
             streams: HashMap::new(),
-            batch: durable.then(Batch::default),
+            batch: log.map(|_| Batch::default()),
             writing: false,
             open: true,
-            log_bytes: 0,
+            log_bytes: log.map_or(0, Log::len),
         };
         Self {
             state: Mutex::new(state),
@@ -78,6 +81,7 @@ impl Engine {
             sooner: Notify::new(),
             origin,
             failed: CancellationToken::new(),
+            cluster_id: log.map_or_else(|| fastrand::u64(1..), Log::cluster_id),
         }
     }
 
@@ -119,6 +123,11 @@ impl Engine {
         Ok(answer)
     }
 
+    /// Whose history this is.
+    pub(super) fn cluster_id(&self) -> u64 {
+        self.cluster_id
+    }
+
     /// How many bytes the log has, or the store where there is none.
     pub(super) fn bytes(&self) -> u64 {
         let state = self.lock();
@@ -138,9 +147,24 @@ impl Engine {
         look(&self.lock().store, self.now())
     }
 
-    /// Says that a lease was granted, which may be the next to end.
-    pub(super) fn lease_granted(&self) {
-        self.sooner.notify_one();
+    /// Grants a lease, with an id of our choice if none is asked for, and tells its id and its time
+    /// to live.
+    pub(super) async fn grant(
+        &self,
+        wanted: Option<LeaseId>,
+        ttl: i64,
+    ) -> Result<Result<(LeaseId, i64), StoreError>, Status> {
+        loop {
+            let id = wanted.unwrap_or_else(|| fastrand::i64(1..));
+            match self.write(|store, now| store.lease_grant(now, id, ttl)).await? {
+                Err(StoreError::LeaseExists) if wanted.is_none() => {}
+                granted => {
+                    // It may be the next to end.
+                    self.sooner.notify_one();
+                    return Ok(granted.map(|ttl| (id, ttl)));
+                }
+            }
+        }
     }
 
     /// Ends leases when their time is up, until the server stops.
@@ -197,7 +221,6 @@ impl Engine {
 
     /// Starts the thread that owns the log.
     pub(super) fn start_log(self: &Arc<Self>, log: Log) -> std::io::Result<LogThread> {
-        self.lock().log_bytes = log.len();
         let engine = self.clone();
         let run = move || engine.run_log(log);
         thread::Builder::new().name("rallypoint-log".to_owned()).spawn(run).map(LogThread)

@@ -3,16 +3,16 @@
 use std::sync::Arc;
 
 use prost::Message;
-use rallypoint_core::kv::{Delete, Put, Range, Txn};
 use tonic::{Request, Response, Status};
 
 use super::engine::Engine;
-use super::stamp;
+use super::reply::Replies;
 use crate::convert;
 use crate::proto::etcd as pb;
 
 pub(super) struct KvService {
     pub(super) engine: Arc<Engine>,
+    pub(super) replies: Replies,
     pub(super) max_request_bytes: usize,
 }
 
@@ -31,10 +31,10 @@ impl pb::kv_server::Kv for KvService {
         &self,
         request: Request<pb::RangeRequest>,
     ) -> Result<Response<pb::RangeResponse>, Status> {
-        let range = Range::from(request.into_inner());
+        let range = request.into_inner().into();
         let found = self.engine.read(|store| store.range(&range)).map_err(convert::status)?;
         let mut response = pb::RangeResponse::from(found);
-        stamp(&mut response.header);
+        response.header = self.replies.stamp(response.header);
         Ok(Response::new(response))
     }
 
@@ -44,10 +44,13 @@ impl pb::kv_server::Kv for KvService {
     ) -> Result<Response<pb::PutResponse>, Status> {
         let request = request.into_inner();
         self.check_size(&request)?;
-        let put = Put::from(request);
-        let done = self.engine.write(|store, _| store.put(put)).await?.map_err(convert::status)?;
+        let done = self
+            .engine
+            .write(|store, _| store.put(request.into()))
+            .await?
+            .map_err(convert::status)?;
         let mut response = pb::PutResponse::from(done);
-        stamp(&mut response.header);
+        response.header = self.replies.stamp(response.header);
         Ok(Response::new(response))
     }
 
@@ -57,11 +60,10 @@ impl pb::kv_server::Kv for KvService {
     ) -> Result<Response<pb::DeleteRangeResponse>, Status> {
         let request = request.into_inner();
         self.check_size(&request)?;
-        let delete = Delete::from(request);
-        let done =
-            self.engine.write(|store, _| store.delete(delete)).await?.map_err(convert::status)?;
+        let done = self.engine.write(|store, _| store.delete(request.into())).await?;
+        let done = done.map_err(convert::status)?;
         let mut response = pb::DeleteRangeResponse::from(done);
-        stamp(&mut response.header);
+        response.header = self.replies.stamp(response.header);
         Ok(Response::new(response))
     }
 
@@ -71,14 +73,14 @@ impl pb::kv_server::Kv for KvService {
     ) -> Result<Response<pb::TxnResponse>, Status> {
         let request = request.into_inner();
         self.check_size(&request)?;
-        let txn = Txn::try_from(request)?;
+        let txn = convert::txn(request)?;
         let done = if txn.is_read_only() {
             self.engine.read(|store| store.read_txn(&txn))
         } else {
             self.engine.write(|store, _| store.txn(txn)).await?
         };
         let mut response = pb::TxnResponse::from(done.map_err(convert::status)?);
-        stamp(&mut response.header);
+        response.header = self.replies.stamp(response.header);
         Ok(Response::new(response))
     }
 
@@ -88,7 +90,7 @@ impl pb::kv_server::Kv for KvService {
     ) -> Result<Response<pb::CompactionResponse>, Status> {
         let revision = request.into_inner().revision;
         self.engine.write(|store, _| store.compact(revision)).await?.map_err(convert::status)?;
-        let header = super::header(self.engine.read(|store| store.revision()));
+        let header = self.replies.header(self.engine.read(|store| store.revision()));
         Ok(Response::new(pb::CompactionResponse { header }))
     }
 }

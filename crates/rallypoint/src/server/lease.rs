@@ -3,27 +3,18 @@
 use std::sync::Arc;
 
 use futures_util::stream::{self, BoxStream, StreamExt};
-use rallypoint_core::error::StoreError;
-use rallypoint_core::kv::LeaseId;
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status, Streaming};
 
 use super::engine::{Engine, stopped};
-use super::header;
+use super::reply::Replies;
 use crate::convert;
 use crate::proto::etcd as pb;
 
 pub(super) struct LeaseService {
     pub(super) engine: Arc<Engine>,
+    pub(super) replies: Replies,
     pub(super) stopping: CancellationToken,
-}
-
-impl LeaseService {
-    async fn grant(&self, id: LeaseId, ttl: i64) -> Result<Result<i64, StoreError>, Status> {
-        let granted = self.engine.write(|store, now| store.lease_grant(now, id, ttl)).await?;
-        self.engine.lease_granted();
-        Ok(granted)
-    }
 }
 
 #[tonic::async_trait]
@@ -33,19 +24,9 @@ impl pb::lease_server::Lease for LeaseService {
         request: Request<pb::LeaseGrantRequest>,
     ) -> Result<Response<pb::LeaseGrantResponse>, Status> {
         let pb::LeaseGrantRequest { ttl, id } = request.into_inner();
-        let (id, granted) = if id != 0 {
-            (id, self.grant(id, ttl).await?)
-        } else {
-            loop {
-                let id = fastrand::i64(1..);
-                match self.grant(id, ttl).await? {
-                    Err(StoreError::LeaseExists) => {}
-                    granted => break (id, granted),
-                }
-            }
-        };
-        let ttl = granted.map_err(convert::status)?;
-        let header = header(self.engine.read(|store| store.revision()));
+        let wanted = Some(id).filter(|id| *id != 0);
+        let (id, ttl) = self.engine.grant(wanted, ttl).await?.map_err(convert::status)?;
+        let header = self.replies.header(self.engine.read(|store| store.revision()));
         Ok(Response::new(pb::LeaseGrantResponse { header, id, ttl, error: String::new() }))
     }
 
@@ -56,7 +37,7 @@ impl pb::lease_server::Lease for LeaseService {
         let id = request.into_inner().id;
         let revision =
             self.engine.write(|store, _| store.lease_revoke(id)).await?.map_err(convert::status)?;
-        Ok(Response::new(pb::LeaseRevokeResponse { header: header(revision) }))
+        Ok(Response::new(pb::LeaseRevokeResponse { header: self.replies.header(revision) }))
     }
 
     type LeaseKeepAliveStream = BoxStream<'static, Result<pb::LeaseKeepAliveResponse, Status>>;
@@ -65,8 +46,9 @@ impl pb::lease_server::Lease for LeaseService {
         &self,
         request: Request<Streaming<pb::LeaseKeepAliveRequest>>,
     ) -> Result<Response<Self::LeaseKeepAliveStream>, Status> {
+        let replies = self.replies;
         let state = (request.into_inner(), self.engine.clone(), self.stopping.clone());
-        let answers = stream::unfold(Some(state), |state| async {
+        let answers = stream::unfold(Some(state), move |state| async move {
             let (mut renewals, engine, stopping) = state?;
             let renewal = tokio::select! {
                 renewal = renewals.message() => renewal,
@@ -75,7 +57,8 @@ impl pb::lease_server::Lease for LeaseService {
             match renewal {
                 Ok(Some(pb::LeaseKeepAliveRequest { id })) => {
                     let (revision, ttl) = engine.keep_alive(id);
-                    let answer = pb::LeaseKeepAliveResponse { header: header(revision), id, ttl };
+                    let header = replies.header(revision);
+                    let answer = pb::LeaseKeepAliveResponse { header, id, ttl };
                     Some((Ok(answer), Some((renewals, engine, stopping))))
                 }
                 Ok(None) => None,
@@ -94,7 +77,7 @@ impl pb::lease_server::Lease for LeaseService {
             .engine
             .look_at_leases(|store, now| (store.revision(), store.lease_status(now, id)));
         let mut response = pb::LeaseTimeToLiveResponse {
-            header: header(revision),
+            header: self.replies.header(revision),
             id,
             ttl: -1,
             ..Default::default()
@@ -116,6 +99,7 @@ impl pb::lease_server::Lease for LeaseService {
         let (revision, ids) =
             self.engine.read(|store| (store.revision(), store.leases().collect::<Vec<_>>()));
         let leases = ids.into_iter().map(|id| pb::LeaseStatus { id }).collect();
-        Ok(Response::new(pb::LeaseLeasesResponse { header: header(revision), leases }))
+        let header = self.replies.header(revision);
+        Ok(Response::new(pb::LeaseLeasesResponse { header, leases }))
     }
 }

@@ -3,6 +3,7 @@
 //! - `engine`: the store with its lock, clock, log and the streams to wake.
 //! - `kv`, `lease`, `watch`, `status`, `auth`: the gRPC services, a file each.
 //! - `front`, `listener`, `tls`: what a call and a connection pass before they get there.
+//! - `routes`, `reply`: the services put together; the header of their answers.
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")]
@@ -27,6 +28,8 @@ mod front;
 mod kv;
 mod lease;
 mod listener;
+mod reply;
+mod routes;
 mod status;
 mod tls;
 mod watch;
@@ -35,29 +38,19 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rallypoint_core::kv::Revision;
 use rallypoint_core::store::{OutOfOrder, Store, StoreOptions};
 use thiserror::Error;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
-use tonic::service::Routes;
 
 pub use self::tls::{ServerTls, TlsError};
 pub use crate::disk::DiskError;
 
 use self::engine::{Engine, LogThread};
-use self::front::Front;
 use self::listener::Listener;
 use crate::disk::Log;
-use crate::proto::etcd as pb;
-
-/// Who we say we are. There is one member, so any number will do as long as it is not 0.
-const MEMBER_ID: u64 = 0x7261_6c6c_7970_7431;
-const CLUSTER_ID: u64 = 0x7261_6c6c_7970_7430;
-/// The term of a leader that has never changed.
-const TERM: u64 = 1;
 
 /// What gRPC may add around a request that is just within the limit; etcd's number.
 const GRPC_OVERHEAD: usize = 512 << 10;
@@ -171,7 +164,7 @@ impl Server {
         let origin = Instant::now();
         let mut store = Store::new(options.store.clone());
         let Some(dir) = options.data_dir.clone() else {
-            let engine = Closing(Arc::new(Engine::new(store, origin, false)));
+            let engine = Closing(Arc::new(Engine::new(store, origin, None)));
             return Ok(Self { options, acceptor, log: None, engine });
         };
         let reading = tokio::task::spawn_blocking(move || {
@@ -190,7 +183,7 @@ impl Server {
             Ok(read) => read?,
             Err(join) => std::panic::resume_unwind(join.into_panic()),
         };
-        let engine = Closing(Arc::new(Engine::new(store, origin, true)));
+        let engine = Closing(Arc::new(Engine::new(store, origin, Some(&log))));
         let log = Some(engine.0.start_log(log)?);
         Ok(Self { options, acceptor, log, engine })
     }
@@ -216,7 +209,7 @@ impl Server {
         let over = CancellationToken::new();
         let _over = over.clone().drop_guard();
 
-        let routes = routes(&engine, &options, &stopping, address);
+        let routes = routes::routes(&engine, &options, &stopping, address);
         let (ready, mut incoming) = mpsc::channel(16);
         let plain = acceptor.is_none();
         let max_connections = options.max_connections;
@@ -256,45 +249,6 @@ impl Server {
     }
 }
 
-/// The gRPC services, with what every call passes in front of them.
-fn routes(
-    engine: &Arc<Engine>,
-    options: &ServerOptions,
-    stopping: &CancellationToken,
-    address: std::net::SocketAddr,
-) -> Routes {
-    let max_request_bytes = options.max_request_bytes;
-    let max_message_bytes = max_request_bytes + GRPC_OVERHEAD;
-    let gate = options.credentials.clone().map(|it| Arc::new(auth::Gate::new(it)));
-    let engine = || engine.clone();
-
-    let kv = kv::KvService { engine: engine(), max_request_bytes };
-    let lease = lease::LeaseService { engine: engine(), stopping: stopping.clone() };
-    let watch = watch::WatchService {
-        engine: engine(),
-        stopping: stopping.clone(),
-        progress_interval: options.progress_interval,
-        fragment_bytes: max_message_bytes,
-    };
-    let cluster = status::ClusterService { address, tls: options.tls.is_some() };
-    let maintenance = status::MaintenanceService { engine: engine() };
-    let auth = auth::AuthService { engine: engine(), gate: gate.clone() };
-    // The reporter is dropped: we are healthy for as long as we answer at all.
-    let (_, health) = tonic_health::server::health_reporter();
-
-    let limit = max_message_bytes;
-    let routes = Routes::default()
-        .add_service(pb::kv_server::KvServer::new(kv).max_decoding_message_size(limit))
-        .add_service(pb::lease_server::LeaseServer::new(lease).max_decoding_message_size(limit))
-        .add_service(pb::watch_server::WatchServer::new(watch).max_decoding_message_size(limit))
-        .add_service(pb::cluster_server::ClusterServer::new(cluster))
-        .add_service(pb::maintenance_server::MaintenanceServer::new(maintenance))
-        .add_service(pb::auth_server::AuthServer::new(auth))
-        .add_service(health);
-    let front = Front { gate, max_message_bytes };
-    routes.into_axum_router().layer(axum::middleware::from_fn_with_state(front, front::pass)).into()
-}
-
 /// Closes the engine when the server ends, in whatever way.
 struct Closing(Arc<Engine>);
 
@@ -302,17 +256,4 @@ impl Drop for Closing {
     fn drop(&mut self) {
         self.0.close();
     }
-}
-
-/// The header of an answer.
-fn header(revision: Revision) -> Option<pb::ResponseHeader> {
-    let mut header = Some(pb::ResponseHeader { revision, ..Default::default() });
-    stamp(&mut header);
-    header
-}
-
-/// Adds who we are to the header of an answer.
-fn stamp(header: &mut Option<pb::ResponseHeader>) {
-    let header = header.get_or_insert_default();
-    (header.cluster_id, header.member_id, header.raft_term) = (CLUSTER_ID, MEMBER_ID, TERM);
 }

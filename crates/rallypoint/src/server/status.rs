@@ -7,13 +7,14 @@ use tonic::{Request, Response, Status};
 
 use super::engine::Engine;
 use super::listener::ConnectionInfo;
-use super::{MEMBER_ID, TERM, header};
+use super::reply::{MEMBER_ID, Replies, TERM};
 use crate::proto::etcd as pb;
 
 /// The etcd whose answers ours are compared with. Clients choose by it what they dare to ask.
 const ETCD_VERSION: &str = "3.5.30";
 
 pub(super) struct ClusterService {
+    pub(super) replies: Replies,
     /// What clients call us if they came without a connection.
     pub(super) address: SocketAddr,
     pub(super) tls: bool,
@@ -37,12 +38,14 @@ impl pb::cluster_server::Cluster for ClusterService {
             client_urls: vec![url],
             is_learner: false,
         };
-        Ok(Response::new(pb::MemberListResponse { header: header(0), members: vec![member] }))
+        let header = self.replies.header(0);
+        Ok(Response::new(pb::MemberListResponse { header, members: vec![member] }))
     }
 }
 
 pub(super) struct MaintenanceService {
     pub(super) engine: Arc<Engine>,
+    pub(super) replies: Replies,
 }
 
 #[tonic::async_trait]
@@ -54,7 +57,7 @@ impl pb::maintenance_server::Maintenance for MaintenanceService {
         let (revision, in_use) = self.engine.read(|store| (store.revision(), store.bytes()));
         let index = u64::try_from(revision).unwrap_or_default();
         Ok(Response::new(pb::StatusResponse {
-            header: header(revision),
+            header: self.replies.header(revision),
             version: ETCD_VERSION.to_owned(),
             // An empty store would say 0, which clients take for a server that is not up.
             db_size: self.engine.bytes().max(1) as i64,
@@ -80,7 +83,7 @@ impl pb::maintenance_server::Maintenance for MaintenanceService {
                 action.as_str_name()
             )));
         }
-        let header = header(self.engine.read(|store| store.revision()));
+        let header = self.replies.header(self.engine.read(|store| store.revision()));
         Ok(Response::new(pb::AlarmResponse { header, alarms: Vec::new() }))
     }
 }

@@ -11,22 +11,22 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::stream::{self, BoxStream, StreamExt};
 use prost::Message;
-use rallypoint_core::store::{StreamId, WatchId, WatchMessage};
 use tokio::sync::Notify;
 use tokio::time::Interval;
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status, Streaming};
 
 use super::engine::{Engine, stopped};
-use super::header;
+use super::reply::Replies;
 use crate::proto::etcd as pb;
 use crate::proto::etcd::watch_request::RequestUnion;
 
 /// The id of a watch that was refused, and of a progress notification for the whole stream.
-const NO_WATCH: WatchId = -1;
+const NO_WATCH: i64 = -1;
 
 pub(super) struct WatchService {
     pub(super) engine: Arc<Engine>,
+    pub(super) replies: Replies,
     pub(super) stopping: CancellationToken,
     pub(super) progress_interval: Duration,
     /// A larger response is split for those who asked for fragments.
@@ -50,6 +50,7 @@ impl pb::watch_server::Watch for WatchService {
             progress,
             requests: request.into_inner(),
             engine: self.engine.clone(),
+            replies: self.replies,
             stopping: self.stopping.clone(),
             outgoing: VecDeque::new(),
             fragmented: BTreeSet::new(),
@@ -69,8 +70,9 @@ impl pb::watch_server::Watch for WatchService {
 }
 
 struct WatchSession {
-    id: StreamId,
+    id: u64,
     engine: Arc<Engine>,
+    replies: Replies,
     /// The store has something to say to this stream.
     notify: Arc<Notify>,
     requests: Streaming<pb::WatchRequest>,
@@ -78,7 +80,8 @@ struct WatchSession {
     progress: Interval,
     /// Answers to the last request, or the fragments of the last message.
     outgoing: VecDeque<pb::WatchResponse>,
-    fragmented: BTreeSet<WatchId>,
+    /// The watches that asked for fragments.
+    fragmented: BTreeSet<i64>,
     fragment_bytes: usize,
     progress_asked: bool,
 }
@@ -109,13 +112,13 @@ impl WatchSession {
                 (message, synced.then(|| store.revision()))
             });
             if let Some(message) = message {
-                self.send(message);
+                self.send(message.into());
                 continue;
             }
             if let Some(revision) = synced {
                 self.progress_asked = false;
                 return Ok(Some(pb::WatchResponse {
-                    header: header(revision),
+                    header: self.replies.header(revision),
                     watch_id: NO_WATCH,
                     ..Default::default()
                 }));
@@ -143,7 +146,7 @@ impl WatchSession {
                 if canceled {
                     self.fragmented.remove(&watch_id);
                     self.outgoing.push_back(pb::WatchResponse {
-                        header: header(revision),
+                        header: self.replies.header(revision),
                         watch_id,
                         canceled: true,
                         ..Default::default()
@@ -163,8 +166,11 @@ impl WatchSession {
         let (revision, created) = self
             .engine
             .watches(|store| (store.revision(), store.watch(self.id, wanted, create.into())));
-        let mut response =
-            pb::WatchResponse { header: header(revision), created: true, ..Default::default() };
+        let mut response = pb::WatchResponse {
+            header: self.replies.header(revision),
+            created: true,
+            ..Default::default()
+        };
         match created {
             Ok(id) => {
                 response.watch_id = id;
@@ -181,31 +187,15 @@ impl WatchSession {
         self.outgoing.push_back(response);
     }
 
-    fn send(&mut self, message: WatchMessage) {
-        match message {
-            WatchMessage::Events { id, revision, events } => {
-                let response = pb::WatchResponse {
-                    header: header(revision),
-                    watch_id: id,
-                    events: events.into_iter().map(Into::into).collect(),
-                    ..Default::default()
-                };
-                if self.fragmented.contains(&id) {
-                    self.outgoing.extend(fragments(response, self.fragment_bytes));
-                } else {
-                    self.outgoing.push_back(response);
-                }
-            }
-            WatchMessage::Compacted { id, compacted } => {
-                self.fragmented.remove(&id);
-                self.outgoing.push_back(pb::WatchResponse {
-                    header: header(0),
-                    watch_id: id,
-                    canceled: true,
-                    compact_revision: compacted,
-                    ..Default::default()
-                });
-            }
+    fn send(&mut self, mut response: pb::WatchResponse) {
+        response.header = self.replies.stamp(response.header);
+        if response.canceled {
+            self.fragmented.remove(&response.watch_id);
+        }
+        if self.fragmented.contains(&response.watch_id) {
+            self.outgoing.extend(fragments(response, self.fragment_bytes));
+        } else {
+            self.outgoing.push_back(response);
         }
     }
 
@@ -213,7 +203,7 @@ impl WatchSession {
         let (revision, quiet) =
             self.engine.watches(|store| (store.revision(), store.quiet_watches(self.id)));
         let notification = |watch_id| pb::WatchResponse {
-            header: header(revision),
+            header: self.replies.header(revision),
             watch_id,
             ..Default::default()
         };

@@ -48,19 +48,15 @@ impl Context {
 
     /// On a server of its own.
     pub fn with(arm: Arm, server: Server) -> Self {
-        Self { server: Some(server), ..Self::at(arm, String::new()) }.reconnected()
-    }
-
-    fn reconnected(mut self) -> Self {
-        self.endpoint = self.server.as_ref().unwrap().endpoint();
-        self.channel = wire::channel(&self.endpoint);
-        self
+        let endpoint = server.endpoint();
+        Self { server: Some(server), ..Self::at(arm, endpoint) }
     }
 
     /// Kills the server and starts it again.
     pub async fn restart(mut self) -> Self {
         self.server.as_mut().expect("a case that restarts owns its server").restart().await;
-        self.reconnected()
+        self.channel = wire::channel(&self.endpoint);
+        self
     }
 
     /// A key of this case.
@@ -139,6 +135,12 @@ impl Context {
     /// Compact.
     pub async fn compact(&self, revision: i64) -> Answer<pb::CompactionResponse> {
         inner(self.kv().compact(pb::CompactionRequest { revision, physical: false }).await)
+    }
+
+    /// Compact, and wait until the past is really gone.
+    pub async fn compact_physically(&self, revision: i64) {
+        let request = pb::CompactionRequest { revision, physical: true };
+        self.kv().compact(request).await.unwrap();
     }
 
     /// Writes a key and gives the revision.
@@ -378,10 +380,9 @@ impl WatchStream {
         events
     }
 
-    /// Ends the requests and expects the server to end its side, without a complaint.
-    pub async fn finish(mut self) {
+    /// Ends our side of the stream.
+    pub fn end_requests(&mut self) {
         self.requests = None;
-        assert_eq!(self.answers.next().await.unwrap(), None);
     }
 }
 

@@ -5,15 +5,52 @@ use crate::harness::Arm;
 /// What one arm does where not all do the same.
 #[derive(Debug, Clone, Copy)]
 pub struct Differences {
-    /// Whether a progress request on a stream without watches is answered. etcd 3.4 answers; from
-    /// 3.5 on it waits for the first watch, since "all watches are synced" says nothing of none.
+    /// Whether a progress request on a stream without watches is answered. Older etcds answer; later
+    /// ones (seen: 3.5.30) wait for the first watch, since "all watches are synced" says nothing of
+    /// none.
     pub progress_without_watches: bool,
     /// Whether the answer to Alarm has a header. etcd 3.4 forgot it.
     pub alarm_header: bool,
+    /// Whether a watch that is refused for want of a token is answered with the id that it asked
+    /// for and "permission denied". The first etcds of 3.5 do; before and after, the id is -1, as for
+    /// every refused watch, and the reason is the one that other requests get.
+    pub refused_watch_is_vague: bool,
+    /// Whether a token that means nothing is refused even by a server that wants none. Ours has no
+    /// users to compare it with, and a client may well bring one from a server that had.
+    pub checks_tokens_while_off: bool,
+    /// Whether the list of members is for users only. From etcd 3.6 on it is.
+    pub members_need_a_token: bool,
+    /// Whether a deletion at the very revision that was compacted is still told to a watch that
+    /// starts there. The etcds at hand lose it (etcd issues 18089 and 19179, since mended).
+    pub deletion_at_compaction: bool,
 }
 
-/// The differences of one arm. Ours follows the newer etcd.
+/// The differences of one arm. Ours follows the newest etcd.
 pub fn of(arm: Arm) -> Differences {
-    let newer = arm != Arm::Etcd34;
-    Differences { progress_without_watches: !newer, alarm_header: newer }
+    match arm {
+        Arm::Etcd34 => Differences {
+            progress_without_watches: true,
+            alarm_header: false,
+            refused_watch_is_vague: false,
+            checks_tokens_while_off: true,
+            members_need_a_token: false,
+            deletion_at_compaction: false,
+        },
+        Arm::Etcd35 => Differences {
+            progress_without_watches: true,
+            alarm_header: true,
+            refused_watch_is_vague: true,
+            checks_tokens_while_off: true,
+            members_need_a_token: false,
+            deletion_at_compaction: false,
+        },
+        Arm::EmbeddedMemory | Arm::EmbeddedDisk => Differences {
+            progress_without_watches: false,
+            alarm_header: true,
+            refused_watch_is_vague: false,
+            checks_tokens_while_off: false,
+            members_need_a_token: true,
+            deletion_at_compaction: true,
+        },
+    }
 }

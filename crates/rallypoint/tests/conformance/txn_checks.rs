@@ -21,7 +21,8 @@ pub fn cases() -> Vec<Case> {
             a_branch_that_does_not_run_is_checked, overlapping_deletions, reads_never_conflict,
             a_nested_put_of_the_same_key, a_nested_deletion_over_a_put, two_nested_puts_of_one_key,
             nested_branches_may_repeat, a_deletion_to_the_end_is_not_seen;
-        Quiet: an_unknown_lease, a_missing_key_to_keep, a_future_read, a_compacted_read,
+        Quiet: an_unknown_lease, a_missing_key_to_keep, a_missing_key_before_an_unknown_lease,
+            the_first_failure_is_told, a_key_put_before_it_is_kept, a_future_read, a_compacted_read,
             what_does_not_run_cannot_fail, a_nested_failure_fails_all;
     ]
 }
@@ -247,6 +248,40 @@ async fn a_missing_key_to_keep(t: Context) {
     refused_whole(&t, op_put(bad), refusal::KEY_NOT_FOUND).await;
     let bad = pb::PutRequest { ignore_lease: true, ..put(t.key("none"), "1") };
     refused_whole(&t, op_put(bad), refusal::KEY_NOT_FOUND).await;
+}
+
+async fn a_missing_key_before_an_unknown_lease(t: Context) {
+    // The other way round than for a put by itself.
+    let lease = t.lease_id();
+    let bad = pb::PutRequest { lease, ignore_value: true, ..put(t.key("none"), "") };
+    refused_whole(&t, op_put(bad), refusal::KEY_NOT_FOUND).await;
+}
+
+async fn the_first_failure_is_told(t: Context) {
+    let lease = op_put(pb::PutRequest { lease: t.lease_id(), ..put(t.key("a"), "1") });
+    let key = op_put(pb::PutRequest { ignore_value: true, ..put(t.key("none"), "") });
+    let read = op_get(pb::RangeRequest { revision: i64::MAX, ..get(t.key("a")) });
+    for (ops, refusal) in [
+        ([&lease, &key, &read], refusal::LEASE_NOT_FOUND),
+        ([&key, &read, &lease], refusal::KEY_NOT_FOUND),
+        // All writes are looked at before any read.
+        ([&read, &lease, &key], refusal::LEASE_NOT_FOUND),
+        ([&read, &key, &lease], refusal::KEY_NOT_FOUND),
+    ] {
+        let ops = ops.into_iter().cloned().collect();
+        refused_as(t.txn(always(ops)).await, refusal);
+    }
+}
+
+async fn a_key_put_before_it_is_kept(t: Context) {
+    // What an operation needs must be there before the transaction, not only before the operation.
+    let first = always(vec![op_put(put(t.key("a"), "1"))]);
+    let keep = pb::PutRequest { ignore_value: true, ..put(t.key("b"), "") };
+    t.txn(always(vec![op_txn(first), op_put(keep.clone())])).await.unwrap_err();
+    t.set("b", "1").await;
+    t.txn(always(vec![op_put(keep)])).await.unwrap();
+    let pair = t.pair("b").await.unwrap();
+    assert_eq!((&pair.value[..], pair.version), (&b"1"[..], 2));
 }
 
 async fn a_future_read(t: Context) {

@@ -161,8 +161,11 @@ async fn without_anything(t: Context) {
     watch.create(t.watch_of_all()).await;
     t.set("a", "1").await;
     t.unset("a").await;
-    for _ in 0..2 {
-        assert_eq!(watch.next().await.watch_id, 1);
+    let mut told = 0;
+    while told < 2 {
+        let response = watch.next().await;
+        assert_eq!(response.watch_id, 1);
+        told += response.events.len();
     }
 }
 

@@ -16,8 +16,8 @@ pub fn cases() -> Vec<Case> {
             each_stream_has_its_own_ids, an_empty_range, an_inverted_range, cancelled,
             cancelled_twice, an_unknown_one_cannot_be_cancelled, a_cancelled_id_is_free,
             nothing_after_cancelling, many_watches_on_one_stream, two_watches_of_one_key,
-            events_say_whose_they_are, many_streams_on_one_connection, a_stream_ends_when_we_end_it,
-            progress_of_many_watches, progress_of_no_watches, fragments, without_fragments,
+            events_say_whose_they_are, many_streams_on_one_connection, it_goes_on_when_we_have_no_more_requests,
+            progress_of_many_watches, progress_of_no_watches, fragments, without_fragments, a_large_past_without_fragments,
             a_small_response_is_no_fragment, with_a_leader_wanted, an_empty_request_is_ignored;
         Quiet: progress, the_creation_has_the_current_revision;
     ]
@@ -210,10 +210,14 @@ async fn many_streams_on_one_connection(t: Context) {
     }
 }
 
-async fn a_stream_ends_when_we_end_it(t: Context) {
+async fn it_goes_on_when_we_have_no_more_requests(t: Context) {
     let mut stream = t.watch_stream();
     stream.create(t.watch_of("a")).await;
-    stream.finish().await;
+    stream.end_requests();
+    for number in 0..3 {
+        t.set("a", &format!("{number}")).await;
+        assert_eq!(stream.next().await.events.len(), 1);
+    }
 }
 
 async fn progress_of_many_watches(t: Context) {
@@ -239,17 +243,17 @@ async fn progress_of_no_watches(t: Context) {
     assert_eq!(stream.create(t.watch_of("a")).await.watch_id, 0);
 }
 
-/// Five values of half a mebibyte and a watch from the first of them on.
+/// Five values of half a mebibyte, deleted in one revision, and a watch that wants them back.
 async fn two_and_a_half_mebibytes(t: &Context, fragment: bool) -> WatchStream {
-    let mut first = 0;
     for number in 0..5u8 {
         let value = vec![number; 512 << 10];
-        let answer = t.put(put(t.key(&format!("{number}")), value)).await.unwrap();
-        first = if number == 0 { revision(&answer.header) } else { first };
+        t.put(put(t.key(&format!("{number}")), value)).await.unwrap();
     }
     let mut stream = t.watch_stream();
-    let request = pb::WatchCreateRequest { fragment, start_revision: first, ..t.watch_of_all() };
+    let request = pb::WatchCreateRequest { fragment, prev_kv: true, ..t.watch_of_all() };
     stream.create(request).await;
+    let (key, range_end) = (t.all().key, t.all().range_end);
+    t.delete(pb::DeleteRangeRequest { key, range_end, prev_kv: false }).await.unwrap();
     stream
 }
 
@@ -260,7 +264,8 @@ async fn fragments(t: Context) {
         let response = stream.next().await;
         responses += 1;
         names.extend(t.names(response.events.iter().map(|event| event.kv.as_ref().unwrap())));
-        let size: usize = response.events.iter().map(|e| e.kv.as_ref().unwrap().value.len()).sum();
+        let size: usize =
+            response.events.iter().map(|e| e.prev_kv.as_ref().unwrap().value.len()).sum();
         assert!(size < 2 << 20, "a fragment of {size} bytes");
         if !response.fragment {
             break;
@@ -271,10 +276,29 @@ async fn fragments(t: Context) {
 }
 
 async fn without_fragments(t: Context) {
+    // One revision is one response, however large.
     let mut stream = two_and_a_half_mebibytes(&t, false).await;
     let response = stream.next().await;
     assert!(!response.fragment);
     assert_eq!(response.events.len(), 5);
+    assert_eq!(response.events[4].prev_kv.as_ref().unwrap().value.len(), 512 << 10);
+}
+
+async fn a_large_past_without_fragments(t: Context) {
+    let mut first = 0;
+    for number in 0..5u8 {
+        let answer = t.put(put(t.key(&format!("{number}")), vec![number; 1 << 20])).await.unwrap();
+        first = if number == 0 { revision(&answer.header) } else { first };
+    }
+    // In how many responses is the server's affair, as long as none is called a fragment.
+    let mut watch = t.watch_all(first).await;
+    let mut names = Vec::new();
+    while names.len() < 5 {
+        let response = watch.next().await;
+        assert!(!response.fragment);
+        names.extend(t.names(response.events.iter().map(|event| event.kv.as_ref().unwrap())));
+    }
+    assert_eq!(names, ["0", "1", "2", "3", "4"]);
 }
 
 async fn a_small_response_is_no_fragment(t: Context) {

@@ -5,10 +5,19 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod architecture;
+mod client;
+mod cluster;
 mod connections;
 mod damage;
+mod differential;
+mod embedded;
 mod fixtures;
 mod kill;
 mod limits;
+mod retry;
+mod secure;
+mod session;
 mod slow_watch;
+mod watch;
 mod wire;

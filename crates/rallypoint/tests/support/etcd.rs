@@ -127,6 +127,11 @@ impl Etcd {
         self.version
     }
 
+    /// The number that the kernel knows it by.
+    pub fn id(&self) -> u32 {
+        self.process.as_ref().unwrap().id()
+    }
+
     /// Kills it with SIGKILL. Its data stay.
     pub fn kill(&mut self) {
         self.process = None;

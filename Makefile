@@ -1,0 +1,27 @@
+# What people and CI run. `verify` changes nothing; `fix` does.
+.PHONY: help verify fix test bench tools
+
+help:
+	@echo "make verify   format, lints, docs, licences; changes nothing"
+	@echo "make fix      format, and whatever the linter can mend by itself"
+	@echo "make test     everything that can fail, against real etcd too (fetches it)"
+	@echo "make bench    ours and real etcd side by side, a few minutes"
+
+verify:
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets --locked -- -D warnings
+	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --document-private-items --locked
+	scripts/licences
+
+fix:
+	cargo fmt --all
+	cargo clippy --workspace --all-targets --fix --allow-dirty --allow-staged
+
+tools:
+	scripts/test-tools
+
+test: tools
+	cargo test --workspace --locked
+
+bench: tools
+	cargo bench --locked --bench versus_etcd

@@ -1,0 +1,80 @@
+//! The token that stands for a user and a password, got when first needed and renewed when refused.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::sync::OnceCell;
+use tonic::metadata::{Ascii, MetadataMap, MetadataValue};
+use tonic::transport::Channel;
+use tonic::{Request, Status};
+
+use super::options::Credentials;
+use crate::proto::etcd as pb;
+use crate::proto::etcd::auth_client::AuthClient;
+
+pub(super) struct Auth {
+    credentials: Option<Credentials>,
+    /// The cell lets many calls wait for one answer: checking a password costs a server 50 ms of work.
+    token: Mutex<Token>,
+}
+
+/// What to show the server; nothing if it does not ask for users.
+#[derive(Clone, Default)]
+pub(super) struct Token(Arc<OnceCell<Option<MetadataValue<Ascii>>>>);
+
+impl Token {
+    pub(super) fn add_to(&self, metadata: &mut MetadataMap) {
+        if let Some(Some(token)) = self.0.get() {
+            metadata.insert("token", token.clone());
+        }
+    }
+}
+
+impl Auth {
+    pub(super) fn new(credentials: Option<Credentials>) -> Self {
+        Self { credentials, token: Mutex::default() }
+    }
+
+    /// The user, if one was given.
+    pub(super) fn user(&self) -> Option<&str> {
+        self.credentials.as_ref().map(|credentials| credentials.user.as_str())
+    }
+
+    /// The token, from the server at the other end of `channel` if there is none yet.
+    pub(super) async fn token(&self, channel: &Channel) -> Result<Token, Status> {
+        let token = self.token.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if let Some(credentials) = &self.credentials {
+            token.0.get_or_try_init(|| authenticate(channel.clone(), credentials)).await?;
+        }
+        Ok(token)
+    }
+
+    /// Forgets the token, whatever it is.
+    pub(super) fn renew(&self) {
+        *self.token.lock().unwrap_or_else(PoisonError::into_inner) = Token::default();
+    }
+
+    /// Forgets `token`, which a server refused, unless that has been done already.
+    pub(super) fn discard(&self, token: &Token) {
+        let mut current = self.token.lock().unwrap_or_else(PoisonError::into_inner);
+        if Arc::ptr_eq(&current.0, &token.0) {
+            *current = Token::default();
+        }
+    }
+}
+
+async fn authenticate(
+    channel: Channel,
+    credentials: &Credentials,
+) -> Result<Option<MetadataValue<Ascii>>, Status> {
+    let Credentials { user, password } = credentials.clone();
+    let request = Request::new(pb::AuthenticateRequest { name: user, password });
+    match AuthClient::new(channel).authenticate(request).await {
+        Ok(response) => match MetadataValue::try_from(response.into_inner().token) {
+            Ok(token) => Ok(Some(token)),
+            Err(_) => Err(Status::internal("the token has characters that no header may have")),
+        },
+        // Credentials are then more than enough.
+        Err(status) if status.message() == "etcdserver: authentication is not enabled" => Ok(None),
+        Err(status) => Err(status),
+    }
+}

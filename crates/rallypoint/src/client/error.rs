@@ -1,0 +1,145 @@
+//! What can go wrong between a caller and the store, told so that the caller can act on it.
+
+use std::error::Error as StdError;
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use rallypoint_core::error::StoreError;
+use thiserror::Error;
+use tonic::Status;
+
+/// Why a request got no proper answer.
+///
+/// The variants differ in what the caller may do next. After [`OutcomeUnknown`](Self::OutcomeUnknown)
+/// the request may have been executed, so read back before deciding; after every other variant it was
+/// not.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum ClientError {
+    /// An option or an argument makes no sense. Nothing was sent.
+    #[error("{what} {value:?}: {fix}")]
+    Invalid {
+        /// Which option or argument.
+        what: &'static str,
+        /// What it was.
+        value: String,
+        /// What would be right.
+        fix: String,
+    },
+    /// A certificate or key file cannot be read.
+    #[error("cannot read the {what} in {path:?}: {source}")]
+    File {
+        /// What the file should have held.
+        what: &'static str,
+        /// Where it should have been.
+        path: std::path::PathBuf,
+        /// Why it could not be read.
+        source: std::io::Error,
+    },
+    /// The certificates and keys do not fit together.
+    #[error("the TLS options for {endpoint} are unusable: {}", describe(.source))]
+    Tls {
+        /// The endpoint they were meant for.
+        endpoint: String,
+        /// What the TLS library says.
+        source: tonic::transport::Error,
+    },
+    /// The server does not accept the user name or the password.
+    #[error("{endpoint} did not accept the password of user {user:?}: {}", describe(.source))]
+    Authentication {
+        /// Which endpoint said so.
+        endpoint: String,
+        /// The user that was given.
+        user: String,
+        /// The server's answer.
+        source: Status,
+    },
+    /// The store refused the request. It changed nothing.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The server refused the request for a reason that is not the store's.
+    #[error("{endpoint} refused the {request} request: {}", describe(.source))]
+    Refused {
+        /// The kind of request.
+        request: &'static str,
+        /// Which endpoint said so.
+        endpoint: String,
+        /// The server's answer.
+        source: Status,
+    },
+    /// No endpoint answered in time. The request was not executed, or only read.
+    #[error(
+        "no answer to the {request} request after {attempts} attempts in {waited:.1?}; \
+         the last was at {endpoint}: {}",
+        describe(.source)
+    )]
+    Unavailable {
+        /// The kind of request.
+        request: &'static str,
+        /// The endpoint of the last attempt.
+        endpoint: String,
+        /// How often it was tried.
+        attempts: u32,
+        /// How long it was tried.
+        waited: Duration,
+        /// How the last attempt failed.
+        source: Status,
+    },
+    /// The request was sent, and then there was no answer: it may have been executed or not.
+    #[error(
+        "the {request} request was sent to {endpoint} but not answered, so it may have been \
+         executed or not; read back before repeating it: {}",
+        describe(.source)
+    )]
+    OutcomeUnknown {
+        /// The kind of request.
+        request: &'static str,
+        /// The endpoint that it was sent to.
+        endpoint: String,
+        /// What came instead of an answer.
+        source: Status,
+    },
+}
+
+impl ClientError {
+    pub(crate) fn invalid(
+        what: &'static str,
+        value: impl Into<String>,
+        fix: impl Into<String>,
+    ) -> Self {
+        Self::Invalid { what, value: value.into(), fix: fix.into() }
+    }
+}
+
+/// An error with its causes in one sentence, and a hint where the cause is a known mistake.
+///
+/// Transport errors say nothing by themselves ("transport error"); what went wrong is in their sources.
+pub(crate) fn describe(error: &(dyn StdError + 'static)) -> String {
+    // A status prints its code and metadata too, of which only the message helps.
+    let mut text = match error.downcast_ref::<Status>() {
+        Some(status) if status.message().is_empty() => status.code().description().to_owned(),
+        Some(status) => status.message().to_owned(),
+        None => error.to_string(),
+    };
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let next = error.to_string();
+        if next != "transport error" && !text.contains(&next) {
+            let _ = write!(text, ": {next}");
+        }
+        cause = error.source();
+    }
+    const HINTS: [(&str, &str); 7] = [
+        ("UnknownIssuer", "the server's certificate is not signed by the given CA"),
+        ("BadSignature", "the server's certificate is not signed by the given CA"),
+        ("not valid for name", "give the TLS server name that the server's certificate has"),
+        ("CertificateRequired", "the server wants a client certificate and key"),
+        ("alert: BadCertificate", "the server wants a client certificate that it trusts"),
+        ("etcdserver: user name is empty", "the server asks for a user and a password"),
+        ("InvalidContentType", "the server may not use TLS; if so, write http://"),
+    ];
+    if let Some((_, hint)) = HINTS.iter().find(|(sign, _)| text.contains(sign)) {
+        let _ = write!(text, " (hint: {hint})");
+    }
+    text
+}

@@ -1,0 +1,232 @@
+//! The client: the vocabulary of [`rallypoint_core::kv`], spoken to a cluster.
+//!
+//! It works alike on Rallypoint's own server and on etcd 3.4 and later. It repeats what may be repeated,
+//! moves to another endpoint when one fails, and says so when it cannot know what became of a write.
+
+mod address;
+mod auth;
+mod call;
+mod cluster;
+mod endpoints;
+mod error;
+mod options;
+mod retry;
+mod rpc;
+mod watch;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rallypoint_core::error::StoreError;
+use rallypoint_core::kv::{
+    Delete, DeleteResult, LeaseId, LeaseStatus, Put, PutResult, Range, RangeResult, Revision, Txn,
+    TxnResult,
+};
+
+pub use self::cluster::{Member, ServerStatus};
+pub use self::error::ClientError;
+pub use self::options::{ClientOptions, Credentials, Pem, TlsOptions};
+pub use self::watch::{WatchBatch, WatchError, Watcher};
+
+pub(crate) use self::call::StreamFailed;
+pub(crate) use self::error::describe;
+pub(crate) use self::rpc::KeepAliveStream;
+
+use self::auth::Auth;
+use self::endpoints::Endpoints;
+use crate::convert;
+
+/// A client of one cluster. Clones are cheap and share its one connection.
+///
+/// Dropping a call's future gives up on the call; a write may still be executed.
+///
+/// ```no_run
+/// use rallypoint::client::{Client, ClientError, ClientOptions};
+/// use rallypoint::core::kv::{KeyRange, Put};
+///
+/// # async fn example() -> Result<(), ClientError> {
+/// let client = Client::connect(ClientOptions::new(["10.0.0.1:2379", "10.0.0.2:2379"])).await?;
+/// client.put(Put::new("greeting", "hello")).await?;
+/// let found = client.range(KeyRange::prefix("greet")).await?;
+/// assert_eq!(found.kvs[0].value, "hello");
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Client {
+    shared: Arc<Shared>,
+    timeout: Duration,
+}
+
+struct Shared {
+    endpoints: Endpoints,
+    auth: Auth,
+    attempt_timeout: Duration,
+}
+
+impl std::fmt::Debug for Client {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Client").field("timeout", &self.timeout).finish_non_exhaustive()
+    }
+}
+
+/// A lease as it was granted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct GrantedLease {
+    /// Its name.
+    pub id: LeaseId,
+    /// The seconds it lives without a renewal: what was asked for, or the server's least.
+    pub ttl: i64,
+}
+
+impl Client {
+    /// Makes a client. The connection is opened by the first call, so a server that is not there yet
+    /// is no error.
+    ///
+    /// # Errors
+    /// [`ClientError::Invalid`], [`ClientError::File`] or [`ClientError::Tls`] if the options are wrong.
+    #[expect(
+        clippy::unused_async,
+        reason = "a runtime must be there, and callers may come to wait"
+    )]
+    pub async fn connect(options: ClientOptions) -> Result<Self, ClientError> {
+        let endpoints = Endpoints::new(&options)?;
+        let ClientOptions { credentials, timeout, attempt_timeout, .. } = options;
+        let auth = Auth::new(credentials);
+        Ok(Self { shared: Arc::new(Shared { endpoints, auth, attempt_timeout }), timeout })
+    }
+
+    /// The same client, on the same connection, whose calls may take this long.
+    ///
+    /// ```no_run
+    /// # async fn example(client: rallypoint::client::Client) {
+    /// use std::time::Duration;
+    /// let patient = client.with_timeout(Duration::from_secs(60));
+    /// # }
+    /// ```
+    pub fn with_timeout(&self, timeout: Duration) -> Self {
+        Self { timeout, ..self.clone() }
+    }
+
+    /// Reads keys.
+    ///
+    /// # Errors
+    /// [`ClientError::Store`] if the revision asked for is compacted or in the future.
+    pub async fn range(&self, range: impl Into<Range>) -> Result<RangeResult, ClientError> {
+        Ok(self.rpc_range(range.into().into()).await?.into())
+    }
+
+    /// Writes a key.
+    ///
+    /// # Errors
+    /// [`ClientError::OutcomeUnknown`] if it may have been executed, here and for all that writes.
+    pub async fn put(&self, put: Put) -> Result<PutResult, ClientError> {
+        Ok(self.rpc_put(put.into()).await?.into())
+    }
+
+    /// Deletes keys.
+    ///
+    /// # Errors
+    /// As for [`put`](Self::put).
+    pub async fn delete(&self, delete: impl Into<Delete>) -> Result<DeleteResult, ClientError> {
+        Ok(self.rpc_delete(delete.into().into()).await?.into())
+    }
+
+    /// Runs a transaction.
+    ///
+    /// # Errors
+    /// As for [`put`](Self::put), unless it only reads.
+    pub async fn txn(&self, txn: Txn) -> Result<TxnResult, ClientError> {
+        let response = if txn.is_read_only() {
+            self.rpc_txn_read(txn.into()).await?
+        } else {
+            self.rpc_txn_write(txn.into()).await?
+        };
+        // An answer that makes no sense: the server did something, but not what can be told here.
+        response.try_into().map_err(|source| ClientError::OutcomeUnknown {
+            request: "txn",
+            endpoint: self.shared.endpoints.current().name.to_string(),
+            source,
+        })
+    }
+
+    /// Forgets the history before `revision`; with `physical`, waits until its space is free. Returns
+    /// the store's revision.
+    ///
+    /// # Errors
+    /// [`ClientError::Store`] if that history is already forgotten, or has not happened yet.
+    pub async fn compact(
+        &self,
+        revision: Revision,
+        physical: bool,
+    ) -> Result<Revision, ClientError> {
+        let response = self.rpc_compact(convert::compaction(revision, physical)).await?;
+        Ok(convert::revision(response.header.as_ref()))
+    }
+
+    /// Makes a lease that lives for `ttl` seconds without a renewal, or for the server's least (2 in
+    /// etcd) if that is more.
+    ///
+    /// Without an `id` the client chooses one at random from all positive numbers, so that it can repeat
+    /// the request: if the lease exists at the second attempt, the first had been executed. One that was
+    /// made without our hearing of it lapses by itself.
+    ///
+    /// # Errors
+    /// [`ClientError::Store`] if the `id` given is taken, or the time to live is beyond all measure.
+    pub async fn lease_grant(
+        &self,
+        ttl: i64,
+        id: Option<LeaseId>,
+    ) -> Result<GrantedLease, ClientError> {
+        if let Some(id) = id {
+            let response = self.rpc_grant(convert::lease_grant(id, ttl)).await?;
+            return Ok(GrantedLease { id: response.id, ttl: response.ttl });
+        }
+        let id = fastrand::i64(1..=i64::MAX);
+        match self.rpc_grant_own(convert::lease_grant(id, ttl)).await {
+            Ok(response) => Ok(GrantedLease { id: response.id, ttl: response.ttl }),
+            Err(ClientError::Store(StoreError::LeaseExists)) => {
+                let status = self.lease_time_to_live(id, false).await?;
+                // It may be gone by now if it was short and the repeat late.
+                let status = status.ok_or(ClientError::Store(StoreError::LeaseNotFound))?;
+                Ok(GrantedLease { id, ttl: status.granted_ttl })
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Ends a lease and deletes the keys that live on it.
+    ///
+    /// # Errors
+    /// [`ClientError::Store`] if there is no such lease (any more).
+    pub async fn lease_revoke(&self, id: LeaseId) -> Result<(), ClientError> {
+        self.rpc_revoke(convert::lease_revoke(id)).await.map(drop)
+    }
+
+    /// What a lease has left, and if asked for which keys live on it; nothing if it does not exist.
+    ///
+    /// # Errors
+    /// As for every read.
+    pub async fn lease_time_to_live(
+        &self,
+        id: LeaseId,
+        with_keys: bool,
+    ) -> Result<Option<LeaseStatus>, ClientError> {
+        let request = convert::lease_time_to_live(id, with_keys);
+        match self.rpc_time_to_live(request).await {
+            Ok(response) => Ok(convert::lease_status(response)),
+            // Said by some members of a cluster where others answer with no time left.
+            Err(ClientError::Store(StoreError::LeaseNotFound)) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The leases there are.
+    ///
+    /// # Errors
+    /// As for every read.
+    pub async fn leases(&self) -> Result<Vec<LeaseId>, ClientError> {
+        let response = self.rpc_leases(convert::leases()).await?;
+        Ok(response.leases.into_iter().map(|lease| lease.id).collect())
+    }
+}

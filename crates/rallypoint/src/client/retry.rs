@@ -1,0 +1,221 @@
+//! Whether to repeat a request, and when: decisions only, no clock and no connection.
+//!
+//! One rule governs all of it: a request that may have been executed is repeated only if executing it
+//! twice is the same as executing it once.
+
+use std::error::Error as StdError;
+use std::time::Duration;
+
+use tonic::{Code, Status};
+
+/// Whether a request may be executed twice.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Repeat {
+    /// It reads, or doing it twice is the same as doing it once.
+    Always,
+    /// It writes: only if it was surely not executed.
+    IfNotExecuted,
+}
+
+/// What a failed attempt means.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Failure {
+    /// The server has too much to do and did not begin. Others would be no better off.
+    Busy,
+    /// This endpoint cannot serve now and did not begin.
+    NotServing,
+    /// There was no connection.
+    NotConnected,
+    /// There was no connection because one side does not trust the other's certificate.
+    NotTrusted,
+    /// The token is not, or no longer, valid; nothing was done.
+    TokenInvalid,
+    /// The answer did not come.
+    Lost,
+    /// The server said no.
+    Refused,
+}
+
+/// What to do about it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// Try again at this endpoint, after a while.
+    Again,
+    /// Try again at the next endpoint.
+    Elsewhere,
+    /// Get a new token, then try again.
+    Authenticate,
+    /// Tell the caller that it was not executed.
+    GiveUp,
+    /// Tell the caller that nobody knows.
+    OutcomeUnknown,
+}
+
+/// What `status` means. The text decides where it can: etcd has changed codes between versions.
+pub(crate) fn failure(status: &Status) -> Failure {
+    // A source means that the status was made here, from what the transport met; a server's own has none.
+    if let Some(source) = status.source() {
+        return transport_failure(source);
+    }
+    match status.message() {
+        "etcdserver: too many requests" => Failure::Busy,
+        "etcdserver: no leader" | "raft proposal dropped" => Failure::NotServing,
+        // The third is said of a request without a token, after authentication was switched on.
+        "etcdserver: invalid auth token"
+        | "etcdserver: revision of auth store is old"
+        | "etcdserver: user name is empty" => Failure::TokenInvalid,
+        "etcdserver: not capable" | "etcdserver: rpc not supported for learner" => {
+            Failure::NotServing
+        }
+        _ if status.code() == Code::Unavailable => Failure::Lost,
+        // The server gave up on a request of its own accord, somewhere in the middle.
+        _ if matches!(status.code(), Code::DeadlineExceeded | Code::Cancelled) => Failure::Lost,
+        _ => Failure::Refused,
+    }
+}
+
+fn transport_failure(source: &(dyn StdError + 'static)) -> Failure {
+    let mut cause = Some(source);
+    let mut connected = true;
+    while let Some(error) = cause {
+        connected &= !error.is::<tonic::ConnectError>();
+        if is_distrust(&error.to_string()) {
+            return Failure::NotTrusted;
+        }
+        cause = error.source();
+    }
+    if connected { Failure::Lost } else { Failure::NotConnected }
+}
+
+/// Whether a handshake failed over a certificate. In TLS 1.3 the client learns of the server's refusal
+/// only after it has sent its first request, which the server then never read.
+///
+/// By the text, since HTTP/2 keeps nothing else of an error of the layer below.
+fn is_distrust(text: &str) -> bool {
+    const ALERTS: [&str; 8] = [
+        "AccessDenied",
+        "BadCertificate",
+        "CertificateExpired",
+        "CertificateRequired",
+        "CertificateRevoked",
+        "CertificateUnknown",
+        "UnknownCA",
+        "UnsupportedCertificate",
+    ];
+    text.contains("invalid peer certificate")
+        || text
+            .split_once("received fatal alert: ")
+            .is_some_and(|(_, alert)| ALERTS.iter().any(|name| alert.starts_with(name)))
+}
+
+/// What to do after the `attempts`-th attempt at one of `endpoints` failed.
+pub(crate) fn step(failure: Failure, repeat: Repeat, attempts: u32, endpoints: usize) -> Step {
+    match (failure, repeat) {
+        (Failure::Busy, _) => Step::Again,
+        (Failure::NotServing | Failure::NotConnected, _) => Step::Elsewhere,
+        // Certificates do not get better by waiting; another endpoint may have better ones.
+        (Failure::NotTrusted, _) if (attempts as usize) < endpoints => Step::Elsewhere,
+        (Failure::NotTrusted, _) => Step::GiveUp,
+        (Failure::TokenInvalid, _) => Step::Authenticate,
+        (Failure::Lost, Repeat::Always) => Step::Elsewhere,
+        (Failure::Lost, Repeat::IfNotExecuted) => Step::OutcomeUnknown,
+        (Failure::Refused, _) => Step::GiveUp,
+    }
+}
+
+const FIRST_DELAY: Duration = Duration::from_millis(50);
+const LONGEST_DELAY: Duration = Duration::from_secs(2);
+
+/// How long to wait after the `attempts`-th attempt, given a random number from 0 to 1.
+///
+/// While there are endpoints that were not asked, there is nothing to wait for. Then the delay doubles,
+/// and half of it is random, so that ten thousand nodes that lost one server do not return as one.
+pub(crate) fn delay(step: Step, attempts: u32, endpoints: usize, random: f64) -> Duration {
+    let rounds = match step {
+        Step::Elsewhere if (attempts as usize) < endpoints => return Duration::ZERO,
+        Step::Elsewhere => (attempts as usize).saturating_sub(endpoints) as u32,
+        _ => attempts.saturating_sub(1),
+    };
+    let longest = FIRST_DELAY.saturating_mul(1 << rounds.min(10)).min(LONGEST_DELAY);
+    longest.mul_f64(0.5 + random.clamp(0.0, 1.0) / 2.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    fn with_source(code: Code, source: impl StdError + Send + Sync + 'static) -> Status {
+        let mut status = Status::new(code, "transport error");
+        status.set_source(Arc::new(source));
+        status
+    }
+
+    #[test]
+    fn failures_are_told_apart_by_text_and_by_origin() {
+        let refused = std::io::Error::from(std::io::ErrorKind::ConnectionRefused);
+        let reset = std::io::Error::from(std::io::ErrorKind::ConnectionReset);
+        let alert = std::io::Error::other("received fatal alert: CertificateRequired");
+        let other_alert = std::io::Error::other("received fatal alert: InternalError");
+        let table = [
+            (Status::unknown("etcdserver: too many requests"), Failure::Busy),
+            (Status::resource_exhausted("etcdserver: too many requests"), Failure::Busy),
+            (Status::unavailable("etcdserver: no leader"), Failure::NotServing),
+            (Status::unauthenticated("etcdserver: invalid auth token"), Failure::TokenInvalid),
+            (
+                Status::invalid_argument("etcdserver: revision of auth store is old"),
+                Failure::TokenInvalid,
+            ),
+            (Status::unavailable("etcdserver: leader changed"), Failure::Lost),
+            (Status::unavailable("etcdserver: request timed out"), Failure::Lost),
+            (Status::deadline_exceeded("context deadline exceeded"), Failure::Lost),
+            (Status::resource_exhausted("grpc: received message larger"), Failure::Refused),
+            (Status::permission_denied("etcdserver: permission denied"), Failure::Refused),
+            (Status::unimplemented("unknown method"), Failure::Refused),
+            (
+                with_source(Code::Unavailable, tonic::ConnectError(Box::new(refused))),
+                Failure::NotConnected,
+            ),
+            (with_source(Code::Unknown, reset), Failure::Lost),
+            (with_source(Code::Unknown, alert), Failure::NotTrusted),
+            (with_source(Code::Unknown, other_alert), Failure::Lost),
+        ];
+        for (status, expected) in table {
+            assert_eq!(failure(&status), expected, "{status:?}");
+        }
+    }
+
+    #[test]
+    fn only_what_was_surely_not_executed_is_written_again() {
+        use Repeat::{Always, IfNotExecuted};
+        let table = [
+            // failure, attempts so far, of a read, of a write
+            (Failure::Busy, 1, Step::Again, Step::Again),
+            (Failure::NotServing, 1, Step::Elsewhere, Step::Elsewhere),
+            (Failure::NotConnected, 9, Step::Elsewhere, Step::Elsewhere),
+            (Failure::NotTrusted, 1, Step::Elsewhere, Step::Elsewhere),
+            (Failure::NotTrusted, 3, Step::GiveUp, Step::GiveUp),
+            (Failure::TokenInvalid, 1, Step::Authenticate, Step::Authenticate),
+            (Failure::Lost, 1, Step::Elsewhere, Step::OutcomeUnknown),
+            (Failure::Refused, 1, Step::GiveUp, Step::GiveUp),
+        ];
+        for (failure, attempts, of_read, of_write) in table {
+            assert_eq!(step(failure, Always, attempts, 3), of_read, "read, {failure:?}");
+            assert_eq!(step(failure, IfNotExecuted, attempts, 3), of_write, "write, {failure:?}");
+        }
+    }
+
+    #[test]
+    fn the_delay_begins_after_one_round_doubles_and_ends() {
+        let millis = |step, attempts, random| delay(step, attempts, 3, random).as_millis();
+        assert_eq!(millis(Step::Elsewhere, 1, 1.0), 0);
+        assert_eq!(millis(Step::Elsewhere, 2, 1.0), 0);
+        assert_eq!(millis(Step::Elsewhere, 3, 1.0), 50);
+        assert_eq!(millis(Step::Elsewhere, 4, 1.0), 100);
+        assert_eq!(millis(Step::Elsewhere, 4, 0.0), 50);
+        assert_eq!(millis(Step::Again, 1, 1.0), 50);
+        assert_eq!(millis(Step::Again, 3, 0.5), 150);
+        assert_eq!(millis(Step::Again, u32::MAX, 1.0), 2000);
+    }
+}

@@ -1,0 +1,147 @@
+//! etcd's calls, message for message. Names no type of the vocabulary (invariant A2).
+
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+use tonic::transport::Channel;
+
+use super::Client;
+use super::call::{Stream, StreamFailed};
+use super::error::ClientError;
+use super::retry::Repeat;
+use crate::proto::etcd as pb;
+use crate::proto::etcd::cluster_client::ClusterClient;
+use crate::proto::etcd::kv_client::KvClient;
+use crate::proto::etcd::lease_client::LeaseClient;
+use crate::proto::etcd::maintenance_client::MaintenanceClient;
+use crate::proto::etcd::watch_client::WatchClient;
+
+/// A server bounds what it sends; a limit here would only turn a large answer into none.
+const MAX_MESSAGE: usize = i32::MAX as usize;
+
+fn kv(channel: Channel) -> KvClient<Channel> {
+    KvClient::new(channel).max_decoding_message_size(MAX_MESSAGE)
+}
+
+fn lease(channel: Channel) -> LeaseClient<Channel> {
+    LeaseClient::new(channel).max_decoding_message_size(MAX_MESSAGE)
+}
+
+/// One method for each call without a stream: its name, how it may be repeated, what goes in and out.
+macro_rules! calls {
+    ($($method:ident($name:literal, $repeat:expr, $request:ty) -> $response:ty
+        = $client:expr, $call:ident;)*) => {
+        impl Client {
+            $(pub(super) async fn $method(&self, message: $request) -> Result<$response, ClientError> {
+                self.call($name, $repeat, message, |channel, message| async move {
+                    $client(channel).$call(message).await
+                })
+                .await
+            })*
+        }
+    };
+}
+
+calls! {
+    rpc_range("range", Repeat::Always, pb::RangeRequest) -> pb::RangeResponse = kv, range;
+    rpc_put("put", Repeat::IfNotExecuted, pb::PutRequest) -> pb::PutResponse = kv, put;
+    rpc_delete("delete", Repeat::IfNotExecuted, pb::DeleteRangeRequest) -> pb::DeleteRangeResponse
+        = kv, delete_range;
+    rpc_txn_read("txn", Repeat::Always, pb::TxnRequest) -> pb::TxnResponse = kv, txn;
+    rpc_txn_write("txn", Repeat::IfNotExecuted, pb::TxnRequest) -> pb::TxnResponse = kv, txn;
+    rpc_compact("compact", Repeat::IfNotExecuted, pb::CompactionRequest) -> pb::CompactionResponse
+        = kv, compact;
+    rpc_grant("lease grant", Repeat::IfNotExecuted, pb::LeaseGrantRequest) -> pb::LeaseGrantResponse
+        = lease, lease_grant;
+    // For an id that nobody else can have chosen.
+    rpc_grant_own("lease grant", Repeat::Always, pb::LeaseGrantRequest) -> pb::LeaseGrantResponse
+        = lease, lease_grant;
+    rpc_revoke("lease revoke", Repeat::IfNotExecuted, pb::LeaseRevokeRequest)
+        -> pb::LeaseRevokeResponse = lease, lease_revoke;
+    rpc_time_to_live("lease time-to-live", Repeat::Always, pb::LeaseTimeToLiveRequest)
+        -> pb::LeaseTimeToLiveResponse = lease, lease_time_to_live;
+    rpc_leases("leases", Repeat::Always, pb::LeaseLeasesRequest) -> pb::LeaseLeasesResponse
+        = lease, lease_leases;
+    rpc_members("member list", Repeat::Always, pb::MemberListRequest) -> pb::MemberListResponse
+        = ClusterClient::new, member_list;
+    rpc_status("status", Repeat::Always, pb::StatusRequest) -> pb::StatusResponse
+        = MaintenanceClient::new, status;
+}
+
+/// A watch stream: requests one way, responses the other.
+pub(super) struct WatchStream {
+    requests: mpsc::Sender<pb::WatchRequest>,
+    pub(super) responses: Stream<pb::WatchResponse>,
+}
+
+impl WatchStream {
+    /// Opens a stream with these requests already in it.
+    pub(super) async fn open(
+        client: &Client,
+        requests: Vec<pb::WatchRequest>,
+        bound: Instant,
+    ) -> Result<Self, StreamFailed> {
+        // Room for the progress requests that may follow, which are dropped rather than waited for.
+        let (sender, receiver) = mpsc::channel(requests.len() + 4);
+        for request in requests {
+            // There is room for all of them, and the other end is in our hands.
+            let _ = sender.try_send(request);
+        }
+        let responses = client
+            .open("watch", receiver, bound, |channel, requests| async move {
+                let mut client = WatchClient::new(channel).max_decoding_message_size(MAX_MESSAGE);
+                client.watch(requests).await
+            })
+            .await?;
+        Ok(Self { requests: sender, responses })
+    }
+
+    /// Sends `request` if the stream takes it now.
+    pub(super) fn try_send(&self, request: pb::WatchRequest) {
+        let _ = self.requests.try_send(request);
+    }
+}
+
+/// A stream that keeps one lease alive.
+pub(crate) struct KeepAliveStream {
+    id: i64,
+    requests: mpsc::Sender<pb::LeaseKeepAliveRequest>,
+    responses: Stream<pb::LeaseKeepAliveResponse>,
+}
+
+impl KeepAliveStream {
+    /// Opens a stream for the lease `id`, the first renewal already on its way.
+    pub(crate) async fn open(
+        client: &Client,
+        id: i64,
+        bound: Instant,
+    ) -> Result<Self, StreamFailed> {
+        let (sender, receiver) = mpsc::channel(4);
+        let _ = sender.try_send(pb::LeaseKeepAliveRequest { id });
+        let responses = client
+            .open("lease keep-alive", receiver, bound, |channel, requests| async move {
+                lease(channel).lease_keep_alive(requests).await
+            })
+            .await?;
+        Ok(Self { id, requests: sender, responses })
+    }
+
+    /// Sends a renewal. One that finds no room is not sent, and will be missed when no answer comes.
+    pub(crate) fn renew(&self) {
+        let _ = self.requests.try_send(pb::LeaseKeepAliveRequest { id: self.id });
+    }
+
+    /// Waits for the answer to the oldest unanswered renewal: the seconds that the lease now has, none
+    /// or fewer if there is no such lease. Cancel-safe.
+    pub(crate) async fn answer(&mut self) -> Result<i64, StreamFailed> {
+        Ok(self.responses.next().await?.ttl)
+    }
+
+    /// Gives up on the endpoint, which did not answer.
+    pub(crate) fn abandon(self, status: tonic::Status) -> StreamFailed {
+        self.responses.ended(status)
+    }
+
+    pub(crate) fn endpoint(&self) -> &str {
+        self.responses.endpoint()
+    }
+}

@@ -1,0 +1,336 @@
+//! Watches that survive the loss of a server: no event lost, none told twice.
+//!
+//! Each watch remembers the next revision that it has not told of. When its stream breaks, a new one is
+//! opened elsewhere and begins there. The stream is driven by whoever waits for the next batch; there is
+//! no task behind it.
+
+mod live;
+
+use std::collections::VecDeque;
+use std::future::Future;
+use std::pin::Pin;
+use std::time::Duration;
+
+use rallypoint_core::kv::{Event, Revision, Watch};
+use thiserror::Error;
+use tokio::time::{Instant, sleep};
+use tonic::Status;
+
+use self::live::{Live, OpenFailed, bare_reason, is_passing};
+use super::Client;
+use super::error::{ClientError, describe};
+use super::retry::Failure;
+use crate::convert::{self, WatchMessage};
+
+/// What one watch has to tell: all that it saw of one or more revisions, in order.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WatchBatch {
+    /// Which watch, counted from 0 in the order in which they were given.
+    pub watch: usize,
+    /// Every event of the watch up to this revision has now been told.
+    pub revision: Revision,
+    /// The changes. None at all in a notification of progress.
+    pub events: Vec<Event>,
+}
+
+/// Why a watch ended.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum WatchError {
+    /// The history that the watch should begin or go on with has been forgotten. Read the keys anew and
+    /// watch from the revision of that answer plus one.
+    #[error(
+        "watch {watch} cannot tell what happened from revision {wanted} on: the store has forgotten \
+         what was before {compact_revision}"
+    )]
+    Compacted {
+        /// Which watch.
+        watch: usize,
+        /// The revision that it wanted to tell of next.
+        wanted: Revision,
+        /// The first revision still known.
+        compact_revision: Revision,
+    },
+    /// The server does not want to serve the watch.
+    #[error("{endpoint} refused watch {watch}: {reason}")]
+    Refused {
+        /// Which watch.
+        watch: usize,
+        /// Which endpoint said so.
+        endpoint: String,
+        /// The server's words.
+        reason: String,
+    },
+    /// The endpoints now lead to another cluster, whose revisions have nothing to do with those seen so
+    /// far: an endpoint is wrong, or a server without a data directory was started anew.
+    #[error(
+        "{endpoint} is of cluster {now:x}, but the watch began in cluster {was:x}; \
+         what happened in between cannot be known"
+    )]
+    ClusterChanged {
+        /// Which endpoint.
+        endpoint: String,
+        /// The cluster that the watch began in.
+        was: u64,
+        /// The cluster that answers now.
+        now: u64,
+    },
+    /// The watch could not be opened, or not again.
+    #[error(transparent)]
+    Client(#[from] ClientError),
+    /// The watcher has reported its end already.
+    #[error("the watcher has ended with an earlier error; open another")]
+    Ended,
+}
+
+/// Tells what happens to the keys of one or more watches, through one stream.
+///
+/// Dropping it ends the stream. It does not give up by itself when no server can be reached, but goes on
+/// trying while someone waits in [`next`](Self::next): bound that wait by what you wait for.
+///
+/// ```no_run
+/// use rallypoint::client::{Client, WatchError};
+/// use rallypoint::core::kv::{KeyRange, Put, Watch};
+///
+/// # async fn example(client: Client) -> Result<(), WatchError> {
+/// let mut watcher = client.watch([Watch::new(KeyRange::prefix("jobs/"))]).await?;
+/// // Whatever is written from here on will be told.
+/// client.put(Put::new("jobs/1", "waiting")).await?;
+/// let batch = watcher.next().await?;
+/// assert_eq!(batch.events[0].kv.key, "jobs/1");
+/// # Ok(())
+/// # }
+/// ```
+pub struct Watcher {
+    client: Client,
+    /// The watches, each with the revision to go on with as its start.
+    watches: Vec<Watch>,
+    /// The cluster that the watches began in.
+    cluster: u64,
+    revision: Revision,
+    state: State,
+    /// Taken from the stream and not yet from us.
+    ready: VecDeque<WatchBatch>,
+    /// Streams lost in a row, without a message from any of them.
+    failures: u32,
+    /// A progress request that was not answered yet.
+    progress_wanted: bool,
+}
+
+enum State {
+    Live(Box<Live>),
+    /// Kept here and not in the future of `next`, so that a caller who asks in short intervals still
+    /// gets a new stream.
+    Opening(Pin<Box<dyn Future<Output = Result<Box<Live>, OpenFailed>> + Send>>),
+    Ended,
+}
+
+impl std::fmt::Debug for Watcher {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Watcher").field("watches", &self.watches).finish_non_exhaustive()
+    }
+}
+
+impl Client {
+    /// Opens a stream that carries all of `watches`, and returns when the server has acknowledged each
+    /// of them: whatever is written afterwards will be told.
+    ///
+    /// # Errors
+    /// [`WatchError::Refused`] if the server does not want one of them; [`WatchError::Client`] with
+    /// [`ClientError::Unavailable`] if no server could be reached within the time-out.
+    pub async fn watch(
+        &self,
+        watches: impl IntoIterator<Item = Watch>,
+    ) -> Result<Watcher, WatchError> {
+        let mut watches: Vec<Watch> = watches.into_iter().collect();
+        if watches.is_empty() {
+            return Err(ClientError::invalid("watches", "", "give at least one").into());
+        }
+        let begun = Instant::now();
+        let mut attempts = 0;
+        let live = loop {
+            attempts += 1;
+            let (failure, source) = match Live::open(self, &watches, Duration::ZERO).await {
+                Ok(live) => break live,
+                Err(OpenFailed::Never(error)) => return Err(error),
+                Err(OpenFailed::Again(failure, status)) => (failure, status),
+            };
+            let delay = self.stream_delay(attempts, failure);
+            if failure == Failure::NotTrusted && attempts as usize >= self.shared.endpoints.len()
+                || begun.elapsed() + delay >= self.timeout
+            {
+                let endpoint = self.shared.endpoints.current().name.to_string();
+                let (request, waited) = ("watch", begun.elapsed());
+                return Err(ClientError::Unavailable {
+                    request,
+                    endpoint,
+                    attempts,
+                    waited,
+                    source,
+                }
+                .into());
+            }
+            sleep(delay).await;
+        };
+        for (watch, created_at) in watches.iter_mut().zip(&live.created_at) {
+            // From now on "now" is a revision: a new stream must not begin later than this one did.
+            if watch.start_revision <= 0 {
+                watch.start_revision = created_at + 1;
+            }
+        }
+        Ok(Watcher {
+            client: self.clone(),
+            watches,
+            cluster: live.cluster,
+            revision: live.created_at.iter().copied().max().unwrap_or(0),
+            state: State::Live(live),
+            ready: VecDeque::new(),
+            failures: 0,
+            progress_wanted: false,
+        })
+    }
+}
+
+impl Watcher {
+    /// The store's revision when the last of the watches was acknowledged: each of them tells of
+    /// everything after it, and those that begin in the past of more.
+    pub fn revision(&self) -> Revision {
+        self.revision
+    }
+
+    /// Waits for the next batch.
+    ///
+    /// Cancel-safe: if the future is dropped, nothing is lost, not even the progress of a new
+    /// connection. After an error the watcher has ended.
+    ///
+    /// # Errors
+    /// [`WatchError`] tells why the watches cannot go on. A lost connection is no error.
+    pub async fn next(&mut self) -> Result<WatchBatch, WatchError> {
+        loop {
+            if let Some(batch) = self.ready.pop_front() {
+                return Ok(batch);
+            }
+            let stepped = match &mut self.state {
+                State::Ended => return Err(WatchError::Ended),
+                State::Live(live) => match live.next().await {
+                    Ok(message) => self.take(message),
+                    Err(failed) => self.reopen(failed.into()),
+                },
+                State::Opening(opening) => match opening.as_mut().await {
+                    Ok(live) => self.opened(live),
+                    Err(failed) => self.reopen(failed),
+                },
+            };
+            if let Err(error) = stepped {
+                self.state = State::Ended;
+                return Err(error);
+            }
+        }
+    }
+
+    /// Asks for a notification of progress. When the server has told all there is to tell, each watch
+    /// gives a batch without events.
+    ///
+    /// The server may stay silent while one of the watches is still catching up; then ask again. Older
+    /// versions of etcd 3.4 and 3.5 may answer too early, with events of that revision still to come; so
+    /// such an answer is passed on, but never made the point to resume from.
+    pub fn progress(&mut self) {
+        self.progress_wanted = true;
+        if let State::Live(live) = &self.state {
+            live.stream.try_send(convert::watch_progress());
+        }
+    }
+
+    /// Sees to a new stream, unless there is no point.
+    fn reopen(&mut self, failed: OpenFailed) -> Result<(), WatchError> {
+        let (failure, status) = match failed {
+            OpenFailed::Again(failure, status) => (failure, status),
+            OpenFailed::Never(error) => return Err(error),
+        };
+        // A stream that lasted was a success, even if it had nothing to say.
+        if matches!(&self.state, State::Live(live) if live.since.elapsed() > Duration::from_secs(5))
+        {
+            self.failures = 0;
+        }
+        self.failures = self.failures.saturating_add(1);
+        if self.failures == 1 {
+            tracing::debug!(reason = describe(&status), "a watch stream was lost; opening another");
+        } else if self.failures.is_power_of_two() {
+            let failures = self.failures;
+            tracing::warn!(failures, reason = describe(&status), "a watch cannot be resumed yet");
+        }
+        let delay = self.client.stream_delay(self.failures, failure);
+        let (client, watches) = (self.client.clone(), self.watches.clone());
+        self.state =
+            State::Opening(Box::pin(async move { Live::open(&client, &watches, delay).await }));
+        Ok(())
+    }
+
+    fn opened(&mut self, live: Box<Live>) -> Result<(), WatchError> {
+        if live.cluster != self.cluster {
+            return Err(WatchError::ClusterChanged {
+                endpoint: live.stream.responses.endpoint().to_owned(),
+                was: self.cluster,
+                now: live.cluster,
+            });
+        }
+        if self.progress_wanted {
+            live.stream.try_send(convert::watch_progress());
+        }
+        self.state = State::Live(live);
+        Ok(())
+    }
+
+    /// Makes batches of a message and moves the watch's next revision along.
+    fn take(&mut self, message: WatchMessage) -> Result<(), WatchError> {
+        let State::Live(live) = &self.state else { return Ok(()) };
+        self.failures = 0;
+        let watch = live.ids.get(&message.id).copied();
+        if message.canceled {
+            let watch = watch.unwrap_or(0);
+            if message.compact_revision > 0 {
+                return Err(WatchError::Compacted {
+                    watch,
+                    wanted: self.watches[watch].start_revision,
+                    compact_revision: message.compact_revision,
+                });
+            }
+            let reason = bare_reason(&message.reason);
+            if is_passing(reason) {
+                let failed = live.stream.responses.ended(Status::unavailable(reason));
+                return self.reopen(failed.into());
+            }
+            let endpoint = live.stream.responses.endpoint().to_owned();
+            return Err(WatchError::Refused { watch, endpoint, reason: reason.to_owned() });
+        }
+        match watch {
+            Some(watch) => self.take_events(watch, message),
+            None if message.events.is_empty() && !message.created => {
+                self.progress_wanted = false;
+                let revision = message.revision;
+                let batch = |watch| WatchBatch { watch, revision, events: Vec::new() };
+                self.ready.extend((0..self.watches.len()).map(batch));
+            }
+            None => tracing::warn!(id = message.id, "events for a watch that does not exist"),
+        }
+        Ok(())
+    }
+
+    fn take_events(&mut self, index: usize, message: WatchMessage) {
+        let watch = &mut self.watches[index];
+        let WatchMessage { mut events, mut revision, .. } = message;
+        let progress = events.is_empty();
+        if !progress {
+            events.retain(|event| event.kv.mod_revision >= watch.start_revision);
+            let Some(last) = events.last() else { return };
+            // The message's own revision is the store's, which a replay has not reached yet.
+            revision = last.kv.mod_revision;
+        }
+        watch.start_revision = watch.start_revision.max(revision + 1);
+        // Progress is always asked for, so that an idle watch resumes from where it is, not from where
+        // it began; it is told only to those who want to hear of it.
+        if !progress || watch.progress_notify {
+            self.ready.push_back(WatchBatch { watch: index, revision, events });
+        }
+    }
+}

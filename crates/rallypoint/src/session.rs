@@ -1,0 +1,335 @@
+//! A lease that is kept alive, and the one event of losing it.
+//!
+//! Whoever holds a session may act as a member; whoever lost it must stop before another takes its
+//! place. So the session counts its time from the moment it *sent* the last renewal that was
+//! acknowledged: the server, which counts from when it received it, always runs out later. And it
+//! counts to seven eighths of the time to live, which leaves the last for stopping what must stop.
+
+mod life;
+
+use std::future::Future;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use rallypoint_core::error::StoreError;
+use rallypoint_core::kv::{LeaseId, Time};
+use thiserror::Error;
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep, timeout_at};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
+use tonic::Status;
+
+use self::life::Life;
+use crate::client::{Client, ClientError, KeepAliveStream, StreamFailed, describe};
+
+/// A lease, kept alive in the background.
+///
+/// Dropping a session stops the renewals without waiting for anything; the lease then lapses by itself,
+/// and its keys with it, after its time to live. [`close`](Self::close) ends it at once.
+///
+/// ```no_run
+/// use std::time::Duration;
+/// use rallypoint::client::{Client, ClientError};
+/// use rallypoint::core::kv::Put;
+/// use rallypoint::session::Session;
+///
+/// # async fn example(client: Client) -> Result<(), ClientError> {
+/// let session = Session::open(&client, Duration::from_secs(10)).await?;
+/// client.put(Put::new("members/me", "here").on_lease(session.lease())).await?;
+/// tokio::select! {
+///     loss = session.lost() => println!("stop everything: {loss}"),
+///     () = work() => session.close().await?,
+/// }
+/// # Ok(())
+/// # }
+/// # async fn work() {}
+/// ```
+pub struct Session {
+    client: Client,
+    shared: Arc<Shared>,
+    stop: CancellationToken,
+    task: AbortOnDropHandle<()>,
+}
+
+/// Why a session is over.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum Loss {
+    /// Seven eighths of the time to live passed without an acknowledged renewal: the servers could not be reached, or
+    /// this process did not run.
+    #[error("lease {lease:x} was not renewed for {silent:.1?}, its time to live is {ttl:?}{}",
+        .last_error.as_ref().map(|error| format!("; the last attempt: {error}")).unwrap_or_default())]
+    Expired {
+        /// The lease.
+        lease: LeaseId,
+        /// Its time to live.
+        ttl: Duration,
+        /// How long ago the last acknowledged renewal was sent.
+        silent: Duration,
+        /// How the last attempt to renew it failed, if one did.
+        last_error: Option<String>,
+    },
+    /// The server has no such lease: it was revoked, or the server forgot it.
+    #[error("lease {lease:x} is unknown to {endpoint}: it was revoked, or had run out there")]
+    Gone {
+        /// The lease.
+        lease: LeaseId,
+        /// Which endpoint said so.
+        endpoint: String,
+    },
+    /// The session was closed or dropped by its owner.
+    #[error("the session was closed")]
+    Closed,
+}
+
+struct Shared {
+    lease: LeaseId,
+    /// What is known of the lease's time. Held for a few instructions, never over a wait.
+    life: Mutex<Life>,
+    last_error: Mutex<Option<String>>,
+    lost: watch::Sender<Option<Loss>>,
+}
+
+impl std::fmt::Debug for Session {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Session").field("lease", &self.shared.lease).finish_non_exhaustive()
+    }
+}
+
+impl Session {
+    /// Makes a lease that lives for `ttl`, in whole seconds rounded up, and keeps it alive.
+    ///
+    /// A server may give more than was asked for: etcd's least is 2 s.
+    ///
+    /// # Errors
+    /// [`ClientError::Invalid`] for a time to live of nothing; otherwise as for
+    /// [`Client::lease_grant`].
+    pub async fn open(client: &Client, ttl: Duration) -> Result<Self, ClientError> {
+        if ttl.is_zero() {
+            let fix = "give the seconds that may pass before others take this node for dead";
+            return Err(ClientError::invalid("time to live", format!("{ttl:?}"), fix));
+        }
+        let seconds = ttl.as_secs() + u64::from(ttl.subsec_nanos() > 0);
+        let sent = life::now();
+        let granted = client.lease_grant(i64::try_from(seconds).unwrap_or(i64::MAX), None).await?;
+        let shared = Arc::new(Shared {
+            lease: granted.id,
+            life: Mutex::new(Life::new(sent, seconds_of(granted.ttl))),
+            last_error: Mutex::default(),
+            lost: watch::Sender::new(None),
+        });
+        let stop = CancellationToken::new();
+        let task = tokio::spawn(run(client.clone(), shared.clone(), stop.clone()));
+        let task = AbortOnDropHandle::new(task);
+        Ok(Self { client: client.clone(), shared, stop, task })
+    }
+
+    /// The lease, for keys to live on.
+    pub fn lease(&self) -> LeaseId {
+        self.shared.lease
+    }
+
+    /// The time to live that the server granted.
+    pub fn ttl(&self) -> Duration {
+        self.shared.life().ttl()
+    }
+
+    /// How long the session lives if no further renewal succeeds; nothing if it is lost.
+    pub fn remaining(&self) -> Duration {
+        if self.is_lost() { Duration::ZERO } else { self.shared.life().left(life::now()) }
+    }
+
+    /// Waits until the session is lost, and tells why. Any number of tasks may wait; the future does not
+    /// borrow the session.
+    pub fn lost(&self) -> impl Future<Output = Loss> + Send + 'static + use<> {
+        let mut lost = self.shared.lost.subscribe();
+        async move {
+            match lost.wait_for(Option::is_some).await {
+                Ok(loss) => loss.clone().unwrap_or(Loss::Closed),
+                // The session was dropped, and its task with it.
+                Err(_) => Loss::Closed,
+            }
+        }
+    }
+
+    /// Whether the session is lost, by the clock of this moment: also right in a process that was
+    /// stopped and has only just gone on. Once true it stays true.
+    pub fn is_lost(&self) -> bool {
+        self.shared.check()
+    }
+
+    /// Stops the renewals, then revokes the lease, which deletes its keys. If the session is lost
+    /// already there is nothing to revoke.
+    ///
+    /// # Errors
+    /// If the server could not be told. The lease then lapses by itself after its time to live.
+    pub async fn close(self) -> Result<(), ClientError> {
+        let Self { client, shared, stop, task } = self;
+        stop.cancel();
+        // It ends at once, and says nothing that is not in `shared` already.
+        let _ = task.await;
+        if shared.check() {
+            return Ok(());
+        }
+        shared.lose(Loss::Closed);
+        let revoked = match client.lease_revoke(shared.lease).await {
+            // The lease is ours alone, so revoking it twice does no harm.
+            Err(ClientError::OutcomeUnknown { .. }) => client.lease_revoke(shared.lease).await,
+            revoked => revoked,
+        };
+        match revoked {
+            Err(ClientError::Store(StoreError::LeaseNotFound)) => Ok(()),
+            revoked => revoked,
+        }
+    }
+}
+
+fn seconds_of(ttl: i64) -> Duration {
+    Duration::from_secs(u64::try_from(ttl).unwrap_or(0))
+}
+
+impl Shared {
+    fn life(&self) -> std::sync::MutexGuard<'_, Life> {
+        self.life.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Looks at the clock; true if the session is lost.
+    fn check(&self) -> bool {
+        let now = life::now();
+        let (expired, ttl, silent) = {
+            let mut life = self.life();
+            (life.check(now), life.ttl(), life.silent(now))
+        };
+        if expired && self.lost.borrow().is_none() {
+            let last_error = self.last_error.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            self.lose(Loss::Expired { lease: self.lease, ttl, silent, last_error });
+        }
+        self.lost.borrow().is_some()
+    }
+
+    /// Notes that a renewal sent at `sent` was acknowledged; false if that came too late.
+    fn renewed(&self, sent: Time, ttl: Duration) -> bool {
+        let in_time = self.life().renewed(life::now(), sent, ttl);
+        if in_time {
+            *self.last_error.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        }
+        !self.check()
+    }
+
+    /// The first reason counts.
+    fn lose(&self, loss: Loss) {
+        self.life().end();
+        let first = self.lost.send_if_modified(|lost| {
+            let first = lost.is_none();
+            if first {
+                *lost = Some(loss.clone());
+            }
+            first
+        });
+        if first && loss != Loss::Closed {
+            tracing::warn!(lease = self.lease, %loss, "the session is lost");
+        }
+    }
+}
+
+/// Keeps the lease alive until it is lost or the owner has had enough.
+async fn run(client: Client, shared: Arc<Shared>, stop: CancellationToken) {
+    tokio::select! {
+        // Looked at first, so that after a long stop the clock speaks before a late answer does.
+        biased;
+        () = stop.cancelled() => {}
+        () = expiry(&shared) => {}
+        () = renewals(&client, &shared) => {}
+    }
+}
+
+/// Waits until the lease has run out by our own clock.
+async fn expiry(shared: &Shared) {
+    while !shared.check() {
+        let left = shared.life().left(life::now());
+        // A renewal in the meantime makes us wait again; the moment is never later than we wake.
+        sleep(left).await;
+    }
+}
+
+/// Renews the lease, stream after stream, until it is lost.
+async fn renewals(client: &Client, shared: &Shared) {
+    let interval = shared.life().ttl() / 3;
+    // The grant was as good as a renewal.
+    let silent = shared.life().silent(life::now());
+    sleep(interval.saturating_sub(silent)).await;
+    let mut failures: u32 = 0;
+    while !shared.check() {
+        let patience = interval.min(client.stream_timeout());
+        let sent = life::now();
+        let opened = KeepAliveStream::open(client, shared.lease, Instant::now() + patience).await;
+        let failed = match opened {
+            Ok(stream) => match renew_on(stream, shared, sent, patience, &mut failures).await {
+                Some(failed) => failed,
+                None => return,
+            },
+            Err(failed) => failed,
+        };
+        failures = failures.saturating_add(1);
+        let reason = describe(&failed.status);
+        if failures.is_power_of_two() {
+            tracing::warn!(lease = shared.lease, failures, reason, "a lease was not renewed");
+        }
+        *shared.last_error.lock().unwrap_or_else(PoisonError::into_inner) = Some(reason);
+        sleep(client.stream_delay(failures, failed.failure).min(interval / 2)).await;
+    }
+}
+
+/// How long to wait before asking again about a lease that a server does not know.
+const SECOND_THOUGHTS: Duration = Duration::from_millis(100);
+
+/// Renews the lease on one stream, whose first renewal was sent at `sent`. Returns how the stream ended,
+/// or nothing if the session did.
+async fn renew_on(
+    mut stream: KeepAliveStream,
+    shared: &Shared,
+    mut sent: Time,
+    patience: Duration,
+    failures: &mut u32,
+) -> Option<StreamFailed> {
+    let mut doubtful = false;
+    loop {
+        let seconds = match timeout_at(Instant::now() + patience, stream.answer()).await {
+            Ok(Ok(seconds)) => seconds,
+            Ok(Err(failed)) => return Some(failed),
+            Err(_) => {
+                let text = format!("no answer from {} within {patience:.1?}", stream.endpoint());
+                return Some(stream.abandon(Status::deadline_exceeded(text)));
+            }
+        };
+        let wait = if seconds > 0 {
+            *failures = 0;
+            doubtful = false;
+            let ttl = seconds_of(seconds);
+            if !shared.renewed(sent, ttl) {
+                return None;
+            }
+            (ttl / 3).saturating_sub(shared.life().silent(life::now()))
+        } else if doubtful {
+            let endpoint = stream.endpoint().to_owned();
+            shared.lose(Loss::Gone { lease: shared.lease, endpoint });
+            return None;
+        } else {
+            // A leader of etcd 3.4 or 3.5 that has just been elected may not have read all of its own
+            // log yet, and not know a lease that exists.
+            doubtful = true;
+            SECOND_THOUGHTS
+        };
+        tokio::select! {
+            () = sleep(wait) => {}
+            // Nothing was asked, so all that can come is the end of the stream.
+            answer = stream.answer() => if let Err(failed) = answer { return Some(failed) },
+        }
+        if shared.check() {
+            return None;
+        }
+        sent = life::now();
+        stream.renew();
+    }
+}
