@@ -1,6 +1,6 @@
 //! Transactions: checked whole, decided on the state before, then run without a way to fail.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 
@@ -57,7 +57,7 @@ pub(super) fn check_put(put: &Put) -> Result<(), StoreError> {
 #[derive(Default)]
 struct Writes<'a> {
     puts: BTreeSet<&'a Bytes>,
-    deletes: Vec<&'a KeyRange>,
+    deletes: Deletes<'a>,
 }
 
 impl<'a> Writes<'a> {
@@ -65,7 +65,7 @@ impl<'a> Writes<'a> {
         let mut writes = Self::default();
         for op in branch {
             if let Op::Delete(Delete { range, .. }) = op {
-                writes.deletes.push(range);
+                writes.deletes.add(range);
             }
         }
         for op in branch {
@@ -92,14 +92,52 @@ impl<'a> Writes<'a> {
     }
 
     fn put(&mut self, key: &'a Bytes) -> Result<(), StoreError> {
-        let deleted = |range: &&KeyRange| match range {
-            KeyRange::From(_) => false,
-            KeyRange::Key(_) | KeyRange::Span(..) => range.contains(key),
-        };
-        if self.deletes.iter().any(deleted) || !self.puts.insert(key) {
+        if self.deletes.contain(key) || !self.puts.insert(key) {
             return Err(StoreError::DuplicateKey);
         }
         Ok(())
+    }
+}
+
+/// What is deleted, kept so that a key is found in it without looking at all of it: inner
+/// transactions can hold a hundred thousand deletions, and as many puts to be compared with them.
+#[derive(Default)]
+struct Deletes<'a> {
+    keys: BTreeSet<&'a Bytes>,
+    /// From start to end. No two touch.
+    spans: BTreeMap<&'a Bytes, &'a Bytes>,
+}
+
+impl<'a> Deletes<'a> {
+    fn add(&mut self, range: &'a KeyRange) {
+        match range {
+            KeyRange::From(_) => {}
+            KeyRange::Key(key) => drop(self.keys.insert(key)),
+            KeyRange::Span(start, end) => self.add_span(start, end),
+        }
+    }
+
+    fn add_span(&mut self, mut start: &'a Bytes, mut end: &'a Bytes) {
+        if end <= start {
+            return;
+        }
+        while let Some((from, to)) = self.spans.range::<Bytes, _>(..=end).next_back().map(|(a, b)| (*a, *b))
+            && to >= start
+        {
+            self.spans.remove(from);
+            (start, end) = (start.min(from), end.max(to));
+        }
+        self.spans.insert(start, end);
+    }
+
+    fn extend(&mut self, mut other: Self) {
+        self.keys.append(&mut other.keys);
+        other.spans.into_iter().for_each(|(start, end)| self.add_span(start, end));
+    }
+
+    fn contain(&self, key: &Bytes) -> bool {
+        let span = self.spans.range::<Bytes, _>(..=key).next_back();
+        self.keys.contains(key) || span.is_some_and(|(_, end)| key < *end)
     }
 }
 
@@ -202,4 +240,35 @@ pub(super) fn read(
     });
     let results = steps.collect::<Result<_, _>>()?;
     Ok(TxnResult { revision: now, succeeded: plan.succeeded, results })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every set of three spans over six keys, looked up both ways.
+    #[test]
+    fn what_is_deleted_is_what_some_range_holds() {
+        let key = |number: usize| Bytes::from(vec![b'a' + number as u8]);
+        let ranges: Vec<KeyRange> = (0..6)
+            .flat_map(|start| (0..6).map(move |end| (start, end)))
+            .map(|(start, end)| KeyRange::Span(key(start), key(end)))
+            .chain((0..6).map(|number| KeyRange::Key(key(number))))
+            .collect();
+        for (a, b, c) in (0..ranges.len()).flat_map(|a| {
+            let count = ranges.len();
+            (0..count).flat_map(move |b| (0..count).map(move |c| (a, b, c)))
+        }) {
+            let (mut deletes, mut inner) = (Deletes::default(), Deletes::default());
+            deletes.add(&ranges[a]);
+            inner.add(&ranges[b]);
+            inner.add(&ranges[c]);
+            deletes.extend(inner);
+            for number in 0..6 {
+                let key = key(number);
+                let expected = [a, b, c].iter().any(|range| ranges[*range].contains(&key));
+                assert_eq!(deletes.contain(&key), expected, "{:?}", [a, b, c]);
+            }
+        }
+    }
 }
