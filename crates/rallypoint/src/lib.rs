@@ -9,10 +9,12 @@
 //! - [`core`]: the pure part below: the vocabulary of a versioned store, and the store.
 //! - [`cli`]: the `rallypoint` command, as a function.
 
+mod blocking;
 pub mod cli;
 pub mod client;
 mod codec;
 mod convert;
+mod credentials;
 mod disk;
 pub mod proto;
 pub mod server;

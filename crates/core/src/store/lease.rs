@@ -44,6 +44,10 @@ impl Leases {
         ttl: i64,
         shortest: i64,
     ) -> Result<i64, StoreError> {
+        // 0 stands for "no lease": every key that is on none would live on it.
+        if id == 0 {
+            return Err(StoreError::LeaseNotFound);
+        }
         if ttl > LONGEST_TTL {
             return Err(StoreError::LeaseTtlTooLarge);
         }

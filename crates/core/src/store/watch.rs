@@ -227,7 +227,9 @@ impl Watchers {
             }
             let (events, next) = collect(history, &watcher.watch, from, published);
             watcher.pending = next;
-            watcher.quiet = false;
+            // A watch that is told nothing, for all its changes were filtered out, stays quiet:
+            // progress is the only thing that it will ever hear of them.
+            watcher.quiet &= events.is_empty();
             owner.ready.pop_front();
             if next.is_some() {
                 owner.ready.push_back(id);

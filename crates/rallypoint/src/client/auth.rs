@@ -7,7 +7,7 @@ use tonic::metadata::{Ascii, MetadataMap, MetadataValue};
 use tonic::transport::Channel;
 use tonic::{Request, Status};
 
-use super::options::Credentials;
+use crate::credentials::Credentials;
 use crate::proto::etcd as pb;
 use crate::proto::etcd::auth_client::AuthClient;
 

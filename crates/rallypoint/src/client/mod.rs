@@ -25,8 +25,9 @@ use rallypoint_core::kv::{
 
 pub use self::cluster::{Member, ServerStatus};
 pub use self::error::ClientError;
-pub use self::options::{ClientOptions, Credentials, Pem, TlsOptions};
+pub use self::options::{ClientOptions, Pem, TlsOptions};
 pub use self::watch::{WatchBatch, WatchError, Watcher};
+pub use crate::credentials::Credentials;
 
 pub(crate) use self::call::StreamFailed;
 pub(crate) use self::error::describe;
@@ -34,6 +35,7 @@ pub(crate) use self::rpc::KeepAliveStream;
 
 use self::auth::Auth;
 use self::endpoints::Endpoints;
+use crate::blocking::blocking;
 use crate::convert;
 
 /// A client of one cluster. Clones are cheap and share its one connection.
@@ -85,12 +87,10 @@ impl Client {
     ///
     /// # Errors
     /// [`ClientError::Invalid`], [`ClientError::File`] or [`ClientError::Tls`] if the options are wrong.
-    #[expect(
-        clippy::unused_async,
-        reason = "a runtime must be there, and callers may come to wait"
-    )]
     pub async fn connect(options: ClientOptions) -> Result<Self, ClientError> {
-        let endpoints = Endpoints::new(&options)?;
+        // Certificates may be files, and a file may be on a disk that takes its time.
+        let prepared = move || Endpoints::new(&options).map(|endpoints| (endpoints, options));
+        let (endpoints, options) = blocking(prepared).await?;
         let ClientOptions { credentials, timeout, attempt_timeout, .. } = options;
         let auth = Auth::new(credentials);
         Ok(Self { shared: Arc::new(Shared { endpoints, auth, attempt_timeout }), timeout })

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use super::address::{Address, Scheme};
 use super::error::ClientError;
+use crate::credentials::Credentials;
 
 /// How to reach a cluster.
 ///
@@ -104,28 +105,6 @@ impl TlsOptions {
     /// Trusts servers whose certificates `ca` signed.
     pub fn new(ca: Pem) -> Self {
         Self { ca, identity: None, server_name: None }
-    }
-}
-
-/// A user name and its password.
-#[derive(Clone)]
-pub struct Credentials {
-    /// The user.
-    pub user: String,
-    /// The password.
-    pub password: String,
-}
-
-impl Credentials {
-    /// This user with this password.
-    pub fn new(user: impl Into<String>, password: impl Into<String>) -> Self {
-        Self { user: user.into(), password: password.into() }
-    }
-}
-
-impl std::fmt::Debug for Credentials {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Credentials").field("user", &self.user).finish_non_exhaustive()
     }
 }
 

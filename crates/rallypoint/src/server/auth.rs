@@ -19,8 +19,9 @@ const TOKEN_LIFE: Duration = Duration::from_secs(300);
 /// A client that asks for a token and never uses it cannot fill the memory.
 const MOST_TOKENS: usize = 100_000;
 
-/// What may be called without a token: the way to get one, and the question whether we are up.
-const OPEN: [&str; 2] = ["/etcdserverpb.Auth/", "/grpc.health.v1.Health/"];
+/// What may be called without a token: the way to get one, and the questions whether we are up.
+const OPEN: [&str; 3] =
+    ["/etcdserverpb.Auth/", "/etcdserverpb.Maintenance/Status", "/grpc.health.v1.Health/"];
 
 /// The one user, and the tokens given out.
 pub(super) struct Gate {

@@ -17,6 +17,7 @@ use tokio::sync::{Notify, oneshot};
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
 
+use crate::blocking::blocking;
 use crate::disk::{DiskError, Log};
 
 /// A lease may end this much later than it could before we think that we were away ourselves.
@@ -141,10 +142,6 @@ impl Engine {
         let mut state = self.lock();
         let revision = state.store.revision();
         (revision, state.store.lease_keep_alive(self.now(), id).unwrap_or(0))
-    }
-
-    pub(super) fn look_at_leases<T>(&self, look: impl FnOnce(&Store, Time) -> T) -> T {
-        look(&self.lock().store, self.now())
     }
 
     /// Grants a lease, with an id of our choice if none is asked for, and tells its id and its time
@@ -321,10 +318,7 @@ pub(super) struct LogThread(thread::JoinHandle<Result<(), DiskError>>);
 impl LogThread {
     /// Waits until everything accepted is on disk. The engine must have been closed.
     pub(super) async fn join(self) -> Result<(), DiskError> {
-        match tokio::task::spawn_blocking(move || self.0.join()).await {
-            Ok(Ok(done)) => done,
-            Ok(Err(panic)) => std::panic::resume_unwind(panic),
-            Err(join) => std::panic::resume_unwind(join.into_panic()),
-        }
+        let joined = blocking(move || self.0.join()).await;
+        joined.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     }
 }

@@ -22,7 +22,14 @@ pub(super) struct Front {
     pub(super) max_message_bytes: usize,
 }
 
-pub(super) async fn pass(State(front): State<Front>, request: Request, next: Next) -> Response {
+/// What the token check has to say to a call that refuses each request by itself.
+#[derive(Clone)]
+pub(super) struct Refusal(pub(super) Status);
+
+/// Watches are refused one by one on a stream that stays open.
+const WATCH: &str = "/etcdserverpb.Watch/Watch";
+
+pub(super) async fn pass(State(front): State<Front>, mut request: Request, next: Next) -> Response {
     let path = request.uri().path().to_owned();
     if !is_grpc(request.headers()) {
         return not_grpc();
@@ -30,7 +37,10 @@ pub(super) async fn pass(State(front): State<Front>, request: Request, next: Nex
     if let Some(gate) = &front.gate
         && let Err(status) = gate.check(&path, request.headers())
     {
-        return status.into_http::<Body>();
+        if path != WATCH {
+            return status.into_http::<Body>();
+        }
+        request.extensions_mut().insert(Refusal(status));
     }
     let response = next.run(request).await;
     match Status::from_header_map(response.headers()) {

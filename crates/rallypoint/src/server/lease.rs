@@ -73,9 +73,10 @@ impl pb::lease_server::Lease for LeaseService {
         request: Request<pb::LeaseTimeToLiveRequest>,
     ) -> Result<Response<pb::LeaseTimeToLiveResponse>, Status> {
         let pb::LeaseTimeToLiveRequest { id, keys } = request.into_inner();
-        let (revision, status) = self
-            .engine
-            .look_at_leases(|store, now| (store.revision(), store.lease_status(now, id)));
+        // Leases have no history to read an older state from, so this waits like a write: nobody may
+        // see a lease or a key on it that a crash could take back.
+        let (revision, status) =
+            self.engine.write(|store, now| (store.head(), store.lease_status(now, id))).await?;
         let mut response = pb::LeaseTimeToLiveResponse {
             header: self.replies.header(revision),
             id,
@@ -96,8 +97,10 @@ impl pb::lease_server::Lease for LeaseService {
         &self,
         _: Request<pb::LeaseLeasesRequest>,
     ) -> Result<Response<pb::LeaseLeasesResponse>, Status> {
-        let (revision, ids) =
-            self.engine.read(|store| (store.revision(), store.leases().collect::<Vec<_>>()));
+        let (revision, ids) = self
+            .engine
+            .write(|store, _| (store.head(), store.leases().collect::<Vec<_>>()))
+            .await?;
         let leases = ids.into_iter().map(|id| pb::LeaseStatus { id }).collect();
         let header = self.replies.header(revision);
         Ok(Response::new(pb::LeaseLeasesResponse { header, leases }))

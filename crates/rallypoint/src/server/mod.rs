@@ -46,10 +46,12 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
 pub use self::tls::{ServerTls, TlsError};
+pub use crate::credentials::Credentials;
 pub use crate::disk::DiskError;
 
 use self::engine::{Engine, LogThread};
 use self::listener::Listener;
+use crate::blocking::blocking;
 use crate::disk::Log;
 
 /// What gRPC may add around a request that is just within the limit; etcd's number.
@@ -58,21 +60,6 @@ const GRPC_OVERHEAD: usize = 512 << 10;
 /// An idle connection is asked for a sign of life so often, and has so long to give it.
 const PING_INTERVAL: Duration = Duration::from_secs(30);
 const PING_TIMEOUT: Duration = Duration::from_secs(20);
-
-/// A user and a password.
-#[derive(Clone)]
-pub struct Credentials {
-    /// The user.
-    pub user: String,
-    /// The password.
-    pub password: String,
-}
-
-impl std::fmt::Debug for Credentials {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Credentials").field("user", &self.user).finish_non_exhaustive()
-    }
-}
 
 /// How a server behaves. The default: in memory, open to whoever can connect, etcd's limits.
 #[derive(Debug, Clone)]
@@ -167,7 +154,7 @@ impl Server {
             let engine = Closing(Arc::new(Engine::new(store, origin, None)));
             return Ok(Self { options, acceptor, log: None, engine });
         };
-        let reading = tokio::task::spawn_blocking(move || {
+        let reading = move || {
             let (log, records) = Log::open(&dir)?;
             // Leases start over with their full time, so that their owners can come back.
             for record in records {
@@ -178,11 +165,8 @@ impl Server {
             tracing::info!(dir = %dir.display(), revision = store.revision(), "log read");
             store.start_journal();
             Ok::<_, ServeError>((store, log))
-        });
-        let (store, log) = match reading.await {
-            Ok(read) => read?,
-            Err(join) => std::panic::resume_unwind(join.into_panic()),
         };
+        let (store, log) = blocking(reading).await?;
         let engine = Closing(Arc::new(Engine::new(store, origin, Some(&log))));
         let log = Some(engine.0.start_log(log)?);
         Ok(Self { options, acceptor, log, engine })

@@ -17,6 +17,7 @@ use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status, Streaming};
 
 use super::engine::{Engine, stopped};
+use super::front::Refusal;
 use super::reply::Replies;
 use crate::proto::etcd as pb;
 use crate::proto::etcd::watch_request::RequestUnion;
@@ -44,11 +45,16 @@ impl pb::watch_server::Watch for WatchService {
         let (id, notify) = self.engine.open_stream();
         let mut progress = tokio::time::interval(self.progress_interval);
         progress.reset();
+        let refusal = request.extensions().get::<Refusal>().map(|Refusal(status)| {
+            // As the Go library prints a status, which is what clients of etcd take apart.
+            format!("rpc error: code = {:?} desc = {}", status.code(), status.message())
+        });
         let session = WatchSession {
             id,
+            refusal,
             notify,
             progress,
-            requests: request.into_inner(),
+            requests: Some(request.into_inner()),
             engine: self.engine.clone(),
             replies: self.replies,
             stopping: self.stopping.clone(),
@@ -60,8 +66,7 @@ impl pb::watch_server::Watch for WatchService {
         let responses = stream::unfold(Some(session), |session| async {
             let mut session = session?;
             match session.next().await {
-                Ok(Some(response)) => Some((Ok(response), Some(session))),
-                Ok(None) => None,
+                Ok(response) => Some((Ok(response), Some(session))),
                 Err(status) => Some((Err(status), None)),
             }
         });
@@ -75,7 +80,10 @@ struct WatchSession {
     replies: Replies,
     /// The store has something to say to this stream.
     notify: Arc<Notify>,
-    requests: Streaming<pb::WatchRequest>,
+    /// `None` once the client has nothing more to ask; it may go on listening.
+    requests: Option<Streaming<pb::WatchRequest>>,
+    /// Why this client may not watch anything.
+    refusal: Option<String>,
     stopping: CancellationToken,
     progress: Interval,
     /// Answers to the last request, or the fragments of the last message.
@@ -87,11 +95,10 @@ struct WatchSession {
 }
 
 impl WatchSession {
-    /// The next response; `None` when the client has ended the stream.
-    async fn next(&mut self) -> Result<Option<pb::WatchResponse>, Status> {
+    async fn next(&mut self) -> Result<pb::WatchResponse, Status> {
         loop {
             if let Some(response) = self.outgoing.pop_front() {
-                return Ok(Some(response));
+                return Ok(response);
             }
             // Before what there is to tell: a stream with a long history to go through must hear its
             // client, who may want no more of it, and must hear that the server stops.
@@ -117,15 +124,20 @@ impl WatchSession {
             }
             if let Some(revision) = synced {
                 self.progress_asked = false;
-                return Ok(Some(pb::WatchResponse {
+                return Ok(pb::WatchResponse {
                     header: self.replies.header(revision),
                     watch_id: NO_WATCH,
                     ..Default::default()
-                }));
+                });
             }
             tokio::select! {
+<<<<<<< HEAD
                 request = self.requests.message() => match request? {
                     None => return Ok(None),
+=======
+                request = next_request(&mut self.requests) => match request? {
+                    None => self.requests = None,
+>>>>>>> main
                     Some(request) => self.handle(request),
                 },
                 () = self.notify.notified() => {}
@@ -163,9 +175,13 @@ impl WatchSession {
     fn create(&mut self, create: pb::WatchCreateRequest) {
         let wanted = Some(create.watch_id).filter(|id| *id != 0);
         let fragment = create.fragment;
-        let (revision, created) = self
-            .engine
-            .watches(|store| (store.revision(), store.watch(self.id, wanted, create.into())));
+        let (revision, created) = self.engine.watches(|store| {
+            let created = match self.refusal.clone() {
+                Some(refusal) => Err(refusal),
+                None => store.watch(self.id, wanted, create.into()).map_err(|it| it.to_string()),
+            };
+            (store.revision(), created)
+        });
         let mut response = pb::WatchResponse {
             header: self.replies.header(revision),
             created: true,
@@ -181,7 +197,7 @@ impl WatchSession {
             Err(refused) => {
                 response.watch_id = NO_WATCH;
                 response.canceled = true;
-                response.cancel_reason = refused.to_string();
+                response.cancel_reason = refused;
             }
         }
         self.outgoing.push_back(response);
@@ -209,6 +225,19 @@ impl WatchSession {
         };
         self.outgoing.extend(quiet.into_iter().map(notification));
     }
+}
+
+/// What the client asks next; `None` when it has said that there is nothing more.
+async fn next_request(
+    requests: &mut Option<Streaming<pb::WatchRequest>>,
+) -> Result<Option<RequestUnion>, Status> {
+    let Some(stream) = requests else { return std::future::pending().await };
+    while let Some(request) = stream.message().await? {
+        if request.request_union.is_some() {
+            return Ok(request.request_union);
+        }
+    }
+    Ok(None)
 }
 
 impl Drop for WatchSession {

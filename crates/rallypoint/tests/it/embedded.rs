@@ -75,7 +75,6 @@ async fn a_watch_goes_on_after_a_restart_that_kept_the_data() {
 }
 
 #[tokio::test]
-#[ignore = "until a server in memory takes a new cluster id at each start"]
 async fn a_watch_says_so_when_a_restart_lost_the_data() {
     let mut server = Embedded::memory().await;
     let client = client([server.endpoint()]).await;
