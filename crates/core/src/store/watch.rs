@@ -292,7 +292,8 @@ fn collect(
         if watch.prev_kv && revision > history.compacted() {
             event.prev_kv = history.at(&event.kv.key, revision - 1);
         }
-        bytes += event.kv.key.len() + event.kv.value.len();
+        let pairs = [Some(&event.kv), event.prev_kv.as_ref()].into_iter().flatten();
+        bytes += pairs.map(|kv| kv.key.len() + kv.value.len()).sum::<usize>();
         events.push(event);
     }
     (events, None)

@@ -20,7 +20,8 @@ use tokio_rustls::server::TlsStream;
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 use tonic::transport::server::Connected;
 
-/// How long a client may take for its first bytes, and for the TLS handshake.
+/// How long a client may take for its first bytes, and for the TLS handshake; and all the time there
+/// is for whoever speaks HTTP/1, which is answered with a sentence and has no pings.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Descriptors that connections must leave: the log is rewritten through new ones, and the server
@@ -28,7 +29,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const SPARE_DESCRIPTORS: u64 = 64;
 
 /// What an HTTP/2 client sends before anything else.
-const PREFACE_LENGTH: usize = 24;
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// What a request can know of the connection that it came on.
 #[derive(Debug, Clone)]
@@ -81,7 +82,10 @@ impl Listener {
             let connection = Connection {
                 io: Io::Plain(stream),
                 info: ConnectionInfo { local_address },
-                greeting: Some((PREFACE_LENGTH, Box::pin(tokio::time::sleep(PATIENCE)))),
+                greeting: Some(Greeting {
+                    missing: Some(PREFACE),
+                    deadline: Box::pin(tokio::time::sleep(PATIENCE)),
+                }),
                 over: Box::pin(self.over.clone().cancelled_owned()),
                 _permit: permit,
             };
@@ -146,11 +150,27 @@ enum Io {
 pub(super) struct Connection {
     io: Io,
     info: ConnectionInfo,
-    /// How many bytes must still come until the client has shown that it means business, and by
-    /// when.
-    greeting: Option<(usize, Pin<Box<Sleep>>)>,
+    /// Until the client has shown that it means business.
+    greeting: Option<Greeting>,
     over: Pin<Box<WaitForCancellationFutureOwned>>,
     _permit: OwnedSemaphorePermit,
+}
+
+struct Greeting {
+    /// What must still come; `None` once something else has come in its place.
+    missing: Option<&'static [u8]>,
+    deadline: Pin<Box<Sleep>>,
+}
+
+impl Greeting {
+    /// Takes what came, and tells whether the greeting is complete.
+    fn hear(&mut self, bytes: &[u8]) -> bool {
+        self.missing = self.missing.and_then(|missing| {
+            let (due, rest) = missing.split_at(bytes.len().min(missing.len()));
+            bytes.starts_with(due).then_some(rest)
+        });
+        self.missing.is_some_and(<[u8]>::is_empty)
+    }
 }
 
 impl Connected for Connection {
@@ -189,13 +209,12 @@ impl AsyncRead for Connection {
         self.poll_over(context)?;
         let before = buffer.filled().len();
         let read = io!(self, poll_read(context, buffer));
-        if let Some((missing, deadline)) = &mut self.greeting {
+        if let Some(greeting) = &mut self.greeting {
             if read.is_pending() {
-                ready!(deadline.as_mut().poll(context));
+                ready!(greeting.deadline.as_mut().poll(context));
                 return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
             }
-            *missing = missing.saturating_sub(buffer.filled().len() - before);
-            if *missing == 0 {
+            if greeting.hear(&buffer.filled()[before..]) {
                 self.greeting = None;
             }
         }

@@ -8,6 +8,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use futures_util::stream::{self, BoxStream, StreamExt};
 use prost::Message;
 use tokio::sync::Notify;
@@ -98,6 +99,18 @@ impl WatchSession {
         loop {
             if let Some(response) = self.outgoing.pop_front() {
                 return Ok(response);
+            }
+            // Before what there is to tell: a stream with a long history to go through must hear its
+            // client, who may want no more of it, and must hear that the server stops.
+            if self.stopping.is_cancelled() {
+                return Err(stopped());
+            }
+            if let Some(request) = next_request(&mut self.requests).now_or_never() {
+                match request? {
+                    None => self.requests = None,
+                    Some(request) => self.handle(request),
+                }
+                continue;
             }
             let (id, asked) = (self.id, self.progress_asked);
             let (message, synced) = self.engine.watches(|store| {

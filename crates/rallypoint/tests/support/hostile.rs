@@ -6,11 +6,16 @@ use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
+use rallypoint::proto::etcd as pb;
+use rallypoint::proto::etcd::watch_request::RequestUnion;
 use rustix::process::Signal;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
+use tokio::sync::mpsc;
+use tonic::{Status, Streaming};
 
 use super::process::{Directory, Process, Recipe};
+use super::wire;
 
 /// `rallypoint serve` as a child process that nothing was said to yet, with or without TLS.
 #[derive(Debug)]
@@ -144,10 +149,12 @@ pub const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// HTTP/2's frame types that the tests name.
 pub mod kind {
+    pub const DATA: u8 = 0;
     pub const HEADERS: u8 = 1;
     pub const SETTINGS: u8 = 4;
     pub const PING: u8 = 6;
     pub const GOAWAY: u8 = 7;
+    pub const CONTINUATION: u8 = 9;
 }
 
 /// An HTTP/2 frame.
@@ -180,16 +187,17 @@ pub async fn read_frame(stream: &mut TcpStream) -> Option<Frame> {
 }
 
 /// Makes a connection into an HTTP/2 one: preface and settings, theirs acknowledged, and one ping
-/// answered, so that the server is known to serve it.
+/// answered, so that the server is known to serve it. Otherwise the reason that it gave.
 pub async fn greet(stream: &mut TcpStream) -> Result<(), String> {
-    let hello = [
-        PREFACE,
-        &frame(kind::SETTINGS, 0, 0, b""),
-        &frame(kind::SETTINGS, 1, 0, b""),
-        &frame(kind::PING, 0, 0, b"rallying"),
-    ]
-    .concat();
-    stream.write_all(&hello).await.map_err(|error| error.to_string())?;
+    let settings = [frame(kind::SETTINGS, 0, 0, b""), frame(kind::SETTINGS, 1, 0, b"")].concat();
+    // A server that refuses may have closed already; its reason is there all the same.
+    let _ = stream.write_all(&[PREFACE, &settings].concat()).await;
+    ping(stream).await
+}
+
+/// Sends a ping and waits for the answer, whatever else comes before it.
+pub async fn ping(stream: &mut TcpStream) -> Result<(), String> {
+    let _ = stream.write_all(&frame(kind::PING, 0, 0, b"rallying")).await;
     loop {
         match read_frame(stream).await {
             Some(Frame { kind: kind::PING, flags: 1, .. }) => return Ok(()),
@@ -198,6 +206,79 @@ pub async fn greet(stream: &mut TcpStream) -> Result<(), String> {
             }
             Some(_) => {}
             None => return Err("the connection ended".into()),
+        }
+    }
+}
+
+/// The headers of a gRPC call, packed in HPACK's plainest way.
+pub fn request_headers(path: &str) -> Vec<u8> {
+    // POST and http are in the static table; so are the names that the other numbers stand for.
+    let mut block = vec![0x83, 0x86, 0x04];
+    let mut text = |before: &[u8], text: &str| {
+        block.extend(before);
+        block.push(u8::try_from(text.len()).ok().filter(|length| *length < 127).unwrap());
+        block.extend(text.as_bytes());
+    };
+    text(&[], path);
+    text(&[0x01], "localhost");
+    text(&[0x0f, 0x10], "application/grpc");
+    text(&[0x00], "te");
+    text(&[], "trailers");
+    block
+}
+
+/// A watch stream whose client decides when to read.
+#[derive(Debug)]
+pub struct Watching {
+    requests: mpsc::Sender<pb::WatchRequest>,
+    responses: Streaming<pb::WatchResponse>,
+}
+
+impl Watching {
+    /// Opens a stream on a connection of its own.
+    pub async fn open(endpoint: &str) -> Self {
+        let (requests, mut sent) = mpsc::channel(16);
+        let sent = futures_util::stream::poll_fn(move |context| sent.poll_recv(context));
+        let mut client = pb::watch_client::WatchClient::new(wire::channel(endpoint));
+        let opened = tokio::time::timeout(Duration::from_secs(5), client.watch(sent)).await;
+        let responses = opened.expect("no answer in 5 s").unwrap().into_inner();
+        Self { requests, responses }
+    }
+
+    async fn send(&mut self, request: RequestUnion) {
+        let request = pb::WatchRequest { request_union: Some(request) };
+        self.requests.send(request).await.unwrap();
+    }
+
+    /// Asks for a watch.
+    pub async fn create(&mut self, create: pb::WatchCreateRequest) {
+        self.send(RequestUnion::CreateRequest(create)).await;
+    }
+
+    /// Asks for the end of one.
+    pub async fn cancel(&mut self, watch_id: i64) {
+        self.send(RequestUnion::CancelRequest(pb::WatchCancelRequest { watch_id })).await;
+    }
+
+    /// What comes next, which must come soon.
+    pub async fn message(&mut self) -> Result<Option<pb::WatchResponse>, Status> {
+        let next = tokio::time::timeout(Duration::from_secs(10), self.responses.message()).await;
+        next.expect("nothing comes")
+    }
+
+    /// The next response; the stream must be alive.
+    pub async fn next(&mut self) -> pb::WatchResponse {
+        self.message().await.unwrap().expect("the stream ended")
+    }
+
+    /// Waits until the stream has failed, and tells why.
+    pub async fn assert_over(&mut self) -> Status {
+        loop {
+            match self.message().await {
+                Ok(Some(_)) => {}
+                Ok(None) => panic!("the stream ended without a word"),
+                Err(status) => return status,
+            }
         }
     }
 }
