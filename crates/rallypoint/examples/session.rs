@@ -3,6 +3,8 @@
 //! Starts a server of its own, or uses the endpoints given:
 //! `cargo run --example session -- a:2379,b:2379,c:2379`
 
+#![allow(clippy::print_stdout, reason = "an example shows what it does")]
+
 use std::error::Error;
 use std::time::Duration;
 
