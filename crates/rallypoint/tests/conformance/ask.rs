@@ -153,6 +153,8 @@ pub mod refusal {
     pub const DUPLICATE_KEY: Refusal =
         (Code::InvalidArgument, "etcdserver: duplicate key given in txn request");
     pub const TOO_LARGE: Refusal = (Code::InvalidArgument, "etcdserver: request is too large");
+    pub const NO_SPACE: Refusal =
+        (Code::ResourceExhausted, "etcdserver: mvcc: database space exceeded");
     pub const COMPACTED: Refusal =
         (Code::OutOfRange, "etcdserver: mvcc: required revision has been compacted");
     pub const FUTURE: Refusal =

@@ -20,6 +20,9 @@ pub struct Differences {
     pub checks_tokens_while_off: bool,
     /// Whether the list of members is for users only. From etcd 3.6 on it is.
     pub members_need_a_token: bool,
+    /// Whether a transaction that puts nothing is refused when there is no room. The first etcds of
+    /// 3.5 do not look at what it would take.
+    pub transactions_need_room: bool,
     /// Whether a deletion at the very revision that was compacted is still told to a watch that
     /// starts there. The etcds at hand lose it (etcd issues 18089 and 19179, since mended).
     pub deletion_at_compaction: bool,
@@ -34,6 +37,7 @@ pub fn of(arm: Arm) -> Differences {
             refused_watch_is_vague: false,
             checks_tokens_while_off: true,
             members_need_a_token: false,
+            transactions_need_room: false,
             deletion_at_compaction: false,
         },
         Arm::Etcd35 => Differences {
@@ -42,6 +46,7 @@ pub fn of(arm: Arm) -> Differences {
             refused_watch_is_vague: true,
             checks_tokens_while_off: true,
             members_need_a_token: false,
+            transactions_need_room: true,
             deletion_at_compaction: false,
         },
         Arm::EmbeddedMemory | Arm::EmbeddedDisk => Differences {
@@ -50,6 +55,7 @@ pub fn of(arm: Arm) -> Differences {
             refused_watch_is_vague: false,
             checks_tokens_while_off: false,
             members_need_a_token: true,
+            transactions_need_room: false,
             deletion_at_compaction: true,
         },
     }

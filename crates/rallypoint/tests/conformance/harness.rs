@@ -67,7 +67,12 @@ pub enum Needs {
     Durable,
     /// A server of its own that wants the user `root` with the password [`PASSWORD`].
     Auth,
+    /// A server of its own that has room for [`QUOTA`] bytes.
+    Quota,
 }
+
+/// How many bytes a server holds that has little room.
+pub const QUOTA: usize = 8 << 20;
 
 /// The password of `root` on servers with authentication.
 pub const PASSWORD: &str = "open sesame";
@@ -113,6 +118,18 @@ impl Server {
             Arm::EmbeddedDisk => Self::Ours(Embedded::disk().await),
             Arm::Etcd34 => Self::Real(Etcd::start(Version::V3_4).await),
             Arm::Etcd35 => Self::Real(Etcd::start(Version::V3_5).await),
+        }
+    }
+
+    async fn start_with_quota(arm: Arm) -> Self {
+        let quota = QUOTA.to_string();
+        let real = ["--quota-backend-bytes", &quota];
+        let ours = ["--max-bytes", &quota];
+        match arm {
+            Arm::EmbeddedMemory => Self::Ours(Embedded::start_with(false, &ours).await),
+            Arm::EmbeddedDisk => Self::Ours(Embedded::start_with(true, &ours).await),
+            Arm::Etcd34 => Self::Real(Etcd::start_with(Version::V3_4, &real).await),
+            Arm::Etcd35 => Self::Real(Etcd::start_with(Version::V3_5, &real).await),
         }
     }
 
@@ -184,7 +201,7 @@ fn run_case(arm: Arm, case: Case) -> Result<(), Failed> {
     let (shared, quiet) = match case.needs {
         Needs::Shared => (Some(pooled(&SHARED, arm)), None),
         Needs::Quiet => (None, Some(pooled(&QUIET, arm))),
-        Needs::Fresh | Needs::Durable | Needs::Auth => (None, None),
+        Needs::Fresh | Needs::Durable | Needs::Auth | Needs::Quota => (None, None),
     };
     let endpoint = shared.map(|server| lock(&server).endpoint());
     // Held to the end: that is what keeps the server quiet.
@@ -194,6 +211,7 @@ fn run_case(arm: Arm, case: Case) -> Result<(), Failed> {
         let context = match (endpoint, case.needs) {
             (Some(endpoint), _) => Context::at(arm, endpoint),
             (None, Needs::Auth) => Context::with(arm, Server::start_with_root(arm).await),
+            (None, Needs::Quota) => Context::with(arm, Server::start_with_quota(arm).await),
             (None, _) => Context::with(arm, Server::start(arm).await),
         };
         let body = AssertUnwindSafe((case.body)(context)).catch_unwind();

@@ -5,16 +5,20 @@ use prost::Message;
 use rallypoint::proto::etcd as pb;
 use tonic::Code;
 
-use crate::ask::{always, op_put, put, refusal, refused, refused_as};
+use crate::ask::{
+    always, del, get, op_del, op_get, op_put, put, refusal, refused, refused_as, revision,
+};
 use crate::cases;
 use crate::context::Context;
-use crate::harness::Case;
+use crate::differences;
+use crate::harness::{Case, QUOTA};
 
 pub fn cases() -> Vec<Case> {
     cases![
         Shared: almost_too_large, too_large, a_transaction_that_is_too_large, far_too_large,
             far_too_large_a_transaction, a_long_key, an_answer_larger_than_any_request,
             many_requests_at_once;
+        Quota: without_room_writes_are_refused, without_room_the_rest_goes_on;
     ]
 }
 
@@ -87,4 +91,40 @@ async fn many_requests_at_once(t: Context) {
     assert_eq!(revisions.len(), 1000);
     let count = pb::RangeRequest { count_only: true, ..t.all() };
     assert_eq!(t.range(count).await.unwrap().count, 1000);
+}
+
+/// Writes until there is no more room.
+async fn fill(t: &Context) {
+    for number in 0..(4 * QUOTA) >> 20 {
+        let request = put(t.key(&format!("{number:02}")), vec![1; 1 << 20]);
+        if let Err(status) = t.put(request).await {
+            refused_as(Err::<(), _>(status), refusal::NO_SPACE);
+            return;
+        }
+    }
+    panic!("{} bytes went into a store that has room for {QUOTA}", 4 * QUOTA);
+}
+
+async fn without_room_writes_are_refused(t: Context) {
+    fill(&t).await;
+    let request = put(t.key("more"), vec![1; 1 << 20]);
+    refused_as(t.put(request.clone()).await, refusal::NO_SPACE);
+    refused_as(t.txn(always(vec![op_put(request)])).await, refusal::NO_SPACE);
+    assert_eq!(t.pair("more").await, None);
+}
+
+async fn without_room_the_rest_goes_on(t: Context) {
+    fill(&t).await;
+    assert!(t.range(t.all()).await.unwrap().count >= 3);
+    let now = t.unset("00").await;
+    let gone = always(vec![op_del(del(t.key("01")))]);
+    let read = always(vec![op_get(get(t.key("02")))]);
+    if differences::of(t.arm).transactions_need_room {
+        refused_as(t.txn(gone).await, refusal::NO_SPACE);
+        refused_as(t.txn(read).await, refusal::NO_SPACE);
+    } else {
+        assert_eq!(revision(&t.txn(gone).await.unwrap().header), now + 1);
+        assert!(t.txn(read).await.unwrap().succeeded);
+    }
+    t.compact(now).await.unwrap();
 }
