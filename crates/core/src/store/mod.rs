@@ -134,7 +134,9 @@ impl Store {
         assert!(txn.is_read_only(), "the caller chose the wrong way to run a transaction");
         txn::check(txn, self.options.max_txn_ops)?;
         let now = self.revision();
-        txn::read(&self.history, &txn::plan(&self.history, now, txn), now)
+        let plan = txn::plan(&self.history, now, txn);
+        txn::check_plan(self, &plan, now)?;
+        Ok(txn::read(&self.history, &plan, now))
     }
 
     // ---- Writing

@@ -22,20 +22,22 @@ pub(super) fn range(
         });
     }
     let limit = usize::try_from(range.limit).unwrap_or(0);
-    let whole = is_sorted(range) || is_filtered(range);
-    // Sorting and filtering need every pair before the limit; otherwise the rest is only counted.
-    let take = if whole || limit == 0 { usize::MAX } else { limit };
+    // Sorting and filtering want every pair before the limit, the rest is otherwise only counted. One
+    // more than the limit tells whether there are more. Like etcd, a target without an order sorts only
+    // what was taken.
+    let take = if limit == 0 || range.sort_order != SortOrder::None || is_filtered(range) {
+        usize::MAX
+    } else {
+        limit + 1
+    };
     let mut kvs: Vec<KeyValue> =
         found.by_ref().take(take).filter_map(|(key, version)| version.live(key)).collect();
     let count = kvs.len() + found.count();
-    let mut more = count > kvs.len();
-    if whole {
-        kvs.retain(|kv| passes(range, kv));
-        sort(range, &mut kvs);
-        more = limit > 0 && kvs.len() > limit;
-        if more {
-            kvs.truncate(limit);
-        }
+    kvs.retain(|kv| passes(range, kv));
+    sort(range, &mut kvs);
+    let more = limit > 0 && kvs.len() > limit;
+    if more {
+        kvs.truncate(limit);
     }
     if range.keys_only {
         kvs.iter_mut().for_each(|kv| kv.value.clear());
@@ -60,10 +62,6 @@ pub(super) fn readable(
     }
 }
 
-fn is_sorted(range: &Range) -> bool {
-    range.sort_order == SortOrder::Descend || range.sort_target != SortTarget::Key
-}
-
 fn is_filtered(range: &Range) -> bool {
     range.min_mod_revision != 0
         || range.max_mod_revision != 0
@@ -79,7 +77,7 @@ fn passes(range: &Range, kv: &KeyValue) -> bool {
 }
 
 fn sort(range: &Range, kvs: &mut [KeyValue]) {
-    if !is_sorted(range) {
+    if range.sort_target == SortTarget::Key && range.sort_order != SortOrder::Descend {
         return;
     }
     let by_target = |a: &KeyValue, b: &KeyValue| -> Ordering {

@@ -209,6 +209,10 @@ pub(super) fn check_plan(store: &Store, plan: &Plan<'_>, now: Revision) -> Resul
         _ => Ok(()),
     })?;
     plan.each(&mut |step| match step {
+        // By itself a read of a negative revision means now. In here etcd takes it as it is.
+        Step::Range(range) if range.revision < store.history.compacted().min(0) => {
+            Err(StoreError::Compacted)
+        }
         Step::Range(range) => readable(&store.history, range.revision, now).map(drop),
         _ => Ok(()),
     })
@@ -243,17 +247,14 @@ pub(super) fn run(writing: &mut Writing<'_>, plan: &Plan<'_>) -> TxnResult {
     TxnResult { revision: writing.revision(), succeeded: plan.succeeded, results }
 }
 
-/// Runs a plan that only reads, for a reader to whom `now` is the newest revision.
-pub(super) fn read(
-    history: &History,
-    plan: &Plan<'_>,
-    now: Revision,
-) -> Result<TxnResult, StoreError> {
+/// The same for a plan that only reads, and a reader to whom `now` is the newest revision.
+pub(super) fn read(history: &History, plan: &Plan<'_>, now: Revision) -> TxnResult {
     let steps = plan.steps.iter().map(|step| match step {
-        Step::Range(wanted) => range(history, wanted, now).map(OpResult::Range),
-        Step::Inner(inner) => read(history, inner, now).map(OpResult::Txn),
+        Step::Range(wanted) => {
+            OpResult::Range(range(history, wanted, now).expect("the plan was checked"))
+        }
+        Step::Inner(inner) => OpResult::Txn(read(history, inner, now)),
         Step::Put(_) | Step::Delete(_) => unreachable!("only transactions that read come here"),
     });
-    let results = steps.collect::<Result<_, _>>()?;
-    Ok(TxnResult { revision: now, succeeded: plan.succeeded, results })
+    TxnResult { revision: now, succeeded: plan.succeeded, results: steps.collect() }
 }

@@ -289,7 +289,8 @@ fn collect(
             revisions += 1;
             last = revision;
         }
-        if watch.prev_kv && revision > history.compacted() {
+        let created = event.kind == EventKind::Put && event.kv.create_revision == revision;
+        if watch.prev_kv && !created && revision > history.compacted() {
             event.prev_kv = history.at(&event.kv.key, revision - 1);
         }
         let pairs = [Some(&event.kv), event.prev_kv.as_ref()].into_iter().flatten();

@@ -49,7 +49,7 @@ impl Watcher {
         let with_previous = |event: &Event| Event {
             prev_kv: model
                 .pair(&event.kv.key, event.kv.mod_revision - 1)
-                .filter(|_| self.watch.prev_kv)
+                .filter(|_| self.watch.prev_kv && event.kv.create_revision != event.kv.mod_revision)
                 .cloned(),
             ..event.clone()
         };

@@ -23,6 +23,9 @@ pub struct Differences {
     /// Whether a transaction that puts nothing is refused when there is no room. The first etcds of
     /// 3.5 do not look at what it would take.
     pub transactions_need_room: bool,
+    /// Whether an operation without a request is refused before any other fault of its transaction.
+    /// Ours cannot even say it in its own vocabulary, so it never gets as far as the other checks.
+    pub no_operation_is_the_first_fault: bool,
     /// Whether a deletion at the very revision that was compacted is still told to a watch that
     /// starts there. The etcds at hand lose it (etcd issues 18089 and 19179, since mended).
     pub deletion_at_compaction: bool,
@@ -38,6 +41,7 @@ pub fn of(arm: Arm) -> Differences {
             checks_tokens_while_off: true,
             members_need_a_token: false,
             transactions_need_room: false,
+            no_operation_is_the_first_fault: false,
             deletion_at_compaction: false,
         },
         Arm::Etcd35 => Differences {
@@ -47,6 +51,7 @@ pub fn of(arm: Arm) -> Differences {
             checks_tokens_while_off: true,
             members_need_a_token: false,
             transactions_need_room: true,
+            no_operation_is_the_first_fault: false,
             deletion_at_compaction: false,
         },
         Arm::EmbeddedMemory | Arm::EmbeddedDisk => Differences {
@@ -56,6 +61,7 @@ pub fn of(arm: Arm) -> Differences {
             checks_tokens_while_off: false,
             members_need_a_token: true,
             transactions_need_room: false,
+            no_operation_is_the_first_fault: true,
             deletion_at_compaction: true,
         },
     }

@@ -14,6 +14,16 @@ impl Model {
         if range.count_only {
             return RangeResult { revision: now, kvs: Vec::new(), more: false, count };
         }
+        let filters = [
+            range.min_mod_revision,
+            range.max_mod_revision,
+            range.min_create_revision,
+            range.max_create_revision,
+        ];
+        // Without an order and filters etcd reads no more than it needs, and sorts only that.
+        if range.sort_order == SortOrder::None && range.limit > 0 && filters == [0; 4] {
+            kvs.truncate(range.limit as usize + 1);
+        }
         if range.min_mod_revision != 0 {
             kvs.retain(|kv| kv.mod_revision >= range.min_mod_revision);
         }

@@ -76,6 +76,10 @@ impl Model {
         // Reads are looked at only when all writes are known to be sound.
         for op in &ops {
             if let Op::Range(range) = op {
+                // In a transaction a negative revision does not stand for now.
+                if range.revision < 0 && range.revision < self.compacted {
+                    return Err(StoreError::Compacted);
+                }
                 self.check_revision(range.revision, now)?;
             }
         }

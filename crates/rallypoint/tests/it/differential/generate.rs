@@ -236,9 +236,8 @@ impl Generator {
                 }
                 Request::RequestDeleteRange(delete)
             }
-            85..99 if depth < 3 => Request::RequestTxn(self.txn(depth + 1)),
-            85..99 => Request::RequestRange(self.range()),
-            _ => return pb::RequestOp { request: None },
+            _ if depth < 3 => Request::RequestTxn(self.txn(depth + 1)),
+            _ => Request::RequestRange(self.range()),
         };
         pb::RequestOp { request: Some(request) }
     }
