@@ -105,9 +105,9 @@ impl WatchSession {
             if self.stopping.is_cancelled() {
                 return Err(stopped());
             }
-            if let Some(request) = self.requests.message().now_or_never() {
+            if let Some(request) = next_request(&mut self.requests).now_or_never() {
                 match request? {
-                    None => return Ok(None),
+                    None => self.requests = None,
                     Some(request) => self.handle(request),
                 }
                 continue;
@@ -131,13 +131,8 @@ impl WatchSession {
                 });
             }
             tokio::select! {
-<<<<<<< HEAD
-                request = self.requests.message() => match request? {
-                    None => return Ok(None),
-=======
                 request = next_request(&mut self.requests) => match request? {
                     None => self.requests = None,
->>>>>>> main
                     Some(request) => self.handle(request),
                 },
                 () = self.notify.notified() => {}
@@ -147,11 +142,10 @@ impl WatchSession {
         }
     }
 
-    fn handle(&mut self, request: pb::WatchRequest) {
-        match request.request_union {
-            None => {}
-            Some(RequestUnion::CreateRequest(create)) => self.create(create),
-            Some(RequestUnion::CancelRequest(pb::WatchCancelRequest { watch_id })) => {
+    fn handle(&mut self, request: RequestUnion) {
+        match request {
+            RequestUnion::CreateRequest(create) => self.create(create),
+            RequestUnion::CancelRequest(pb::WatchCancelRequest { watch_id }) => {
                 let (revision, canceled) = self
                     .engine
                     .watches(|store| (store.revision(), store.unwatch(self.id, watch_id)));
@@ -165,7 +159,7 @@ impl WatchSession {
                     });
                 }
             }
-            Some(RequestUnion::ProgressRequest(_)) => {
+            RequestUnion::ProgressRequest(_) => {
                 // Asked of a stream without watches it would wait for ever; etcd 3.5 forgets it too.
                 self.progress_asked = self.engine.watches(|store| store.has_watches(self.id));
             }
