@@ -13,7 +13,8 @@ pub fn cases() -> Vec<Case> {
             a_limit_of_nothing_is_none, a_limit_at_an_old_revision, count_only, count_only_with_a_limit,
             count_only_with_a_filter, keys_only, keys_only_and_count_only, sort_by_key,
             sort_by_version, sort_by_create_revision, sort_by_mod_revision, sort_by_value,
-            a_target_without_an_order_ascends, an_order_without_a_target_is_by_key,
+            a_target_without_an_order_ascends,
+            a_target_without_an_order_is_limited_first, an_order_without_a_target_is_by_key,
             sort_then_limit, min_mod_revision, max_mod_revision, min_create_revision,
             max_create_revision, filters_together, filter_then_limit, filter_sort_and_limit,
             negative_bounds, the_count_ignores_filters, sort_without_values, sort_one_key;
@@ -168,6 +169,19 @@ async fn an_order_without_a_target_is_by_key(t: Context) {
     five(&t).await;
     let request = pb::RangeRequest { sort_order: SortOrder::Descend.into(), ..t.all() };
     assert_eq!(names(&t, request).await, ["e", "d", "c", "b", "a"]);
+}
+
+async fn a_target_without_an_order_is_limited_first(t: Context) {
+    five(&t).await;
+    // etcd sorts by the target, but does not read more keys for it than the limit and one: here the
+    // values of a, b and c, not the smallest of all, which is d's.
+    let request = pb::RangeRequest { limit: 2, ..sorted(&t, SortTarget::Value, SortOrder::None) };
+    let answer = t.range(request.clone()).await.unwrap();
+    assert_eq!(t.names(&answer.kvs), ["c", "a"]);
+    assert_eq!((answer.more, answer.count), (true, 5));
+    // With a filter, any filter, it reads them all.
+    let request = pb::RangeRequest { min_mod_revision: 1, ..request };
+    assert_eq!(names(&t, request).await, ["d", "c"]);
 }
 
 async fn sort_then_limit(t: Context) {

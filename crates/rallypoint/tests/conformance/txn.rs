@@ -19,8 +19,8 @@ pub fn cases() -> Vec<Case> {
             a_read_does_not_see_later_writes, a_read_sees_earlier_deletions,
             previous_pairs_inside, a_put_on_a_lease, an_old_revision_inside, nested,
             nested_conditions_see_the_state_before, nested_conditions_are_not_confused_by_deletions,
-            two_levels_deep, delete_to_the_end_then_put, compare_and_swap_by_many;
-        Quiet: one_revision_for_all, reading_makes_no_revision, deleting_nothing_makes_no_revision,
+            two_levels_deep, compare_and_swap_by_many;
+        Quiet: delete_to_the_end_then_put, one_revision_for_all, reading_makes_no_revision, deleting_nothing_makes_no_revision,
             a_read_and_a_write, the_revision_inside_a_read;
     ]
 }

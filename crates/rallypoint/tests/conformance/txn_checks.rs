@@ -13,16 +13,16 @@ use crate::harness::Case;
 
 pub fn cases() -> Vec<Case> {
     cases![
-        Shared: an_empty_key_anywhere_is_refused, an_operation_that_is_none,
+        Shared: an_empty_key_anywhere_is_refused, an_operation_that_is_none, each_check_in_its_turn,
             puts_are_checked_like_single_ones, too_many_operations, too_many_conditions,
             too_many_in_the_other_branch, a_nested_transaction_has_what_is_left,
             too_many_before_an_empty_key, two_puts_of_one_key, a_put_under_a_deletion,
             a_put_and_a_deletion_of_one_key, a_put_at_the_end_of_a_deletion, both_branches_may_repeat,
             a_branch_that_does_not_run_is_checked, overlapping_deletions, reads_never_conflict,
             a_nested_put_of_the_same_key, a_nested_deletion_over_a_put, two_nested_puts_of_one_key,
-            nested_branches_may_repeat, a_deletion_to_the_end_is_not_seen;
-        Quiet: an_unknown_lease, a_missing_key_to_keep, a_missing_key_before_an_unknown_lease,
-            the_first_failure_is_told, a_key_put_before_it_is_kept, a_future_read, a_compacted_read,
+            nested_branches_may_repeat;
+        Quiet: a_deletion_to_the_end_is_not_seen, an_unknown_lease, a_missing_key_to_keep, a_missing_key_before_an_unknown_lease,
+            the_first_failure_is_told, a_key_put_before_it_is_kept, a_future_read, a_negative_revision, a_compacted_read,
             what_does_not_run_cannot_fail, a_nested_failure_fails_all;
     ]
 }
@@ -49,6 +49,32 @@ async fn an_operation_that_is_none(t: Context) {
     refused_as(t.txn(always(vec![none.clone()])).await, refusal::KEY_NOT_FOUND);
     let other = pb::TxnRequest { failure: vec![none], ..Default::default() };
     refused_as(t.txn(other).await, refusal::KEY_NOT_FOUND);
+}
+
+async fn each_check_in_its_turn(t: Context) {
+    let none = || pb::RequestOp { request: None };
+    let empty = || op_get(get(Bytes::new()));
+    let twice = || vec![op_put(put(t.key("a"), "")), op_put(put(t.key("a"), ""))];
+    // One operation after the other.
+    refused_as(t.txn(always(vec![empty(), none()])).await, refusal::EMPTY_KEY);
+    refused_as(t.txn(always(vec![none(), empty()])).await, refusal::KEY_NOT_FOUND);
+    // The number of them before what they are, also of those inside.
+    let many: Vec<_> = (0..129).map(|_| none()).collect();
+    refused_as(t.txn(always(many)).await, refusal::TOO_MANY_OPS);
+    // Conditions before operations.
+    let request = pb::TxnRequest {
+        compare: vec![absent(Bytes::new())],
+        success: vec![none()],
+        failure: vec![],
+    };
+    refused_as(t.txn(request).await, refusal::EMPTY_KEY);
+    // Duplicates last of all, wherever they are.
+    let ops = vec![op_txn(always(twice())), empty()];
+    refused_as(t.txn(always(ops)).await, refusal::EMPTY_KEY);
+    let request = pb::TxnRequest { success: twice(), failure: vec![none()], ..Default::default() };
+    refused_as(t.txn(request).await, refusal::KEY_NOT_FOUND);
+    let ops = vec![op_txn(always(twice())), op_get(get(t.key("a")))];
+    refused_as(t.txn(always(ops)).await, refusal::DUPLICATE_KEY);
 }
 
 async fn puts_are_checked_like_single_ones(t: Context) {
@@ -288,6 +314,16 @@ async fn a_future_read(t: Context) {
     let bad = pb::RangeRequest { revision: t.now().await + 100, ..get(t.key("a")) };
     refused_as(t.txn(always(vec![op_get(bad.clone())])).await, refusal::FUTURE);
     refused_whole(&t, op_get(bad), refusal::FUTURE).await;
+}
+
+async fn a_negative_revision(t: Context) {
+    // A read by itself takes it for now; inside a transaction it is older than the compaction.
+    let now = t.set("a", "1").await;
+    t.compact(now).await.unwrap();
+    let read = pb::RangeRequest { revision: -1, ..get(t.key("a")) };
+    assert_eq!(t.range(read.clone()).await.unwrap().count, 1);
+    refused_as(t.txn(always(vec![op_get(read.clone())])).await, refusal::COMPACTED);
+    refused_whole(&t, op_get(read), refusal::COMPACTED).await;
 }
 
 async fn a_compacted_read(t: Context) {

@@ -15,10 +15,10 @@ pub fn cases() -> Vec<Case> {
             a_lease_is_told, the_previous_pair, no_previous_pair_of_a_new_key,
             the_previous_pair_of_a_deletion, no_previous_pair_unless_asked, without_puts,
             without_deletions, without_anything, a_transaction_in_its_order,
-            a_transaction_with_the_previous_pairs, put_and_deleted_in_one, a_nested_transaction,
+            a_transaction_with_the_previous_pairs, a_nested_transaction,
             a_range_deleted, the_same_value_again, a_failed_transaction_is_silent,
             writers_at_once_in_order, told_after_the_answer;
-        Quiet: one_response_for_each_revision;
+        Quiet: deleted_and_put_in_one, put_and_deleted_in_one, one_response_for_each_revision;
         Fresh: from_a_key_to_the_end, an_empty_key_is_the_first;
     ]
 }
@@ -205,6 +205,23 @@ async fn put_and_deleted_in_one(t: Context) {
     let made = revision(&t.txn(always(ops)).await.unwrap().header);
     let pair = pb::KeyValue { key: key.clone(), ..t.new_pair("", "1", made) };
     assert_eq!(stream.next().await.events, [put_event(pair), delete_event(key, made)]);
+}
+
+async fn deleted_and_put_in_one(t: Context) {
+    let key = Bytes::from([&b"\xff\xff\xff\xff\xff"[..], t.prefix.as_bytes()].concat());
+    let first = revision(&t.put(put(key.clone(), "1")).await.unwrap().header);
+    let mut stream = t.watch_stream();
+    let request = pb::WatchCreateRequest { key: key.clone(), prev_kv: true, ..Default::default() };
+    stream.create(request).await;
+    let to_end =
+        pb::DeleteRangeRequest { range_end: Bytes::from_static(b"\0"), ..del(key.clone()) };
+    let ops = vec![op_del(to_end.clone()), op_put(put(key.clone(), "2"))];
+    let second = revision(&t.txn(always(ops)).await.unwrap().header);
+    let pair = |value, made| pb::KeyValue { key: key.clone(), ..t.new_pair("", value, made) };
+    let gone = pb::Event { prev_kv: Some(pair("1", first)), ..delete_event(key.clone(), second) };
+    // A key that comes to life has nothing before it, whatever there was at the revision before.
+    assert_eq!(stream.next().await.events, [gone, put_event(pair("2", second))]);
+    t.delete(del(key)).await.unwrap();
 }
 
 async fn a_nested_transaction(t: Context) {

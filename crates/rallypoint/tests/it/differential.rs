@@ -99,8 +99,8 @@ async fn sequence(seed: u64, steps: u64, sides: [Side; 2]) -> Result<(), String>
             return Ok(());
         };
         if Instant::now() > late {
-            let (one, other) = (&one[number], &other[number]);
-            return Err(format!("watch {number} was told\n{one:#?}\nand\n{other:#?}"));
+            let difference = one[number].difference(&other[number]);
+            return Err(format!("{:#?}\n{difference}", left.request(number)));
         }
         tokio::time::sleep(Duration::from_millis(20)).await;
     }

@@ -1,6 +1,7 @@
 //! The integration tests: one binary, one module for each subject.
 
 #![allow(clippy::unwrap_used, reason = "a test that fails should stop")]
+#![allow(unreachable_pub, reason = "modules of one test program, seen by nobody else")]
 
 #[path = "../support/mod.rs"]
 mod support;
@@ -12,11 +13,13 @@ mod connections;
 mod damage;
 mod differential;
 mod embedded;
+mod etcdctl;
 mod fixtures;
 mod fuzz;
 mod gate;
 mod kill;
 mod limits;
+mod linearizability;
 mod retry;
 mod secure;
 mod session;

@@ -134,10 +134,10 @@ impl Embedded {
 async fn wait_for_file(path: &Path, process: &mut Process) -> Result<SocketAddr, String> {
     let started = Instant::now();
     while started.elapsed() < Duration::from_secs(20) {
-        if let Ok(text) = std::fs::read_to_string(path) {
-            if let Ok(address) = text.trim().parse() {
-                return Ok(address);
-            }
+        if let Ok(text) = std::fs::read_to_string(path)
+            && let Ok(address) = text.trim().parse()
+        {
+            return Ok(address);
         }
         if process.has_ended() {
             return Err("it ended by itself".into());

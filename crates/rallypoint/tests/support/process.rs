@@ -36,6 +36,7 @@ done
 fn tell_watchdog(line: &str) {
     static PIPE: OnceLock<Mutex<ChildStdin>> = OnceLock::new();
     let pipe = PIPE.get_or_init(|| {
+        #[expect(clippy::zombie_processes, reason = "it outlives us: that is what it is for")]
         let mut shell = Command::new("sh")
             .args(["-c", WATCHDOG])
             .stdin(Stdio::piped())

@@ -33,6 +33,10 @@ pub struct Generator {
     revision: i64,
     compacted: i64,
     watches: usize,
+    /// Whether the transaction at hand may delete to the end of all keys. A put that keeps the value
+    /// of a key so deleted passes etcd's checks and then takes the whole server down, so there is
+    /// none in such a transaction.
+    to_the_end: bool,
 }
 
 const KEYS: [&[u8]; 9] = [b"a", b"a\0", b"ab", b"b", b"c", b"c/1", b"c/2", b"d", b"\xff"];
@@ -44,7 +48,13 @@ const LEASES: i64 = 5;
 
 impl Generator {
     pub fn new(seed: u64) -> Self {
-        Self { random: Rng::with_seed(seed), revision: 1, compacted: 0, watches: 0 }
+        Self {
+            random: Rng::with_seed(seed),
+            revision: 1,
+            compacted: 0,
+            watches: 0,
+            to_the_end: false,
+        }
     }
 
     /// Takes note of the revision that both servers are at.
@@ -62,7 +72,10 @@ impl Generator {
             0..22 => Step::Put(self.put()),
             22..44 => Step::Range(self.range()),
             44..54 => Step::Delete(self.delete()),
-            54..78 => Step::Txn(self.txn(0)),
+            54..78 => {
+                self.to_the_end = self.chance(50);
+                Step::Txn(self.txn(0))
+            }
             78..83 => Step::Grant(pb::LeaseGrantRequest {
                 id: self.random.i64(1..=LEASES),
                 ttl: self.pick(&[600, 700, 9_000_000_001]),
@@ -124,7 +137,7 @@ impl Generator {
     /// Mostly one that can be read, sometimes just outside.
     fn some_revision(&mut self) -> i64 {
         match self.random.u8(..10) {
-            0 => self.pick(&[0, 0, 1, i64::MAX]),
+            0 => self.pick(&[-1, 0, 1, i64::MAX]),
             1 => self.revision + self.random.i64(0..3),
             2 => self.compacted + self.random.i64(-1..=1),
             _ => self.random.i64(self.compacted.max(1).min(self.revision)..=self.revision),
@@ -196,16 +209,33 @@ impl Generator {
     }
 
     fn ops(&mut self, depth: usize) -> Vec<pb::RequestOp> {
-        let count =
-            if self.chance(1) { 127 + self.random.usize(..3) } else { self.random.usize(..4) };
+        if self.chance(1) {
+            // Around the limit, with what else could be wrong left out.
+            let read = pb::RangeRequest { key: "a".into(), ..Default::default() };
+            let read = pb::RequestOp { request: Some(Request::RequestRange(read)) };
+            return vec![read; 127 + self.random.usize(..3)];
+        }
+        let count = self.random.usize(..4);
         (0..count).map(|_| self.op(depth)).collect()
     }
 
     fn op(&mut self, depth: usize) -> pb::RequestOp {
         let request = match self.random.u8(..100) {
-            0..35 => Request::RequestPut(self.put()),
+            0..35 => {
+                let mut put = self.put();
+                if self.to_the_end {
+                    (put.ignore_value, put.ignore_lease) = (false, false);
+                }
+                Request::RequestPut(put)
+            }
             35..65 => Request::RequestRange(self.range()),
-            65..85 => Request::RequestDeleteRange(self.delete()),
+            65..85 => {
+                let mut delete = self.delete();
+                if !self.to_the_end && delete.range_end == "\0" {
+                    delete.range_end = Bytes::new();
+                }
+                Request::RequestDeleteRange(delete)
+            }
             85..99 if depth < 3 => Request::RequestTxn(self.txn(depth + 1)),
             85..99 => Request::RequestRange(self.range()),
             _ => return pb::RequestOp { request: None },

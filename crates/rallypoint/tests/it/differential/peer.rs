@@ -19,7 +19,23 @@ pub struct History {
     compacted: Option<i64>,
 }
 
+impl History {
+    /// Where two of them part.
+    pub fn difference(&self, other: &Self) -> String {
+        let same = self.events.iter().zip(&other.events).take_while(|(one, other)| one == other);
+        let at = same.count();
+        format!(
+            "after {at} equal events, one told {:#?}\nand the other {:#?}\nended by compaction: {:?}, {:?}",
+            self.events.get(at),
+            other.events.get(at),
+            self.compacted,
+            other.compacted
+        )
+    }
+}
+
 struct Watching {
+    request: pb::WatchCreateRequest,
     history: Arc<Mutex<History>>,
     _requests: mpsc::Sender<pb::WatchRequest>,
 }
@@ -110,7 +126,7 @@ impl Peer {
         mark: Option<i64>,
     ) -> Result<(Option<pb::ResponseHeader>, Body), Status> {
         let (sender, mut receiver) = mpsc::channel(1);
-        let create = RequestUnion::CreateRequest(request);
+        let create = RequestUnion::CreateRequest(request.clone());
         let create = pb::WatchRequest { request_union: Some(create) };
         sender.send(create).await.expect("the receiver is here");
         let outgoing = futures_util::stream::poll_fn(move |context| receiver.poll_recv(context));
@@ -146,9 +162,14 @@ impl Peer {
                 changed.changed().await.expect("the stream goes on");
             }
         }
-        self.watches.push(Watching { history, _requests: sender });
+        self.watches.push(Watching { request, history, _requests: sender });
         let (id, canceled) = (created.watch_id, created.canceled);
         Ok((created.header, Body::Watch { id, canceled, reason: created.cancel_reason }))
+    }
+
+    /// What a watch asked for.
+    pub fn request(&self, number: usize) -> &pb::WatchCreateRequest {
+        &self.watches[number].request
     }
 
     /// What each watch told so far.
