@@ -10,6 +10,10 @@ use super::reply::Replies;
 use crate::convert;
 use crate::proto::etcd as pb;
 
+/// gRPC's own limit in etcd. Values are shared until they are encoded, so an answer that repeats one
+/// often enough costs nothing before that, and then all the memory there is.
+const LARGEST_ANSWER: usize = i32::MAX as usize;
+
 pub(super) struct KvService {
     pub(super) engine: Arc<Engine>,
     pub(super) replies: Replies,
@@ -25,6 +29,16 @@ impl KvService {
     }
 }
 
+fn answer<T: Message>(message: T) -> Result<Response<T>, Status> {
+    let size = message.encoded_len();
+    if size > LARGEST_ANSWER {
+        return Err(Status::resource_exhausted(format!(
+            "grpc: trying to send message larger than max ({size} vs. {LARGEST_ANSWER})"
+        )));
+    }
+    Ok(Response::new(message))
+}
+
 #[tonic::async_trait]
 impl pb::kv_server::Kv for KvService {
     async fn range(
@@ -35,7 +49,7 @@ impl pb::kv_server::Kv for KvService {
         let found = self.engine.read(|store| store.range(&range)).map_err(convert::status)?;
         let mut response = pb::RangeResponse::from(found);
         response.header = self.replies.stamp(response.header);
-        Ok(Response::new(response))
+        answer(response)
     }
 
     async fn put(
@@ -64,7 +78,7 @@ impl pb::kv_server::Kv for KvService {
         let done = done.map_err(convert::status)?;
         let mut response = pb::DeleteRangeResponse::from(done);
         response.header = self.replies.stamp(response.header);
-        Ok(Response::new(response))
+        answer(response)
     }
 
     async fn txn(
@@ -81,7 +95,7 @@ impl pb::kv_server::Kv for KvService {
         };
         let mut response = pb::TxnResponse::from(done.map_err(convert::status)?);
         response.header = self.replies.stamp(response.header);
-        Ok(Response::new(response))
+        answer(response)
     }
 
     async fn compact(

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use rallypoint::proto::etcd as pb;
 
+use crate::support::hostile::{Target, Watching};
 use crate::support::process::Directory;
 use crate::support::{Embedded, wire};
 
@@ -131,4 +132,39 @@ fn a_directory_that_cannot_be_written_is_refused() {
     assert_eq!(contents(&data), BTreeMap::new());
     // So that whoever is not root can remove it.
     fs::set_permissions(&data, fs::Permissions::from_mode(0o755)).unwrap();
+}
+
+/// A limit of the file's size stands for a full disk: the write fails half-way through a run.
+#[tokio::test]
+async fn a_disk_that_takes_no_more_ends_the_server_and_loses_nothing() {
+    let args = ["--data-dir", "DIR/data"];
+    let full = "trap '' XFSZ; ulimit -f 8192";
+    let mut server = Target::start_in(Directory::new(), full, &args).await;
+    let mut watching = Watching::open(&server.endpoint()).await;
+    let mut kv = wire::kv(&server.endpoint());
+    let value: bytes::Bytes = vec![7; 100 << 10].into();
+    let put = || pb::PutRequest { key: "k".into(), value: value.clone(), ..Default::default() };
+    let mut last = 0;
+    let refused = loop {
+        match kv.put(put()).await {
+            Ok(answer) => last = answer.into_inner().header.unwrap().revision,
+            Err(refused) => break refused,
+        }
+        assert!(last < 200, "the limit does not hold");
+    };
+    assert_eq!(refused.message(), "etcdserver: server stopped", "{refused:?}");
+    assert_eq!(watching.assert_over().await.message(), "etcdserver: server stopped");
+    let status = server.ended(Duration::from_secs(8)).await;
+    assert_eq!(status.code(), Some(1), "{}", server.output());
+    let said = server.output();
+    let line = said.lines().last().unwrap();
+    assert!(line.contains("data/log") && line.contains("File too large"), "{line}");
+
+    let again = Target::start_in(server.into_directory(), "", &args).await;
+    let mut kv = wire::kv(&again.endpoint());
+    let get = pb::RangeRequest { key: "k".into(), ..Default::default() };
+    let answer = kv.range(get).await.unwrap().into_inner();
+    // The one that failed was never acknowledged, and may be there or not.
+    assert!([last, last + 1].contains(&answer.kvs[0].mod_revision), "{last}");
+    kv.put(put()).await.unwrap();
 }

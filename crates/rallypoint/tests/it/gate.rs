@@ -179,10 +179,14 @@ async fn passwords_and_tokens() {
         let text = "etcdserver: invalid auth token";
         assert_eq!((refused.code(), refused.message()), (Code::Unauthenticated, text), "{bad}");
     }
-    let opened = pb::watch_client::WatchClient::new(wire::channel(&endpoint))
-        .watch(futures_util::stream::pending())
-        .await;
-    assert_eq!(opened.unwrap_err().code(), Code::InvalidArgument);
+    // etcd opens the stream and refuses each watch.
+    let mut watching = Watching::open(&endpoint).await;
+    watching.create(pb::WatchCreateRequest { key: "k".into(), ..Default::default() }).await;
+    let refused = watching.next().await;
+    assert!(
+        refused.created && refused.canceled && !refused.cancel_reason.is_empty(),
+        "{refused:?}"
+    );
     let leases = pb::lease_client::LeaseClient::new(wire::channel(&endpoint))
         .lease_leases(pb::LeaseLeasesRequest {})
         .await;

@@ -82,8 +82,10 @@ async fn writes_under_way_are_finished_and_the_directory_can_be_used_again() {
         assert_eq!(status.code(), Some(0), "{}", server.output());
         for writer in writers {
             let refused = writer.await.unwrap();
-            // Cut off in the middle would be Unknown: nobody could say whether it happened.
-            assert_eq!(refused.code(), Code::Unavailable, "{refused:?}");
+            // Refused, or never sent. Cut off in the middle would be Unknown: nobody could say
+            // whether it happened.
+            let clean = [Code::Unavailable, Code::Cancelled].contains(&refused.code());
+            assert!(clean, "{refused:?}");
         }
         expected = highest.load(Ordering::SeqCst);
         directory = server.into_directory();
