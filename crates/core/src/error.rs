@@ -5,7 +5,7 @@ use thiserror::Error;
 /// A refusal by the store.
 ///
 /// The sentences are etcd's own, to the letter: stock clients compare the text, not only the code.
-/// The last two limits have no counterpart in etcd and are worded as ours.
+/// The last limit has no counterpart in etcd and is worded as ours.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum StoreError {
@@ -46,7 +46,7 @@ pub enum StoreError {
     #[error("etcdserver: mvcc: database space exceeded")]
     NoSpace,
     /// The store holds as many leases as it may.
-    #[error("rallypoint: {limit} leases exist, which is the limit; raise --max-leases")]
+    #[error("rallypoint: {limit} leases exist, which is the limit (max-leases)")]
     TooManyLeases {
         /// The limit in force.
         limit: usize,

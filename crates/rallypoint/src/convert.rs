@@ -32,8 +32,12 @@ pub(crate) fn wire_range(range: kv::KeyRange) -> (Bytes, Bytes) {
     match range {
         kv::KeyRange::Key(key) => (key, Bytes::new()),
         kv::KeyRange::From(key) => (key, Bytes::from_static(NO_END)),
-        // An empty span must stay empty on the wire: its end could read as "one key" or "no end".
-        kv::KeyRange::Span(start, end) if end <= start => (start.clone(), start),
+        // An empty span must stay empty on the wire, where an end may read as "one key" or "no end".
+        // So it ends where it begins, but for the one beginning that would mean "everything".
+        kv::KeyRange::Span(start, end) if end <= start => {
+            let end = if start == NO_END { Bytes::from_static(b"\0\0") } else { start };
+            (end.clone(), end)
+        }
         kv::KeyRange::Span(start, end) => (start, end),
     }
 }
@@ -666,11 +670,13 @@ mod tests {
 
     #[test]
     fn an_empty_span_never_widens_on_the_wire() {
-        for end in ["", "\0", "a", "k"] {
-            let span = kv::KeyRange::Span("k".into(), Bytes::copy_from_slice(end.as_bytes()));
+        for (start, end) in
+            [("k", ""), ("k", "\0"), ("k", "a"), ("k", "k"), ("\0", ""), ("\0", "\0")]
+        {
+            let span = kv::KeyRange::Span(start.into(), end.into());
             assert!(span.is_empty());
             let (key, range_end) = wire_range(span);
-            assert!(key_range(key, range_end).is_empty(), "end {end:?}");
+            assert!(key_range(key, range_end).is_empty(), "{start:?} to {end:?}");
         }
     }
 

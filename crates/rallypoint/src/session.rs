@@ -110,7 +110,7 @@ impl Session {
             let fix = "give the seconds that may pass before others take this node for dead";
             return Err(ClientError::invalid("time to live", format!("{ttl:?}"), fix));
         }
-        let seconds = ttl.as_secs() + u64::from(ttl.subsec_nanos() > 0);
+        let seconds = ttl.as_secs().saturating_add(u64::from(ttl.subsec_nanos() > 0));
         let sent = life::now();
         let granted = client.lease_grant(i64::try_from(seconds).unwrap_or(i64::MAX), None).await?;
         let shared = Arc::new(Shared {
@@ -248,8 +248,10 @@ async fn run(client: Client, shared: Arc<Shared>, stop: CancellationToken) {
 async fn expiry(shared: &Shared) {
     while !shared.check() {
         let left = shared.life().left(life::now());
-        // A renewal in the meantime makes us wait again; the moment is never later than we wake.
-        sleep(left).await;
+        let often = shared.life().ttl() / 8;
+        // A renewal in the meantime makes us wait again. Timers stand still while the machine is
+        // suspended and the clock of the lease does not, so we look at it more often than it ends.
+        sleep(left.min(often)).await;
     }
 }
 
@@ -261,7 +263,7 @@ async fn renewals(client: &Client, shared: &Shared) {
     sleep(interval.saturating_sub(silent)).await;
     let mut failures: u32 = 0;
     while !shared.check() {
-        let patience = interval.min(client.stream_timeout());
+        let patience = interval.min(client.stream_timeout(failures));
         let sent = life::now();
         let opened = KeepAliveStream::open(client, shared.lease, Instant::now() + patience).await;
         let failed = match opened {

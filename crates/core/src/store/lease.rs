@@ -76,14 +76,6 @@ impl Leases {
         Some(lease.ttl)
     }
 
-    /// Gives every lease `more` time.
-    pub(super) fn extend_all(&mut self, more: Time) {
-        for lease in self.by_id.values_mut() {
-            lease.ends += more;
-        }
-        self.by_end = self.by_id.iter().map(|(id, lease)| (lease.ends, *id)).collect();
-    }
-
     /// Removes the lease and tells which keys lived on it, in order.
     pub(super) fn remove(&mut self, id: LeaseId) -> Result<BTreeSet<Bytes>, StoreError> {
         let lease = self.by_id.remove(&id).ok_or(StoreError::LeaseNotFound)?;

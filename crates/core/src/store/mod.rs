@@ -92,6 +92,11 @@ impl Store {
         Self { options, ..Self::default() }
     }
 
+    /// What the store allows.
+    pub fn options(&self) -> &StoreOptions {
+        &self.options
+    }
+
     /// From now on, [`Store::take_journal`] tells what must be written down.
     pub fn start_journal(&mut self) {
         self.journal.get_or_insert_default();
@@ -248,7 +253,7 @@ impl Store {
     fn trim(&mut self) {
         let keep = self.options.keep_revisions;
         let kept = self.revision() - self.history.compacted().max(1);
-        if keep > 0 && kept > keep + keep / 8 {
+        if keep > 0 && kept - keep > keep / 8 {
             self.compact(self.revision() - keep).expect("it is published and not yet compacted");
         }
     }
@@ -304,11 +309,6 @@ impl Store {
     /// When the next lease ends, if none is kept alive until then.
     pub fn next_expiry(&self) -> Option<Time> {
         self.leases.next_end()
-    }
-
-    /// Gives every lease `more` time, for an owner that was away and could not hear its clients.
-    pub fn extend_leases(&mut self, more: Time) {
-        self.leases.extend_all(more);
     }
 
     // ---- Watches

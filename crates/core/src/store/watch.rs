@@ -35,7 +35,7 @@ pub enum WatchRefused {
     #[error("mvcc: watcher range is empty")]
     EmptyRange,
     /// The store has as many watches as it may.
-    #[error("rallypoint: {limit} watches exist, which is the limit; raise --max-watches")]
+    #[error("rallypoint: {limit} watches exist, which is the limit (max-watches)")]
     TooManyWatches {
         /// The limit in force.
         limit: usize,
@@ -150,7 +150,7 @@ impl Watchers {
             range => self.by_range.entry(range.clone()).or_default(),
         }
         .insert((stream, id));
-        owner.watchers.insert(id, Watcher { watch, pending, quiet: false });
+        owner.watchers.insert(id, Watcher { watch, pending, quiet: true });
         self.count += 1;
         Ok(id)
     }

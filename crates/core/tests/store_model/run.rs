@@ -78,10 +78,6 @@ impl Run {
                 same("lease_keep_alive", answer, model.lease_keep_alive(now, *id))?;
             }
             Step::LeaseStatus(id) => self.check_lease(*id)?,
-            Step::ExtendLeases { millis } => {
-                store.extend_leases(Duration::from_millis(*millis));
-                model.extend_leases(Duration::from_millis(*millis));
-            }
             Step::Wait { millis } => self.now += Duration::from_millis(*millis),
             Step::Expire => same("expire", store.expire(now), model.expire(now))?,
             Step::CloseStream(slot) => self.close(*slot),

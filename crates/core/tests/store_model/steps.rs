@@ -36,9 +36,6 @@ pub(crate) enum Step {
     Revoke(LeaseId),
     KeepAlive(LeaseId),
     LeaseStatus(LeaseId),
-    ExtendLeases {
-        millis: u64,
-    },
     /// Time passes.
     Wait {
         millis: u64,
@@ -104,7 +101,6 @@ fn step() -> impl Strategy<Value = Step> {
         2 => lease.clone().prop_map(Step::Revoke),
         2 => lease.clone().prop_map(Step::KeepAlive),
         1 => lease.prop_map(Step::LeaseStatus),
-        1 => millis().prop_map(|millis| Step::ExtendLeases { millis }),
         3 => millis().prop_map(|millis| Step::Wait { millis }),
         3 => Just(Step::Expire),
         1 => slot().prop_map(Step::CloseStream),

@@ -96,6 +96,8 @@ enum ServeCommandError {
     Read { option: &'static str, path: PathBuf, source: std::io::Error },
     #[error("--user {user} has no password; give --password-file, or RALLYPOINT_PASSWORD")]
     NoPassword { user: String },
+    #[error("--password-file {path} is not UTF-8 text, and clients could not send it")]
+    PasswordText { path: PathBuf },
     #[error("cannot listen on {address}; is another server there? --listen names another address")]
     Listen { address: SocketAddr, source: std::io::Error },
     #[error("cannot write --ready-file {path}")]
@@ -159,12 +161,16 @@ impl Serve {
         let Some(user) = self.user.clone() else { return Ok(None) };
         let password = match (&self.password_file, &self.password) {
             (Some(path), _) => {
-                let text = String::from_utf8_lossy(&read("--password-file", path)?).into_owned();
+                let text = String::from_utf8(read("--password-file", path)?)
+                    .map_err(|_| ServeCommandError::PasswordText { path: path.clone() })?;
                 text.strip_suffix('\n').map(str::to_owned).unwrap_or(text)
             }
             (None, Some(password)) => password.clone(),
-            (None, None) => return Err(ServeCommandError::NoPassword { user }),
+            (None, None) => String::new(),
         };
+        if password.is_empty() {
+            return Err(ServeCommandError::NoPassword { user });
+        }
         Ok(Some(Credentials { user, password }))
     }
 }

@@ -247,9 +247,9 @@ impl Client {
         retry::delay(step, failures, self.shared.endpoints.len(), fastrand::f64())
     }
 
-    /// How long one attempt at a stream may take.
-    pub(crate) fn stream_timeout(&self) -> Duration {
-        self.attempt_timeout(0)
+    /// How long an attempt at a stream may take after so many that failed.
+    pub(crate) fn stream_timeout(&self, failures: u32) -> Duration {
+        self.attempt_timeout(failures)
     }
 }
 

@@ -150,7 +150,7 @@ impl Client {
         let mut attempts = 0;
         let live = loop {
             attempts += 1;
-            let (failure, source) = match Live::open(self, &watches, Duration::ZERO).await {
+            let (failure, source) = match Live::open(self, &watches, attempts - 1).await {
                 Ok(live) => break live,
                 Err(OpenFailed::Never(error)) => return Err(error),
                 Err(OpenFailed::Again(failure, status)) => (failure, status),
@@ -261,8 +261,11 @@ impl Watcher {
         }
         let delay = self.client.stream_delay(self.failures, failure);
         let (client, watches) = (self.client.clone(), self.watches.clone());
-        self.state =
-            State::Opening(Box::pin(async move { Live::open(&client, &watches, delay).await }));
+        let failures = self.failures;
+        self.state = State::Opening(Box::pin(async move {
+            sleep(delay).await;
+            Live::open(&client, &watches, failures).await
+        }));
         Ok(())
     }
 

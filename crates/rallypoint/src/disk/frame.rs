@@ -58,6 +58,36 @@ pub(super) struct Contents {
     pub(super) torn: u64,
 }
 
+/// A frame takes no more records when it holds this much, so that its length fits in its header and a
+/// log can be written anew without a second copy of it in memory.
+const FRAME_BYTES: usize = 16 << 20;
+
+/// Shares records out to frames.
+pub(super) fn frames(records: Vec<Record>) -> impl Iterator<Item = Frame> {
+    let mut records = records.into_iter();
+    std::iter::from_fn(move || {
+        let mut frame = Frame { cluster_id: 0, records: vec![records.next()?] };
+        let mut bytes = size(&frame.records[0]);
+        while bytes < FRAME_BYTES
+            && let Some(record) = records.next()
+        {
+            bytes += size(&record);
+            frame.records.push(record);
+        }
+        Some(frame)
+    })
+}
+
+/// About how many bytes a record takes.
+fn size(record: &Record) -> usize {
+    match record {
+        Record::Write { events, .. } => {
+            events.iter().map(|event| event.kv.key.len() + event.kv.value.len() + 64).sum()
+        }
+        _ => 16,
+    }
+}
+
 /// The bytes of a frame when it is written at `offset`.
 pub(super) fn encode(frame: Frame, offset: u64) -> Vec<u8> {
     let mut bytes = vec![0; FRAME_HEADER];

@@ -10,6 +10,7 @@ mod frame;
 #[cfg(test)]
 mod tests;
 
+use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Read};
 use std::os::unix::fs::FileExt;
@@ -29,10 +30,8 @@ const LOCK: &str = "lock";
 /// A log shorter than this is never worth writing anew.
 const SMALL: u64 = 64 << 20;
 
-/// Records in one frame, which keeps a frame of the largest requests below its 4 GiB.
-const RECORDS_PER_FRAME: usize = 1024;
-
-/// Why a data directory cannot be used. It was not changed.
+/// Why a data directory cannot be used. When a server does not start for one of these, nothing in the
+/// directory was changed.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum DiskError {
@@ -117,9 +116,7 @@ impl Log {
     pub(crate) fn open(dir: &Path) -> Result<(Self, Vec<Record>), DiskError> {
         let exists = survey(dir)?;
         if !exists {
-            fs::create_dir_all(dir).map_err(context("create", dir))?;
-            let parent = dir.parent().filter(|parent| !parent.as_os_str().is_empty());
-            sync_dir(parent.unwrap_or_else(|| Path::new("."))).map_err(context("sync", dir))?;
+            create_dir(dir)?;
         }
         let lock = lock(dir)?;
         let path = dir.join(LOG);
@@ -141,9 +138,11 @@ impl Log {
                 "the last write was interrupted before it was acknowledged; dropping it"
             );
             file.write_all_at(&vec![0; contents.torn as usize], contents.end)
-                .and_then(|()| file.sync_data())
                 .map_err(context("write", &path))?;
         }
+        // A server that was killed may have left its last frame, or the file's name, in the kernel's
+        // memory only. What is served from here on must not depend on that.
+        file.sync_data().and_then(|()| sync_dir(dir)).map_err(context("sync", &path))?;
         // What of it is superfluous nobody knows. If restarts counted as fresh, each would double
         // what the log may grow to.
         let log = Self::new(dir, contents.cluster_id, file, (contents.end, 0), lock)?;
@@ -165,18 +164,14 @@ impl Log {
     /// Appends records. They are on the disk when this returns.
     ///
     /// After an error nothing is known of what is on the disk, and the log must not be used again.
-    pub(crate) fn append(&mut self, mut records: Vec<Record>) -> Result<(), DiskError> {
+    pub(crate) fn append(&mut self, records: Vec<Record>) -> Result<(), DiskError> {
         // Each frame is synced before the next is begun: only the last of a file may be torn.
-        while records.len() > RECORDS_PER_FRAME {
-            let rest = records.split_off(RECORDS_PER_FRAME);
-            self.append_frame(std::mem::replace(&mut records, rest))?;
-        }
-        self.append_frame(records)
+        frame::frames(records).try_for_each(|frame| self.append_frame(frame))
     }
 
-    fn append_frame(&mut self, records: Vec<Record>) -> Result<(), DiskError> {
+    fn append_frame(&mut self, frame: Frame) -> Result<(), DiskError> {
         let path = self.dir.join(LOG);
-        let frame = frame::encode(Frame { cluster_id: 0, records }, self.end);
+        let frame = frame::encode(frame, self.end);
         let end = self.end + frame.len() as u64;
         let capacity = capacity(end);
         if capacity > self.capacity {
@@ -231,23 +226,45 @@ fn survey(dir: &Path) -> Result<bool, DiskError> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
         entries => entries.map_err(context("read", dir))?,
     };
+    if check_header(&dir.join(LOG))? {
+        return Ok(true);
+    }
+    // Without a log it is ours only if there is nothing that anybody could miss. A new volume has a
+    // lost+found; we ourselves may have been interrupted after the lock.
+    let mut names = Vec::new();
     for entry in entries {
-        let name = entry.map_err(context("read", dir))?.file_name();
-        if ![LOG, NEW_LOG, LOCK].iter().any(|ours| name == *ours) {
+        names.push(entry.map_err(context("read", dir))?.file_name());
+    }
+    let begun = names.iter().any(|name| name == LOCK);
+    let harmless =
+        |name: &OsString| name == LOCK || name == "lost+found" || (begun && name == NEW_LOG);
+    match names.iter().find(|name| !harmless(name)) {
+        None => Ok(true),
+        Some(name) => {
             let found = name.to_string_lossy().into_owned();
-            return Err(DiskError::Foreign { dir: dir.to_owned(), found });
+            Err(DiskError::Foreign { dir: dir.to_owned(), found })
         }
     }
-    check_header(&dir.join(LOG))?;
-    Ok(true)
 }
 
-/// Others call their logs so too. This is done before the lock, which must not be left with them;
-/// ours has its header from the moment that it has its name.
-fn check_header(path: &Path) -> Result<(), DiskError> {
+/// Makes the directory and those above it, each as durable as what will be in it.
+fn create_dir(dir: &Path) -> Result<(), DiskError> {
+    let missing: Vec<&Path> = dir.ancestors().take_while(|above| !above.exists()).collect();
+    fs::create_dir_all(dir).map_err(context("create", dir))?;
+    for made in missing {
+        let above = made.parent().filter(|above| !above.as_os_str().is_empty());
+        sync_dir(above.unwrap_or_else(|| Path::new("."))).map_err(context("sync", dir))?;
+    }
+    Ok(())
+}
+
+/// Whether the log exists; an error if it is not ours, since others call their logs so too. This is
+/// done before the lock, which must not be left with them; ours has its header from the moment that it
+/// has its name.
+fn check_header(path: &Path) -> Result<bool, DiskError> {
     let mut beginning = Vec::new();
     match File::open(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
         file => file
             .and_then(|file| file.take(HEADER.len() as u64).read_to_end(&mut beginning))
             .map_err(context("read", path))?,
@@ -256,7 +273,7 @@ fn check_header(path: &Path) -> Result<(), DiskError> {
         let found = beginning.escape_ascii().to_string();
         return Err(DiskError::Format { path: path.to_owned(), found });
     }
-    Ok(())
+    Ok(true)
 }
 
 fn lock(dir: &Path) -> Result<File, DiskError> {
@@ -294,11 +311,7 @@ fn write_log(dir: &Path, cluster_id: u64, records: Vec<Record>) -> Result<(File,
             Ok(())
         };
         append(Frame { cluster_id, records: Vec::new() })?;
-        let mut records = records.into_iter().peekable();
-        while records.peek().is_some() {
-            let records = records.by_ref().take(RECORDS_PER_FRAME).collect();
-            append(Frame { cluster_id: 0, records })?;
-        }
+        frame::frames(records).try_for_each(append)?;
         file.set_len(capacity(end))?;
         file.sync_all()?;
         fs::rename(&new_path, &path)?;

@@ -301,11 +301,22 @@ fn a_directory_of_somebody_else_is_left_alone() {
     assert!(matches!(&error, DiskError::Foreign { found, .. } if found == "member"), "{error:?}");
     assert!(error.to_string().contains("give an empty directory"), "{error}");
 
-    // Ours with something strange in it is not ours either.
+    // A file of the name that we use for a moment, where we never were.
     let dir = TempDir::new().unwrap();
-    drop(Log::open(dir.path()).unwrap());
-    fs::write(dir.path().join("notes.txt"), "mine").unwrap();
+    fs::write(dir.path().join("log.new"), "precious").unwrap();
     assert!(matches!(refused(dir.path()), DiskError::Foreign { .. }));
+}
+
+#[test]
+fn what_cannot_be_anybodys_data_is_no_obstacle() {
+    // The root of a new volume.
+    let dir = TempDir::new().unwrap();
+    fs::create_dir(dir.path().join("lost+found")).unwrap();
+    drop(Log::open(dir.path()).unwrap());
+    // Where our log is, somebody may have left a note.
+    fs::write(dir.path().join("notes.txt"), "mine").unwrap();
+    drop(Log::open(dir.path()).unwrap());
+    assert_eq!(fs::read(dir.path().join("notes.txt")).unwrap(), b"mine");
 }
 
 #[test]
@@ -363,6 +374,7 @@ fn a_rewrite_that_was_interrupted_is_forgotten() {
 
     // Before there ever was a log, it is all that there is.
     let dir = TempDir::new().unwrap();
+    fs::write(dir.path().join("lock"), "").unwrap();
     fs::write(dir.path().join("log.new"), "half of something").unwrap();
     assert_eq!(Log::open(dir.path()).unwrap().1, []);
 }

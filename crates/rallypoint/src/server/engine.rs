@@ -6,7 +6,7 @@
 //! batch, so the disk's pace sets the size of a batch and not the number of writers.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Instant;
 
@@ -20,8 +20,8 @@ use tonic::Status;
 use crate::blocking::blocking;
 use crate::disk::{DiskError, Log};
 
-/// A lease may end this much later than it could before we think that we were away ourselves.
-const LATE: Time = Time::from_secs(1);
+/// So many requests may wait for the disk at one time; the next is told to come back later.
+const MOST_WAITING: usize = 20_000;
 
 pub(super) struct Engine {
     state: Mutex<State>,
@@ -67,7 +67,7 @@ pub(super) fn stopped() -> Status {
 
 impl Engine {
     /// With a log, this is followed by [`Engine::start_log`].
-    pub(super) fn new(store: Store, origin: Instant, log: Option<&Log>) -> Self {
+    pub(super) fn new(store: Store, log: Option<&Log>) -> Self {
         let state = State {
             store,
             streams: HashMap::new(),
@@ -80,14 +80,22 @@ impl Engine {
             state: Mutex::new(state),
             work: Condvar::new(),
             sooner: Notify::new(),
-            origin,
+            origin: Instant::now(),
             failed: CancellationToken::new(),
             cluster_id: log.map_or_else(|| fastrand::u64(1..), Log::cluster_id),
         }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().expect("a panic in the store would have left it half changed")
+        self.state.lock().unwrap_or_else(|_| {
+            self.failed.cancel();
+            panic!("a panic has left the store half changed")
+        })
+    }
+
+    /// Whether a panic has left the store half changed.
+    pub(super) fn is_broken(&self) -> bool {
+        self.state.is_poisoned()
     }
 
     fn now(&self) -> Time {
@@ -107,6 +115,14 @@ impl Engine {
         &self,
         change: impl FnOnce(&mut Store, Time) -> T,
     ) -> Result<T, Status> {
+        if self.lock().batch.as_ref().is_some_and(|batch| batch.waiters.len() >= MOST_WAITING) {
+            return Err(Status::resource_exhausted("etcdserver: too many requests"));
+        }
+        self.commit(change).await
+    }
+
+    /// [`Engine::write`] for what cannot come back later.
+    async fn commit<T>(&self, change: impl FnOnce(&mut Store, Time) -> T) -> Result<T, Status> {
         let (answer, receipt, woken) = {
             let mut state = self.lock();
             if !state.open {
@@ -153,13 +169,14 @@ impl Engine {
     ) -> Result<Result<(LeaseId, i64), StoreError>, Status> {
         loop {
             let id = wanted.unwrap_or_else(|| fastrand::i64(1..));
-            match self.write(|store, now| store.lease_grant(now, id, ttl)).await? {
+            let granted = self.write(|store, now| {
+                // It may be the next to end. Said here, since the caller may not wait for the disk.
+                self.sooner.notify_one();
+                store.lease_grant(now, id, ttl)
+            });
+            match granted.await? {
                 Err(StoreError::LeaseExists) if wanted.is_none() => {}
-                granted => {
-                    // It may be the next to end.
-                    self.sooner.notify_one();
-                    return Ok(granted.map(|ttl| (id, ttl)));
-                }
+                granted => return Ok(granted.map(|ttl| (id, ttl))),
             }
         }
     }
@@ -175,16 +192,7 @@ impl Engine {
                 () = self.sooner.notified() => continue,
                 () = tokio::time::sleep_until((self.origin + next).into()) => {}
             }
-            let done = self.write(|store, now| {
-                let late = store.next_expiry().map_or(Time::ZERO, |end| now.saturating_sub(end));
-                if late > LATE {
-                    // We were stopped or starved: renewals may be waiting in our own sockets.
-                    tracing::warn!(?late, "the server was away; giving every lease that much more");
-                    store.extend_leases(late);
-                }
-                store.expire(now)
-            });
-            match done.await {
+            match self.commit(|store, now| store.expire(now)).await {
                 Ok(0) => {}
                 Ok(count) => tracing::debug!(count, "leases ran out"),
                 Err(_) => return,
@@ -194,17 +202,21 @@ impl Engine {
 
     // ---- Watch streams
 
-    /// Opens a stream and tells how it will be woken.
-    pub(super) fn open_stream(&self) -> (StreamId, Arc<Notify>) {
+    /// Opens a stream and tells how it will be woken. There may be as many streams as watches.
+    pub(super) fn open_stream(&self) -> Result<(StreamId, Arc<Notify>), Status> {
         let mut state = self.lock();
+        if state.streams.len() >= state.store.options().max_watches {
+            return Err(Status::resource_exhausted("etcdserver: too many requests"));
+        }
         let stream = state.store.open_stream();
         let notify = Arc::new(Notify::new());
         state.streams.insert(stream, notify.clone());
-        (stream, notify)
+        Ok((stream, notify))
     }
 
     pub(super) fn close_stream(&self, stream: StreamId) {
-        let mut state = self.lock();
+        // Called when a stream is dropped, which may be because of the very panic.
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.store.close_stream(stream);
         state.streams.remove(&stream);
     }
@@ -224,6 +236,8 @@ impl Engine {
     }
 
     fn run_log(&self, mut log: Log) -> Result<(), DiskError> {
+        // Also if this thread panics: nobody may wait for a log that nobody writes.
+        let _ended = LogEnded(self);
         while let Some((batch, head, dump)) = self.next_batch(&log) {
             let written = match dump {
                 // The dump holds the batch too.
@@ -236,10 +250,7 @@ impl Engine {
             if let Err(error) = written {
                 // Nothing is known of what is on the disk, so nothing may be promised from here on.
                 // Those who wait learn it when their end of the receipt is dropped.
-                state.open = false;
-                state.batch = None;
                 drop(state);
-                self.failed.cancel();
                 return Err(error);
             }
             state.log_bytes = log.len();
@@ -267,17 +278,17 @@ impl Engine {
             if !state.open {
                 return None;
             }
-            state = self.work.wait(state).expect("see Engine::lock");
+            state = self.work.wait(state).ok()?;
         }
     }
 
     /// Refuses writes from now on. What was accepted still goes to the disk.
     pub(super) fn close(&self) {
-        self.lock().open = false;
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).open = false;
         self.work.notify_one();
     }
 
-    /// Returns when the disk has failed.
+    /// Returns when the disk has failed, or the store is broken.
     pub(super) async fn failed(&self) {
         self.failed.cancelled().await;
     }
@@ -302,6 +313,19 @@ impl State {
     fn publish(&mut self, revision: Revision) -> Vec<Arc<Notify>> {
         let woken = self.store.publish(revision);
         woken.iter().filter_map(|stream| self.streams.get(stream).cloned()).collect()
+    }
+}
+
+/// Ends everything that needs the log when its thread ends. If it was asked to end, that is nothing.
+struct LogEnded<'a>(&'a Engine);
+
+impl Drop for LogEnded<'_> {
+    fn drop(&mut self) {
+        let mut state = self.0.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.batch = None;
+        if std::mem::replace(&mut state.open, false) {
+            self.0.failed.cancel();
+        }
     }
 }
 

@@ -73,7 +73,11 @@ impl Listener {
                 }
             };
             let Ok(permit) = room.clone().try_acquire_owned() else {
-                refuse(&stream, limit);
+                tracing::warn!(limit, "a connection was refused: too many");
+                // Behind TLS the words would only look like a broken handshake.
+                if self.tls.is_none() {
+                    refuse(&stream, limit);
+                }
                 continue;
             };
             // Answers are small and somebody is waiting for each.
@@ -130,7 +134,6 @@ async fn handshake(
 /// with a reason that clients show to their users.
 fn refuse(stream: &TcpStream, limit: usize) {
     const ENHANCE_YOUR_CALM: u32 = 0xb;
-    tracing::warn!(limit, "a connection was refused: too many");
     let reason = format!("{limit} connections are open, which is the limit");
     let mut bytes = vec![0, 0, 0, 4, 0, 0, 0, 0, 0];
     bytes.extend_from_slice(&[0, 0, 8 + reason.len() as u8, 7, 0, 0, 0, 0, 0]);
@@ -182,11 +185,17 @@ impl Connected for Connection {
 }
 
 impl Connection {
-    fn poll_over(&mut self, context: &mut Context<'_>) -> io::Result<()> {
-        match self.over.as_mut().poll(context) {
-            Poll::Ready(()) => Err(io::Error::new(io::ErrorKind::ConnectionAborted, "stopped")),
-            Poll::Pending => Ok(()),
+    /// Ends what would wait if the server is over. While there is something to do, that can wait.
+    fn or_over<T>(
+        &mut self,
+        polled: Poll<io::Result<T>>,
+        context: &mut Context<'_>,
+    ) -> Poll<io::Result<T>> {
+        if polled.is_pending() && self.over.as_mut().poll(context).is_ready() {
+            let stopped = io::Error::new(io::ErrorKind::ConnectionAborted, "stopped");
+            return Poll::Ready(Err(stopped));
         }
+        polled
     }
 }
 
@@ -206,9 +215,9 @@ impl AsyncRead for Connection {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        self.poll_over(context)?;
         let before = buffer.filled().len();
         let read = io!(self, poll_read(context, buffer));
+        let read = self.or_over(read, context);
         if let Some(greeting) = &mut self.greeting {
             if read.is_pending() {
                 ready!(greeting.deadline.as_mut().poll(context));
@@ -228,8 +237,8 @@ impl AsyncWrite for Connection {
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        self.poll_over(context)?;
-        io!(self, poll_write(context, bytes))
+        let written = io!(self, poll_write(context, bytes));
+        self.or_over(written, context)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -245,8 +254,8 @@ impl AsyncWrite for Connection {
         context: &mut Context<'_>,
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        self.poll_over(context)?;
-        io!(self, poll_write_vectored(context, slices))
+        let written = io!(self, poll_write_vectored(context, slices));
+        self.or_over(written, context)
     }
 
     fn is_write_vectored(&self) -> bool {

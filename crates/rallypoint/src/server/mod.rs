@@ -36,8 +36,9 @@ mod watch;
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use rallypoint_core::kv::Time;
 use rallypoint_core::store::{OutOfOrder, Store, StoreOptions};
 use thiserror::Error;
 use tokio::net::TcpListener;
@@ -76,7 +77,8 @@ pub struct ServerOptions {
     pub max_request_bytes: usize,
     /// Connections at one time.
     pub max_connections: usize,
-    /// How often a quiet watch that wishes so is told how far it is. etcd: 10 minutes.
+    /// How often a quiet watch that wishes so is told how far it is, so that it can resume from there
+    /// when what it began with has long been compacted. At least 100 ms. etcd: 10 minutes.
     pub progress_interval: Duration,
     /// How long requests under way have to finish when the server stops.
     pub drain: Duration,
@@ -91,7 +93,7 @@ impl Default for ServerOptions {
             store: StoreOptions::default(),
             max_request_bytes: 1536 << 10,
             max_connections: 100_000,
-            progress_interval: Duration::from_secs(600),
+            progress_interval: Duration::from_secs(60),
             drain: Duration::from_secs(5),
         }
     }
@@ -118,6 +120,9 @@ pub enum ServeError {
     /// The listener or a thread could not be used.
     #[error("the operating system refused")]
     Io(#[from] std::io::Error),
+    /// A panic has left the store half changed. What is on disk is whole.
+    #[error("a panic has left the store half changed; this is a bug, and the log says where")]
+    Broken,
     /// The gRPC library gave up.
     #[error("the gRPC server failed")]
     Grpc(#[from] tonic::transport::Error),
@@ -148,18 +153,18 @@ impl Server {
     /// Must be called on a tokio runtime.
     pub async fn open(options: ServerOptions) -> Result<Self, ServeError> {
         let acceptor = options.tls.as_ref().map(tls::acceptor).transpose()?;
-        let origin = Instant::now();
         let mut store = Store::new(options.store.clone());
         let Some(dir) = options.data_dir.clone() else {
-            let engine = Closing(Arc::new(Engine::new(store, origin, None)));
+            let engine = Closing(Arc::new(Engine::new(store, None)));
             return Ok(Self { options, acceptor, log: None, engine });
         };
         let reading = move || {
             let (log, records) = Log::open(&dir)?;
-            // Leases start over with their full time, so that their owners can come back.
+            // The engine's clock starts when all of this is read, and leases start over with their full
+            // time, so that their owners can come back.
             for record in records {
                 store
-                    .restore(origin.elapsed(), &record)
+                    .restore(Time::ZERO, &record)
                     .map_err(|source| ServeError::Log { dir: dir.clone(), source })?;
             }
             tracing::info!(dir = %dir.display(), revision = store.revision(), "log read");
@@ -167,7 +172,7 @@ impl Server {
             Ok::<_, ServeError>((store, log))
         };
         let (store, log) = blocking(reading).await?;
-        let engine = Closing(Arc::new(Engine::new(store, origin, Some(&log))));
+        let engine = Closing(Arc::new(Engine::new(store, Some(&log))));
         let log = Some(engine.0.start_log(log)?);
         Ok(Self { options, acceptor, log, engine })
     }
@@ -226,6 +231,9 @@ impl Server {
             _ = background => Ok(()),
         };
         engine.close();
+        if engine.is_broken() {
+            return Err(ServeError::Broken);
+        }
         if let Some(log) = log {
             log.join().await?;
         }

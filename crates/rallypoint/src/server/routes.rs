@@ -30,7 +30,7 @@ pub(super) fn routes(
 ) -> Routes {
     let replies = Replies { cluster_id: engine.cluster_id() };
     let max_request_bytes = options.max_request_bytes;
-    let limit = max_request_bytes + GRPC_OVERHEAD;
+    let limit = max_request_bytes.saturating_add(GRPC_OVERHEAD);
     let gate = options.credentials.clone().map(|it| Arc::new(Gate::new(it)));
     let engine = || engine.clone();
 

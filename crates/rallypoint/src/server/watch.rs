@@ -25,6 +25,9 @@ use crate::proto::etcd::watch_request::RequestUnion;
 /// The id of a watch that was refused, and of a progress notification for the whole stream.
 const NO_WATCH: i64 = -1;
 
+/// etcd's: more often than this nobody is told of progress.
+const SHORTEST_INTERVAL: Duration = Duration::from_millis(100);
+
 pub(super) struct WatchService {
     pub(super) engine: Arc<Engine>,
     pub(super) replies: Replies,
@@ -42,8 +45,8 @@ impl pb::watch_server::Watch for WatchService {
         &self,
         request: Request<Streaming<pb::WatchRequest>>,
     ) -> Result<Response<Self::WatchStream>, Status> {
-        let (id, notify) = self.engine.open_stream();
-        let mut progress = tokio::time::interval(self.progress_interval);
+        let (id, notify) = self.engine.open_stream()?;
+        let mut progress = tokio::time::interval(self.progress_interval.max(SHORTEST_INTERVAL));
         progress.reset();
         let refusal = request.extensions().get::<Refusal>().map(|Refusal(status)| {
             // As the Go library prints a status, which is what clients of etcd take apart.
@@ -241,11 +244,12 @@ impl Drop for WatchSession {
 }
 
 /// Splits a response that is too large, in as few parts as will do.
-fn fragments(whole: pb::WatchResponse, limit: usize) -> Vec<pb::WatchResponse> {
-    let empty = pb::WatchResponse { events: Vec::new(), ..whole.clone() };
+fn fragments(mut whole: pb::WatchResponse, limit: usize) -> Vec<pb::WatchResponse> {
+    let events = std::mem::take(&mut whole.events);
+    let empty = whole;
     let mut parts = vec![empty.clone()];
     let mut bytes = 0;
-    for event in whole.events {
+    for event in events {
         let part = parts.last_mut().expect("it begins with one");
         let size = event.encoded_len();
         if !part.events.is_empty() && bytes + size >= limit {

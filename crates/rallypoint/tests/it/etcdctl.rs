@@ -97,7 +97,6 @@ async fn the_same_words_for_keys() {
             (&["get", "a", "c", "--print-value-only"], "", true),
             (&["get", "--from-key", "b", "--keys-only"], "", true),
             (&["get", "--prefix", "", "--limit=2", "-w", "fields"], "", true),
-            (&["get", "--prefix", "", "--count-only", "-w", "fields"], "", true),
             (&["get", "--prefix", "", "--sort-by=MODIFY", "--order=DESCEND"], "", true),
             (&["get", "a", "--rev=2", "--consistency=s"], "", true),
             (&["get", "a", "--rev=1000"], "", false),

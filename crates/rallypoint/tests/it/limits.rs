@@ -54,7 +54,7 @@ async fn one_watch_too_many_is_refused_and_a_lost_client_frees_its_own() {
         watching.create(pb::WatchCreateRequest { key: "k".into(), ..Default::default() }).await;
         let refused = watching.next().await;
         assert!(refused.created && refused.canceled && refused.watch_id == -1, "{refused:?}");
-        let reason = "rallypoint: 3 watches exist, which is the limit; raise --max-watches";
+        let reason = "rallypoint: 3 watches exist, which is the limit (max-watches)";
         assert_eq!(refused.cancel_reason, reason);
         // Those within the limit work.
         let put = pb::PutRequest { key: "k".into(), ..Default::default() };
@@ -87,7 +87,7 @@ async fn one_lease_too_many_is_refused() {
     for id in [0, 3] {
         let refused = client.lease_grant(grant(id)).await.unwrap_err();
         assert_eq!(refused.code(), Code::ResourceExhausted, "{refused:?}");
-        assert!(refused.message().contains("--max-leases"), "{refused:?}");
+        assert!(refused.message().contains("max-leases"), "{refused:?}");
     }
     client.lease_revoke(pb::LeaseRevokeRequest { id: 1 }).await.unwrap();
     client.lease_grant(grant(3)).await.unwrap();

@@ -99,10 +99,6 @@ impl Model {
         due.len()
     }
 
-    pub(crate) fn extend_leases(&mut self, more: Time) {
-        self.leases.values_mut().for_each(|lease| lease.ends += more);
-    }
-
     fn lease_keys(&self, id: LeaseId) -> Vec<Bytes> {
         let state = &self.states[self.head() as usize];
         state.values().filter(|kv| kv.lease == id).map(|kv| kv.key.clone()).collect()

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use rallypoint_core::kv::{Revision, Watch};
-use tokio::time::{Instant, sleep, timeout_at};
+use tokio::time::{Instant, timeout_at};
 use tonic::Status;
 
 use super::WatchError;
@@ -42,28 +42,32 @@ impl From<StreamFailed> for OpenFailed {
 }
 
 impl Live {
-    /// Waits for `delay`, opens a stream, and waits until each watch is acknowledged.
+    /// Opens a stream, after so many `failures`, and waits until each watch is acknowledged.
     pub(super) async fn open(
         client: &Client,
         watches: &[Watch],
-        delay: Duration,
+        failures: u32,
     ) -> Result<Box<Self>, OpenFailed> {
-        sleep(delay).await;
-        match Self::open_once(client, watches).await {
+        let patience = client.stream_timeout(failures);
+        match Self::open_once(client, watches, patience).await {
             // Some versions of etcd say "permission denied" of a token that they do not know any more.
             // So the first refusal of that kind costs a new token, and only the second is believed.
             Err(OpenFailed::Never(WatchError::Refused { reason, .. }))
                 if client.shared.auth.user().is_some() && may_be_the_token(&reason) =>
             {
                 client.shared.auth.renew();
-                Self::open_once(client, watches).await
+                Self::open_once(client, watches, patience).await
             }
             opened => opened,
         }
     }
 
-    async fn open_once(client: &Client, watches: &[Watch]) -> Result<Box<Self>, OpenFailed> {
-        let bound = Instant::now() + client.stream_timeout();
+    async fn open_once(
+        client: &Client,
+        watches: &[Watch],
+        patience: Duration,
+    ) -> Result<Box<Self>, OpenFailed> {
+        let bound = Instant::now() + patience;
         let requests = watches.iter().cloned().map(convert::watch_create).collect();
         let mut stream = WatchStream::open(client, requests, bound).await?;
         let mut ids = BTreeMap::new();
