@@ -5,3 +5,6 @@ use std::process::ExitCode;
 fn main() -> ExitCode {
     rallypoint::cli::run(std::env::args_os())
 }
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;

@@ -42,6 +42,17 @@ impl What {
     }
 }
 
+/// How long a process has kept a processor busy. Unlike the pace, it does not depend on how much of
+/// the machine the clients take for themselves.
+fn processor_time(process: u32) -> Duration {
+    const TICKS_PER_SECOND: u64 = 100;
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap();
+    // The name, in parentheses, may hold anything; user and system time are fields 14 and 15.
+    let fields: Vec<&str> = stat.rsplit_once(')').unwrap().1.split_whitespace().collect();
+    let ticks: u64 = fields[11..13].iter().map(|field| field.parse::<u64>().unwrap()).sum();
+    Duration::from_millis(ticks * 1000 / TICKS_PER_SECOND)
+}
+
 fn key(client: usize) -> bytes::Bytes {
     format!("bench/{client:08}").into()
 }
@@ -99,8 +110,13 @@ pub(super) async fn throughput(arm: &Arm, clients: usize, duration: Duration, re
                 }
             });
         }
+        tokio::time::sleep_until(warm.into()).await;
+        let before = processor_time(arm.process());
         let total: u64 = tasks.join_all().await.into_iter().sum();
+        let used = processor_time(arm.process()) - before;
         let row = format!("{}s a second, {clients} clients", what.name());
         report.add(&row, Better::More, arm.name, total as f64 / duration.as_secs_f64());
+        let row = format!("server time for a {}, {clients} clients, µs", what.name());
+        report.add(&row, Better::Less, arm.name, used.as_secs_f64() * 1e6 / total as f64);
     }
 }

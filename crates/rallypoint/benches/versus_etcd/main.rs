@@ -61,7 +61,7 @@ const ARMS: [&str; 4] = ["ours, memory", "ours, disk", "etcd 3.4", "etcd 3.5"];
 fn main() {
     let seconds = std::env::var("RALLYPOINT_BENCH_SECONDS").ok();
     let seconds = seconds.and_then(|text| text.parse().ok()).unwrap_or(3.0);
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let wanted: Vec<String> = std::env::args().skip(1).filter(|arg| arg != "--bench").collect();
     let is_wanted = |arm: &&str| wanted.is_empty() || wanted.iter().any(|part| arm.contains(part));
     let arms: Vec<&'static str> = ARMS.into_iter().filter(is_wanted).collect();
