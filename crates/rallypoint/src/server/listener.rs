@@ -3,22 +3,31 @@
 //! Whoever connects and says nothing, or never finishes a handshake, is let go; whoever is one too
 //! many is told so. Each connection ends when the server does.
 
+use std::convert::Infallible;
 use std::io;
-use std::net::SocketAddr;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::Sleep;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
-use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
-use tonic::transport::server::Connected;
+use tokio_util::sync::CancellationToken;
+use tonic_health::pb::health_server::Health;
+
+use super::services::Services;
+
+/// An idle connection is asked for a sign of life so often, and has so long to give it.
+const PING_INTERVAL: Duration = Duration::from_secs(30);
+const PING_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// How long a client may take for its first bytes, and for the TLS handshake; and all the time there
 /// is for whoever speaks HTTP/1, which is answered with a sentence and has no pings.
@@ -31,23 +40,18 @@ const SPARE_DESCRIPTORS: u64 = 64;
 /// What an HTTP/2 client sends before anything else.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// What a request can know of the connection that it came on.
-#[derive(Debug, Clone)]
-pub(super) struct ConnectionInfo {
-    pub(super) local_address: SocketAddr,
-}
-
-pub(super) struct Listener {
+pub(super) struct Listener<H: Health> {
     pub(super) tcp: TcpListener,
     pub(super) tls: Option<TlsAcceptor>,
     pub(super) max_connections: usize,
-    /// Ends every connection.
-    pub(super) over: CancellationToken,
+    pub(super) services: Arc<Services<H>>,
+    pub(super) stopping: CancellationToken,
 }
 
-impl Listener {
-    /// Accepts for as long as it is polled and somebody takes the connections.
-    pub(super) async fn run(self, ready: mpsc::Sender<io::Result<Connection>>) {
+impl<H: Health> Listener<H> {
+    /// Serves until the server stops, and then until the last connection has finished what is under
+    /// way. Dropping the future cuts all connections.
+    pub(super) async fn run(self) {
         let limit = self.max_connections.min(descriptors_to_spare()).min(Semaphore::MAX_PERMITS);
         if limit < self.max_connections {
             tracing::info!(
@@ -56,12 +60,12 @@ impl Listener {
             );
         }
         let room = Arc::new(Semaphore::new(limit));
-        let mut handshakes = JoinSet::new();
+        let mut connections = JoinSet::new();
         loop {
             let accepted = tokio::select! {
                 accepted = self.tcp.accept() => accepted,
-                Some(_) = handshakes.join_next() => continue,
-                () = ready.closed() => return,
+                Some(_) = connections.join_next() => continue,
+                () = self.stopping.cancelled() => break,
             };
             let stream = match accepted {
                 Ok((stream, _)) => stream,
@@ -80,30 +84,64 @@ impl Listener {
                 }
                 continue;
             };
-            // Answers are small and somebody is waiting for each.
-            let _ = stream.set_nodelay(true);
-            let Ok(local_address) = stream.local_addr() else { continue };
-            let connection = Connection {
-                io: Io::Plain(stream),
-                info: ConnectionInfo { local_address },
-                greeting: Some(Greeting {
-                    missing: Some(PREFACE),
-                    deadline: Box::pin(tokio::time::sleep(PATIENCE)),
-                }),
-                over: Box::pin(self.over.clone().cancelled_owned()),
-                _permit: permit,
-            };
-            match &self.tls {
-                None => {
-                    if ready.send(Ok(connection)).await.is_err() {
-                        return;
-                    }
-                }
-                Some(acceptor) => {
-                    handshakes.spawn(handshake(acceptor.clone(), connection, ready.clone()));
-                }
-            }
+            let (tls, services) = (self.tls.clone(), self.services.clone());
+            let stopping = self.stopping.clone();
+            connections.spawn(async move {
+                serve(stream, tls, services, stopping).await;
+                drop(permit);
+            });
         }
+        // From here on nobody can connect.
+        drop(self.tcp);
+        while connections.join_next().await.is_some() {}
+    }
+}
+
+async fn serve<H: Health>(
+    stream: TcpStream,
+    tls: Option<TlsAcceptor>,
+    services: Arc<Services<H>>,
+    stopping: CancellationToken,
+) {
+    // Answers are small and somebody is waiting for each.
+    let _ = stream.set_nodelay(true);
+    let Ok(local_address) = stream.local_addr() else { return };
+    let mut builder = auto::Builder::new(TokioExecutor::new());
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(None)
+        .keep_alive_interval(PING_INTERVAL)
+        .keep_alive_timeout(PING_TIMEOUT);
+    builder.http1().timer(TokioTimer::new()).header_read_timeout(PATIENCE);
+    let io = match tls {
+        None => Io::Plain(stream),
+        Some(acceptor) => match tokio::time::timeout(PATIENCE, acceptor.accept(stream)).await {
+            Ok(Ok(stream)) => {
+                builder = builder.http2_only();
+                Io::Tls(Box::new(stream))
+            }
+            Ok(Err(error)) => return tracing::debug!(%error, "a TLS handshake failed"),
+            Err(_) => return tracing::debug!("a TLS handshake took too long"),
+        },
+    };
+    let greeting =
+        Some(Greeting { missing: Some(PREFACE), deadline: Box::pin(tokio::time::sleep(PATIENCE)) });
+    let service = service_fn(move |request| {
+        let services = services.clone();
+        async move { Ok::<_, Infallible>(services.call(request, local_address).await) }
+    });
+    let mut connection =
+        pin!(builder.serve_connection(TokioIo::new(Connection { io, greeting }), service));
+    let ended = tokio::select! {
+        ended = &mut connection => ended,
+        () = stopping.cancelled() => {
+            connection.as_mut().graceful_shutdown();
+            connection.await
+        }
+    };
+    if let Err(error) = ended {
+        tracing::debug!(error, "a connection ended");
     }
 }
 
@@ -112,22 +150,6 @@ fn descriptors_to_spare() -> usize {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
     let left = limit.map_or(u64::MAX, |limit| limit.saturating_sub(SPARE_DESCRIPTORS).max(1));
     usize::try_from(left).unwrap_or(usize::MAX)
-}
-
-async fn handshake(
-    acceptor: TlsAcceptor,
-    mut connection: Connection,
-    ready: mpsc::Sender<io::Result<Connection>>,
-) {
-    let Io::Plain(stream) = connection.io else { return };
-    match tokio::time::timeout(PATIENCE, acceptor.accept(stream)).await {
-        Ok(Ok(stream)) => {
-            connection.io = Io::Tls(Box::new(stream));
-            let _ = ready.send(Ok(connection)).await;
-        }
-        Ok(Err(error)) => tracing::debug!(%error, "a TLS handshake failed"),
-        Err(_) => tracing::debug!("a TLS handshake took too long"),
-    }
 }
 
 /// Tells a client that it is one too many, in HTTP/2's own words: empty settings, then a farewell
@@ -150,13 +172,10 @@ enum Io {
 }
 
 /// An accepted connection.
-pub(super) struct Connection {
+struct Connection {
     io: Io,
-    info: ConnectionInfo,
     /// Until the client has shown that it means business.
     greeting: Option<Greeting>,
-    over: Pin<Box<WaitForCancellationFutureOwned>>,
-    _permit: OwnedSemaphorePermit,
 }
 
 struct Greeting {
@@ -173,29 +192,6 @@ impl Greeting {
             bytes.starts_with(due).then_some(rest)
         });
         self.missing.is_some_and(<[u8]>::is_empty)
-    }
-}
-
-impl Connected for Connection {
-    type ConnectInfo = ConnectionInfo;
-
-    fn connect_info(&self) -> ConnectionInfo {
-        self.info.clone()
-    }
-}
-
-impl Connection {
-    /// Ends what would wait if the server is over. While there is something to do, that can wait.
-    fn or_over<T>(
-        &mut self,
-        polled: Poll<io::Result<T>>,
-        context: &mut Context<'_>,
-    ) -> Poll<io::Result<T>> {
-        if polled.is_pending() && self.over.as_mut().poll(context).is_ready() {
-            let stopped = io::Error::new(io::ErrorKind::ConnectionAborted, "stopped");
-            return Poll::Ready(Err(stopped));
-        }
-        polled
     }
 }
 
@@ -217,7 +213,6 @@ impl AsyncRead for Connection {
     ) -> Poll<io::Result<()>> {
         let before = buffer.filled().len();
         let read = io!(self, poll_read(context, buffer));
-        let read = self.or_over(read, context);
         if let Some(greeting) = &mut self.greeting {
             if read.is_pending() {
                 ready!(greeting.deadline.as_mut().poll(context));
@@ -237,8 +232,7 @@ impl AsyncWrite for Connection {
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        let written = io!(self, poll_write(context, bytes));
-        self.or_over(written, context)
+        io!(self, poll_write(context, bytes))
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -254,8 +248,7 @@ impl AsyncWrite for Connection {
         context: &mut Context<'_>,
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let written = io!(self, poll_write_vectored(context, slices));
-        self.or_over(written, context)
+        io!(self, poll_write_vectored(context, slices))
     }
 
     fn is_write_vectored(&self) -> bool {

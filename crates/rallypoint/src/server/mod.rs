@@ -2,8 +2,8 @@
 //!
 //! - `engine`: the store with its lock, clock, log and the streams to wake.
 //! - `kv`, `lease`, `watch`, `status`, `auth`: the gRPC services, a file each.
-//! - `front`, `listener`, `tls`: what a call and a connection pass before they get there.
-//! - `routes`, `reply`: the services put together; the header of their answers.
+//! - `services`, `front`, `reply`: which of them a call goes to; the words before and after.
+//! - `listener`, `tls`: connections.
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")]
@@ -29,7 +29,7 @@ mod kv;
 mod lease;
 mod listener;
 mod reply;
-mod routes;
+mod services;
 mod status;
 mod tls;
 mod watch;
@@ -42,7 +42,6 @@ use rallypoint_core::kv::Time;
 use rallypoint_core::store::{OutOfOrder, Store, StoreOptions};
 use thiserror::Error;
 use tokio::net::TcpListener;
-use tokio::sync::mpsc;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
@@ -52,15 +51,12 @@ pub use crate::disk::DiskError;
 
 use self::engine::{Engine, LogThread};
 use self::listener::Listener;
+use self::services::services;
 use crate::blocking::blocking;
 use crate::disk::Log;
 
 /// What gRPC may add around a request that is just within the limit; etcd's number.
 const GRPC_OVERHEAD: usize = 512 << 10;
-
-/// An idle connection is asked for a sign of life so often, and has so long to give it.
-const PING_INTERVAL: Duration = Duration::from_secs(30);
-const PING_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// How a server behaves. The default: in memory, open to whoever can connect, etcd's limits.
 #[derive(Debug, Clone)]
@@ -123,9 +119,6 @@ pub enum ServeError {
     /// A panic has left the store half changed. What is on disk is whole.
     #[error("a panic has left the store half changed; this is a bug, and the log says where")]
     Broken,
-    /// The gRPC library gave up.
-    #[error("the gRPC server failed")]
-    Grpc(#[from] tonic::transport::Error),
 }
 
 /// Serves on `listener` until `shutdown` is ready, then lets requests under way finish.
@@ -192,27 +185,14 @@ impl Server {
     ) -> Result<(), ServeError> {
         let Self { options, acceptor, log, engine: closing } = self;
         let engine = closing.0.clone();
-        let address = listener.local_addr()?;
         let stopping = CancellationToken::new();
-        // However this function ends, so do the connections.
-        let over = CancellationToken::new();
-        let _over = over.clone().drop_guard();
-
-        let routes = routes::routes(&engine, &options, &stopping, address);
-        let (ready, mut incoming) = mpsc::channel(16);
-        let plain = acceptor.is_none();
-        let max_connections = options.max_connections;
-        let accepting = Listener { tcp: listener, tls: acceptor, max_connections, over }.run(ready);
-        let serving = tonic::transport::Server::builder()
-            .accept_http1(plain)
-            .max_concurrent_streams(Some(u32::MAX))
-            .http2_keepalive_interval(Some(PING_INTERVAL))
-            .http2_keepalive_timeout(Some(PING_TIMEOUT))
-            .add_routes(routes)
-            .serve_with_incoming_shutdown(
-                futures_util::stream::poll_fn(move |context| incoming.poll_recv(context)),
-                stopping.clone().cancelled_owned(),
-            );
+        let listener = Listener {
+            tcp: listener,
+            tls: acceptor,
+            max_connections: options.max_connections,
+            services: Arc::new(services(&engine, &options, &stopping)),
+            stopping: stopping.clone(),
+        };
         let stop = async {
             tokio::select! {
                 () = shutdown => {}
@@ -223,13 +203,12 @@ impl Server {
             tokio::time::sleep(options.drain).await;
             tracing::warn!("some requests did not finish in time");
         };
-        let background = async { tokio::join!(accepting, engine.expire_leases()) };
-        let served = tokio::select! {
-            served = serving => served,
-            () = stop => Ok(()),
-            // Neither ends by itself before the server does.
-            _ = background => Ok(()),
-        };
+        tokio::select! {
+            () = listener.run() => {}
+            () = stop => {}
+            // Goes on for as long as writes are taken, which is longer than any of the others.
+            () = engine.expire_leases() => {}
+        }
         engine.close();
         if engine.is_broken() {
             return Err(ServeError::Broken);
@@ -237,7 +216,7 @@ impl Server {
         if let Some(log) = log {
             log.join().await?;
         }
-        Ok(served?)
+        Ok(())
     }
 }
 

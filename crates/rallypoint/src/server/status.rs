@@ -6,17 +6,18 @@ use std::sync::Arc;
 use tonic::{Request, Response, Status};
 
 use super::engine::Engine;
-use super::listener::ConnectionInfo;
 use super::reply::{MEMBER_ID, Replies, TERM};
 use crate::proto::etcd as pb;
 
 /// The etcd whose answers ours are compared with. Clients choose by it what they dare to ask.
 const ETCD_VERSION: &str = "3.5.30";
 
+/// Where the connection of a request ends on our side.
+#[derive(Clone, Copy)]
+pub(super) struct LocalAddress(pub(super) SocketAddr);
+
 pub(super) struct ClusterService {
     pub(super) replies: Replies,
-    /// What clients call us if they came without a connection.
-    pub(super) address: SocketAddr,
     pub(super) tls: bool,
 }
 
@@ -27,15 +28,17 @@ impl pb::cluster_server::Cluster for ClusterService {
         request: Request<pb::MemberListRequest>,
     ) -> Result<Response<pb::MemberListResponse>, Status> {
         // The address by which this very client reached us is one that it can reach.
-        let info = request.extensions().get::<ConnectionInfo>();
-        let address = info.map_or(self.address, |info| info.local_address);
         let scheme = if self.tls { "https" } else { "http" };
-        let url = format!("{scheme}://{address}");
+        let address = request.extensions().get::<LocalAddress>();
+        let urls: Vec<String> = address
+            .map(|LocalAddress(address)| format!("{scheme}://{address}"))
+            .into_iter()
+            .collect();
         let member = pb::Member {
             id: MEMBER_ID,
             name: "rallypoint".to_owned(),
-            peer_urls: vec![url.clone()],
-            client_urls: vec![url],
+            peer_urls: urls.clone(),
+            client_urls: urls,
             is_learner: false,
         };
         let header = self.replies.header(0);
