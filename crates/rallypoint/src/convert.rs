@@ -44,28 +44,47 @@ pub(crate) fn wire_range(range: kv::KeyRange) -> (Bytes, Bytes) {
 
 // ---- Pairs and events
 
-impl From<kv::KeyValue> for pb::KeyValue {
-    fn from(kv: kv::KeyValue) -> Self {
-        let kv::KeyValue { key, value, create_revision, mod_revision, version, lease } = kv;
-        Self { key, value, create_revision, mod_revision, version, lease }
-    }
+/// Two types that differ in nothing but where they come from, and the ways between them.
+macro_rules! mirror {
+    (struct $core:ty, $wire:ty, $($field:ident)*) => {
+        impl From<$core> for $wire {
+            fn from(it: $core) -> Self {
+                Self { $($field: it.$field),* }
+            }
+        }
+        impl From<$wire> for $core {
+            fn from(it: $wire) -> Self {
+                Self { $($field: it.$field),* }
+            }
+        }
+    };
+    (enum $core:ty, $wire:ty, $($name:ident)*) => {
+        impl From<$core> for $wire {
+            fn from(it: $core) -> Self {
+                match it { $(<$core>::$name => Self::$name),* }
+            }
+        }
+        impl From<$wire> for $core {
+            fn from(it: $wire) -> Self {
+                match it { $(<$wire>::$name => Self::$name),* }
+            }
+        }
+    };
 }
 
-impl From<pb::KeyValue> for kv::KeyValue {
-    fn from(kv: pb::KeyValue) -> Self {
-        let pb::KeyValue { key, value, create_revision, mod_revision, version, lease } = kv;
-        Self { key, value, create_revision, mod_revision, version, lease }
-    }
-}
+mirror!(struct kv::KeyValue, pb::KeyValue,
+    key value create_revision mod_revision version lease);
+mirror!(struct kv::Put, pb::PutRequest,
+    key value lease prev_kv ignore_value ignore_lease);
+mirror!(enum kv::EventKind, pb::event::EventType, Put Delete);
+mirror!(enum kv::SortOrder, pb::range_request::SortOrder, None Ascend Descend);
+mirror!(enum kv::SortTarget, pb::range_request::SortTarget, Key Version Create Mod Value);
+mirror!(enum kv::Relation, pb::compare::CompareResult, Equal NotEqual Greater Less);
 
 impl From<kv::Event> for pb::Event {
     fn from(event: kv::Event) -> Self {
-        let kind = match event.kind {
-            kv::EventKind::Put => pb::event::EventType::Put,
-            kv::EventKind::Delete => pb::event::EventType::Delete,
-        };
         Self {
-            r#type: kind.into(),
+            r#type: pb::event::EventType::from(event.kind).into(),
             kv: Some(event.kv.into()),
             prev_kv: event.prev_kv.map(Into::into),
         }
@@ -74,12 +93,8 @@ impl From<kv::Event> for pb::Event {
 
 impl From<pb::Event> for kv::Event {
     fn from(event: pb::Event) -> Self {
-        let kind = match event.r#type() {
-            pb::event::EventType::Put => kv::EventKind::Put,
-            pb::event::EventType::Delete => kv::EventKind::Delete,
-        };
         Self {
-            kind,
+            kind: event.r#type().into(),
             kv: event.kv.unwrap_or_default().into(),
             prev_kv: event.prev_kv.map(Into::into),
         }
@@ -96,25 +111,13 @@ impl From<kv::Range> for pb::RangeRequest {
     fn from(range: kv::Range) -> Self {
         use pb::range_request::{SortOrder, SortTarget};
         let (key, range_end) = wire_range(range.range);
-        let sort_order = match range.sort_order {
-            kv::SortOrder::None => SortOrder::None,
-            kv::SortOrder::Ascend => SortOrder::Ascend,
-            kv::SortOrder::Descend => SortOrder::Descend,
-        };
-        let sort_target = match range.sort_target {
-            kv::SortTarget::Key => SortTarget::Key,
-            kv::SortTarget::Version => SortTarget::Version,
-            kv::SortTarget::Create => SortTarget::Create,
-            kv::SortTarget::Mod => SortTarget::Mod,
-            kv::SortTarget::Value => SortTarget::Value,
-        };
         Self {
             key,
             range_end,
             limit: range.limit,
             revision: range.revision,
-            sort_order: sort_order.into(),
-            sort_target: sort_target.into(),
+            sort_order: SortOrder::from(range.sort_order).into(),
+            sort_target: SortTarget::from(range.sort_target).into(),
             serializable: false,
             keys_only: range.keys_only,
             count_only: range.count_only,
@@ -128,21 +131,10 @@ impl From<kv::Range> for pb::RangeRequest {
 
 impl From<pb::RangeRequest> for kv::Range {
     fn from(range: pb::RangeRequest) -> Self {
-        use pb::range_request::{SortOrder, SortTarget};
         Self {
             // A sort option that does not exist counts as none, as in etcd 3.4 and 3.5.
-            sort_order: match range.sort_order() {
-                SortOrder::None => kv::SortOrder::None,
-                SortOrder::Ascend => kv::SortOrder::Ascend,
-                SortOrder::Descend => kv::SortOrder::Descend,
-            },
-            sort_target: match range.sort_target() {
-                SortTarget::Key => kv::SortTarget::Key,
-                SortTarget::Version => kv::SortTarget::Version,
-                SortTarget::Create => kv::SortTarget::Create,
-                SortTarget::Mod => kv::SortTarget::Mod,
-                SortTarget::Value => kv::SortTarget::Value,
-            },
+            sort_order: range.sort_order().into(),
+            sort_target: range.sort_target().into(),
             range: key_range(range.key, range.range_end),
             revision: range.revision,
             limit: range.limit,
@@ -153,20 +145,6 @@ impl From<pb::RangeRequest> for kv::Range {
             min_create_revision: range.min_create_revision,
             max_create_revision: range.max_create_revision,
         }
-    }
-}
-
-impl From<kv::Put> for pb::PutRequest {
-    fn from(put: kv::Put) -> Self {
-        let kv::Put { key, value, lease, prev_kv, ignore_value, ignore_lease } = put;
-        Self { key, value, lease, prev_kv, ignore_value, ignore_lease }
-    }
-}
-
-impl From<pb::PutRequest> for kv::Put {
-    fn from(put: pb::PutRequest) -> Self {
-        let pb::PutRequest { key, value, lease, prev_kv, ignore_value, ignore_lease } = put;
-        Self { key, value, lease, prev_kv, ignore_value, ignore_lease }
     }
 }
 
@@ -187,12 +165,6 @@ impl From<kv::Compare> for pb::Compare {
     fn from(compare: kv::Compare) -> Self {
         use pb::compare::{CompareResult, CompareTarget, TargetUnion};
         let (key, range_end) = wire_range(compare.range);
-        let result = match compare.relation {
-            kv::Relation::Equal => CompareResult::Equal,
-            kv::Relation::NotEqual => CompareResult::NotEqual,
-            kv::Relation::Greater => CompareResult::Greater,
-            kv::Relation::Less => CompareResult::Less,
-        };
         let (target, union) = match compare.target {
             kv::Target::Version(v) => (CompareTarget::Version, TargetUnion::Version(v)),
             kv::Target::Create(v) => (CompareTarget::Create, TargetUnion::CreateRevision(v)),
@@ -201,7 +173,7 @@ impl From<kv::Compare> for pb::Compare {
             kv::Target::Lease(v) => (CompareTarget::Lease, TargetUnion::Lease(v)),
         };
         Self {
-            result: result.into(),
+            result: CompareResult::from(compare.relation).into(),
             target: target.into(),
             key,
             range_end,
@@ -215,12 +187,8 @@ impl TryFrom<pb::Compare> for kv::Compare {
 
     fn try_from(compare: pb::Compare) -> Result<Self, Status> {
         use pb::compare::{CompareResult, CompareTarget, TargetUnion};
-        let relation = match CompareResult::try_from(compare.result) {
-            Ok(CompareResult::Equal) => kv::Relation::Equal,
-            Ok(CompareResult::NotEqual) => kv::Relation::NotEqual,
-            Ok(CompareResult::Greater) => kv::Relation::Greater,
-            Ok(CompareResult::Less) => kv::Relation::Less,
-            Err(_) => return Err(unknown_enum("Compare.result", compare.result)),
+        let Ok(result) = CompareResult::try_from(compare.result) else {
+            return Err(unknown_enum("Compare.result", compare.result));
         };
         let Ok(target) = CompareTarget::try_from(compare.target) else {
             return Err(unknown_enum("Compare.target", compare.target));
@@ -238,6 +206,7 @@ impl TryFrom<pb::Compare> for kv::Compare {
             (CompareTarget::Lease, Some(TargetUnion::Lease(v))) => kv::Target::Lease(v),
             (CompareTarget::Lease, _) => kv::Target::Lease(0),
         };
+        let relation = result.into();
         Ok(Self { range: key_range(compare.key, compare.range_end), relation, target })
     }
 }
@@ -508,13 +477,6 @@ pub(crate) fn watch_create(watch: kv::Watch) -> pb::WatchRequest {
     pb::WatchRequest { request_union: Some(RequestUnion::CreateRequest(create)) }
 }
 
-/// Asks how far the watches of a stream are.
-pub(crate) fn watch_progress() -> pb::WatchRequest {
-    use pb::watch_request::RequestUnion;
-    let progress = pb::WatchProgressRequest {};
-    pb::WatchRequest { request_union: Some(RequestUnion::ProgressRequest(progress)) }
-}
-
 /// What a server says on a watch stream.
 #[derive(Debug)]
 pub(crate) struct WatchMessage {
@@ -544,27 +506,7 @@ impl From<pb::WatchResponse> for WatchMessage {
     }
 }
 
-// ---- Compaction and leases, as a client asks
-
-pub(crate) fn compaction(revision: kv::Revision, physical: bool) -> pb::CompactionRequest {
-    pb::CompactionRequest { revision, physical }
-}
-
-pub(crate) fn lease_grant(id: kv::LeaseId, ttl: i64) -> pb::LeaseGrantRequest {
-    pb::LeaseGrantRequest { id, ttl }
-}
-
-pub(crate) fn lease_revoke(id: kv::LeaseId) -> pb::LeaseRevokeRequest {
-    pb::LeaseRevokeRequest { id }
-}
-
-pub(crate) fn lease_time_to_live(id: kv::LeaseId, keys: bool) -> pb::LeaseTimeToLiveRequest {
-    pb::LeaseTimeToLiveRequest { id, keys }
-}
-
-pub(crate) fn leases() -> pb::LeaseLeasesRequest {
-    pb::LeaseLeasesRequest {}
-}
+// ---- Leases
 
 /// What a lease has left; nothing if the answer says that there is no such lease.
 pub(crate) fn lease_status(response: pb::LeaseTimeToLiveResponse) -> Option<kv::LeaseStatus> {
@@ -665,39 +607,4 @@ pub(crate) fn store_error(status: &Status) -> Option<StoreError> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_empty_span_never_widens_on_the_wire() {
-        for (start, end) in
-            [("k", ""), ("k", "\0"), ("k", "a"), ("k", "k"), ("\0", ""), ("\0", "\0")]
-        {
-            let span = kv::KeyRange::Span(start.into(), end.into());
-            assert!(span.is_empty());
-            let (key, range_end) = wire_range(span);
-            assert!(key_range(key, range_end).is_empty(), "{start:?} to {end:?}");
-        }
-    }
-
-    #[test]
-    fn ranges_survive_the_wire() {
-        for range in [
-            kv::KeyRange::key("k"),
-            kv::KeyRange::prefix("k"),
-            kv::KeyRange::all(),
-            kv::KeyRange::prefix(&b"\xff\xff"[..]),
-        ] {
-            let (key, end) = wire_range(range.clone());
-            assert_eq!(key_range(key, end), range);
-        }
-    }
-
-    #[test]
-    fn refusals_are_recognised_by_their_text() {
-        let sent = status(StoreError::Compacted);
-        assert_eq!(sent.code(), Code::OutOfRange);
-        assert_eq!(store_error(&sent), Some(StoreError::Compacted));
-        assert_eq!(store_error(&Status::internal("etcdserver: no idea")), None);
-    }
-}
+mod tests;

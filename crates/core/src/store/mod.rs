@@ -1,6 +1,7 @@
 //! A multi-version store with leases and watches, as etcd's, and nothing around it.
 //!
 //! - `history`: every version of every key since the last compaction.
+//! - `check`: what can be said of a request by looking at it alone.
 //! - `range`, `txn`: reading and transactions on top of it.
 //! - `lease`, `watch`: who keeps a key alive, who hears of its changes.
 //! - `record`: what must be written down for the store to be the same after a restart.
@@ -11,6 +12,7 @@
 //! is [published](Store::publish). In between its owner may put it on a disk. So what anyone has seen
 //! is never lost, and readers never wait for a disk: they read the last published revision.
 
+mod check;
 mod history;
 mod lease;
 mod range;
@@ -126,7 +128,7 @@ impl Store {
 
     /// Reads keys as of the last published revision, or an older one.
     pub fn range(&self, range: &Range) -> Result<RangeResult, StoreError> {
-        txn::check_range(&range.range)?;
+        check::range(&range.range)?;
         range::range(&self.history, range, self.revision())
     }
 
@@ -137,7 +139,7 @@ impl Store {
     /// If the transaction is not [read-only](Txn::is_read_only).
     pub fn read_txn(&self, txn: &Txn) -> Result<TxnResult, StoreError> {
         assert!(txn.is_read_only(), "the caller chose the wrong way to run a transaction");
-        txn::check(txn, self.options.max_txn_ops)?;
+        check::txn(txn, self.options.max_txn_ops)?;
         let now = self.revision();
         let plan = txn::plan(&self.history, now, txn);
         txn::check_plan(self, &plan, now)?;
@@ -148,7 +150,7 @@ impl Store {
 
     /// Writes a key.
     pub fn put(&mut self, put: Put) -> Result<PutResult, StoreError> {
-        txn::check_put(&put)?;
+        check::put(&put)?;
         // In etcd's order, which is the other way round inside a transaction.
         self.check_lease(&put)?;
         self.check_ignored(&put)?;
@@ -158,13 +160,13 @@ impl Store {
 
     /// Deletes keys.
     pub fn delete(&mut self, delete: Delete) -> Result<DeleteResult, StoreError> {
-        txn::check_range(&delete.range)?;
+        check::range(&delete.range)?;
         Ok(self.write(|writing| writing.delete(&delete)))
     }
 
     /// Runs a transaction on the newest state. All that it changes is one revision.
     pub fn txn(&mut self, txn: Txn) -> Result<TxnResult, StoreError> {
-        txn::check(&txn, self.options.max_txn_ops)?;
+        check::txn(&txn, self.options.max_txn_ops)?;
         self.check_space(put_bytes(&txn))?;
         let now = self.history.head();
         let plan = txn::plan(&self.history, now, &txn);

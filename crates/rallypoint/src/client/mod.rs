@@ -160,7 +160,7 @@ impl Client {
         revision: Revision,
         physical: bool,
     ) -> Result<Revision, ClientError> {
-        let response = self.rpc_compact(convert::compaction(revision, physical)).await?;
+        let response = self.rpc_compact(rpc::compaction(revision, physical)).await?;
         Ok(convert::revision(response.header.as_ref()))
     }
 
@@ -179,11 +179,11 @@ impl Client {
         id: Option<LeaseId>,
     ) -> Result<GrantedLease, ClientError> {
         if let Some(id) = id {
-            let response = self.rpc_grant(convert::lease_grant(id, ttl)).await?;
+            let response = self.rpc_grant(rpc::lease_grant(id, ttl)).await?;
             return Ok(GrantedLease { id: response.id, ttl: response.ttl });
         }
         let id = fastrand::i64(1..=i64::MAX);
-        match self.rpc_grant_own(convert::lease_grant(id, ttl)).await {
+        match self.rpc_grant_own(rpc::lease_grant(id, ttl)).await {
             Ok(response) => Ok(GrantedLease { id: response.id, ttl: response.ttl }),
             Err(ClientError::Store(StoreError::LeaseExists)) => {
                 let status = self.lease_time_to_live(id, false).await?;
@@ -200,7 +200,7 @@ impl Client {
     /// # Errors
     /// [`ClientError::Store`] if there is no such lease (any more).
     pub async fn lease_revoke(&self, id: LeaseId) -> Result<(), ClientError> {
-        self.rpc_revoke(convert::lease_revoke(id)).await.map(drop)
+        self.rpc_revoke(rpc::lease_revoke(id)).await.map(drop)
     }
 
     /// What a lease has left, and if asked for which keys live on it; nothing if it does not exist.
@@ -212,7 +212,7 @@ impl Client {
         id: LeaseId,
         with_keys: bool,
     ) -> Result<Option<LeaseStatus>, ClientError> {
-        let request = convert::lease_time_to_live(id, with_keys);
+        let request = rpc::lease_time_to_live(id, with_keys);
         match self.rpc_time_to_live(request).await {
             Ok(response) => Ok(convert::lease_status(response)),
             // Said by some members of a cluster where others answer with no time left.
@@ -226,7 +226,7 @@ impl Client {
     /// # Errors
     /// As for every read.
     pub async fn leases(&self) -> Result<Vec<LeaseId>, ClientError> {
-        let response = self.rpc_leases(convert::leases()).await?;
+        let response = self.rpc_leases(rpc::leases()).await?;
         Ok(response.leases.into_iter().map(|lease| lease.id).collect())
     }
 }

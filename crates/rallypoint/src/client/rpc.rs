@@ -67,6 +67,34 @@ calls! {
         = MaintenanceClient::new, status;
 }
 
+// What is asked in so few words that it needs no conversion.
+
+pub(super) fn compaction(revision: i64, physical: bool) -> pb::CompactionRequest {
+    pb::CompactionRequest { revision, physical }
+}
+
+pub(super) fn lease_grant(id: i64, ttl: i64) -> pb::LeaseGrantRequest {
+    pb::LeaseGrantRequest { id, ttl }
+}
+
+pub(super) fn lease_revoke(id: i64) -> pb::LeaseRevokeRequest {
+    pb::LeaseRevokeRequest { id }
+}
+
+pub(super) fn lease_time_to_live(id: i64, keys: bool) -> pb::LeaseTimeToLiveRequest {
+    pb::LeaseTimeToLiveRequest { id, keys }
+}
+
+pub(super) fn leases() -> pb::LeaseLeasesRequest {
+    pb::LeaseLeasesRequest {}
+}
+
+pub(super) fn watch_progress() -> pb::WatchRequest {
+    let progress = pb::WatchProgressRequest {};
+    let request_union = Some(pb::watch_request::RequestUnion::ProgressRequest(progress));
+    pb::WatchRequest { request_union }
+}
+
 /// A watch stream: requests one way, responses the other.
 pub(super) struct WatchStream {
     requests: mpsc::Sender<pb::WatchRequest>,

@@ -20,7 +20,8 @@ use self::live::{Live, OpenFailed, bare_reason, is_passing};
 use super::Client;
 use super::error::{ClientError, describe};
 use super::retry::Failure;
-use crate::convert::{self, WatchMessage};
+use super::rpc;
+use crate::convert::WatchMessage;
 
 /// What one watch has to tell: all that it saw of one or more revisions, in order.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -237,7 +238,7 @@ impl Watcher {
     pub fn progress(&mut self) {
         self.progress_wanted = true;
         if let State::Live(live) = &self.state {
-            live.stream.try_send(convert::watch_progress());
+            live.stream.try_send(rpc::watch_progress());
         }
     }
 
@@ -278,7 +279,7 @@ impl Watcher {
             });
         }
         if self.progress_wanted {
-            live.stream.try_send(convert::watch_progress());
+            live.stream.try_send(rpc::watch_progress());
         }
         self.state = State::Live(live);
         Ok(())
