@@ -13,6 +13,9 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand, ValueEnum};
 use tracing_subscriber::EnvFilter;
 
+/// Whatever a command failed with: it is only ever printed.
+type AnyError = Box<dyn Error + Send + Sync>;
+
 /// Elastic rendezvous for distributed training
 #[derive(Parser)]
 #[command(name = "rallypoint", version, arg_required_else_help = true)]

@@ -1,6 +1,5 @@
 //! `rallypoint serve`.
 
-use std::error::Error;
 use std::fs;
 use std::io::Write;
 use std::net::SocketAddr;
@@ -12,6 +11,7 @@ use thiserror::Error as ThisError;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 
+use super::AnyError;
 use crate::server::{Credentials, Server, ServerOptions, ServerTls};
 
 pub(super) const AFTER_HELP: &str = "\
@@ -113,14 +113,18 @@ fn read(option: &'static str, path: &Path) -> Result<Vec<u8>, ServeCommandError>
 }
 
 impl Serve {
-    pub(super) fn run(self) -> Result<(), Box<dyn Error>> {
+    pub(super) fn run(self) -> Result<(), AnyError> {
         raise_descriptor_limit();
         let options = self.options()?;
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-        runtime.block_on(self.serve(options))
+        // On a thread of the runtime, like the tasks that it wakes; this one would be outside.
+        match runtime.block_on(runtime.spawn(self.serve(options))) {
+            Ok(done) => done,
+            Err(join) => std::panic::resume_unwind(join.into_panic()),
+        }
     }
 
-    async fn serve(self, options: ServerOptions) -> Result<(), Box<dyn Error>> {
+    async fn serve(self, options: ServerOptions) -> Result<(), AnyError> {
         let scheme = if options.tls.is_some() { "https" } else { "http" };
         let server = Server::open(options).await?;
         let listener = TcpListener::bind(self.listen)

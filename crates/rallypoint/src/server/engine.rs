@@ -13,7 +13,7 @@ use std::time::Instant;
 use rallypoint_core::error::StoreError;
 use rallypoint_core::kv::{LeaseId, Revision, Time};
 use rallypoint_core::store::{Record, Store, StreamId};
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::{Notify, mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
 
@@ -231,11 +231,17 @@ impl Engine {
     /// Starts the thread that owns the log.
     pub(super) fn start_log(self: &Arc<Self>, log: Log) -> std::io::Result<LogThread> {
         let engine = self.clone();
-        let run = move || engine.run_log(log);
-        thread::Builder::new().name("rallypoint-log".to_owned()).spawn(run).map(LogThread)
+        let (sender, settled) = mpsc::unbounded_channel();
+        let run = move || engine.run_log(log, &sender);
+        let thread = thread::Builder::new().name("rallypoint-log".to_owned()).spawn(run)?;
+        Ok(LogThread { thread, settled })
     }
 
-    fn run_log(&self, mut log: Log) -> Result<(), DiskError> {
+    fn run_log(
+        &self,
+        mut log: Log,
+        settled: &mpsc::UnboundedSender<Settled>,
+    ) -> Result<(), DiskError> {
         // Also if this thread panics: nobody may wait for a log that nobody writes.
         let _ended = LogEnded(self);
         while let Some((batch, head, dump)) = self.next_batch(&log) {
@@ -256,10 +262,7 @@ impl Engine {
             state.log_bytes = log.len();
             let woken = state.publish(head);
             drop(state);
-            wake(woken);
-            for waiter in batch.waiters {
-                let _ = waiter.send(());
-            }
+            let _ = settled.send(Settled { woken, waiters: batch.waiters });
         }
         Ok(())
     }
@@ -336,13 +339,35 @@ fn wake(streams: Vec<Arc<Notify>>) {
     }
 }
 
+/// Who has something to hear of a batch that is on disk and published.
+struct Settled {
+    woken: Vec<Arc<Notify>>,
+    waiters: Vec<oneshot::Sender<()>>,
+}
+
 /// The thread that owns the log.
-pub(super) struct LogThread(thread::JoinHandle<Result<(), DiskError>>);
+pub(super) struct LogThread {
+    thread: thread::JoinHandle<Result<(), DiskError>>,
+    settled: mpsc::UnboundedReceiver<Settled>,
+}
 
 impl LogThread {
+    /// Tells those who wait that their batch is on disk, until there is no more log.
+    ///
+    /// The thread could do it itself, but waking a task from outside the runtime costs several times
+    /// as much as from inside, and a batch may have a thousand.
+    pub(super) async fn answer(&mut self) {
+        while let Some(Settled { woken, waiters }) = self.settled.recv().await {
+            wake(woken);
+            for waiter in waiters {
+                let _ = waiter.send(());
+            }
+        }
+    }
+
     /// Waits until everything accepted is on disk. The engine must have been closed.
     pub(super) async fn join(self) -> Result<(), DiskError> {
-        let joined = blocking(move || self.0.join()).await;
+        let joined = blocking(move || self.thread.join()).await;
         joined.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     }
 }

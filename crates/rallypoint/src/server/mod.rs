@@ -183,7 +183,7 @@ impl Server {
         listener: TcpListener,
         shutdown: impl Future<Output = ()> + Send,
     ) -> Result<(), ServeError> {
-        let Self { options, acceptor, log, engine: closing } = self;
+        let Self { options, acceptor, mut log, engine: closing } = self;
         let engine = closing.0.clone();
         let stopping = CancellationToken::new();
         let listener = Listener {
@@ -203,11 +203,19 @@ impl Server {
             tokio::time::sleep(options.drain).await;
             tracing::warn!("some requests did not finish in time");
         };
+        let answer = async {
+            if let Some(log) = &mut log {
+                log.answer().await;
+            }
+            // If the log has failed there is still something to say to those who are connected.
+            std::future::pending().await
+        };
         tokio::select! {
             () = listener.run() => {}
             () = stop => {}
-            // Goes on for as long as writes are taken, which is longer than any of the others.
+            // Goes on for as long as writes are taken, which is longer than the others.
             () = engine.expire_leases() => {}
+            () = answer => {}
         }
         engine.close();
         if engine.is_broken() {
