@@ -1,8 +1,8 @@
 //! The pure core of Rallypoint: inputs in, outputs out, the time as an argument.
 //!
 //! Nothing here reads a clock, a random number, the environment, a file or a socket (invariant A1);
-//! `clippy.toml` beside the manifest makes the compiler say so. That is what lets one simulator run
-//! thousands of machines against the real store in virtual time.
+//! `clippy.toml` beside the manifest makes the compiler say so. So every run can be repeated to the
+//! letter, and tests need no time to pass.
 //!
 //! # A map
 //!
