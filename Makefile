@@ -21,7 +21,7 @@ tools:
 	scripts/test-tools
 
 test: tools
-	cargo test --workspace --locked
+	cargo test --workspace --locked --no-fail-fast
 
 bench: tools
 	cargo bench --locked --bench versus_etcd

@@ -142,7 +142,7 @@ impl Streams {
         let behind = next <= model.published;
         // Whoever creates a watch looks at once whether it has something to say.
         stream.awake |= behind;
-        let quiet = Some(false);
+        let quiet = Some(true);
         let watcher = Watcher { watch, next, behind, fresh: true, doomed: false, quiet };
         stream.watchers.insert(id, watcher);
         Ok(id)

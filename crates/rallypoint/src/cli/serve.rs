@@ -1,7 +1,7 @@
 //! `rallypoint serve`.
 
 use std::fs;
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
@@ -28,7 +28,7 @@ Examples:
 #[derive(Args)]
 pub(super) struct Serve {
     /// Where to listen; port 0 takes a free one
-    #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:2379")]
+    #[arg(long, value_name = "IP:PORT", default_value = "127.0.0.1:2379", value_parser = address)]
     listen: SocketAddr,
     /// Write the address to this file once the server answers
     #[arg(long, value_name = "FILE")]
@@ -43,17 +43,16 @@ pub(super) struct Serve {
     /// Private key of the certificate, PEM
     #[arg(long, value_name = "FILE", requires = "cert", help_heading = "Security")]
     key: Option<PathBuf>,
-    /// Let only clients in whose certificate one of these vouches for, PEM
+    /// Authorities, PEM; clients must then show a certificate that one of them signed
     #[arg(long, value_name = "FILE", requires = "cert", help_heading = "Security")]
     client_ca: Option<PathBuf>,
     /// Clients must authenticate as this user
     #[arg(long, value_name = "NAME", help_heading = "Security")]
     user: Option<String>,
-    /// The user's password. Others on this host can see it; prefer a file
+    /// The user's password. Others on this host can see it: prefer a file, or the environment
+    /// variable RALLYPOINT_PASSWORD
     #[arg(
         long,
-        env = "RALLYPOINT_PASSWORD",
-        hide_env_values = true,
         value_name = "TEXT",
         requires = "user",
         conflicts_with = "password_file",
@@ -65,19 +64,19 @@ pub(super) struct Serve {
     password_file: Option<PathBuf>,
 
     /// Largest request that writes, in bytes
-    #[arg(long, value_name = "N", default_value_t = 1536 << 10, help_heading = "Limits")]
+    #[arg(long, value_name = "N", default_value_t = 1536 << 10, value_parser = limit, help_heading = "Limits")]
     max_request_bytes: usize,
     /// Connections at one time
-    #[arg(long, value_name = "N", default_value_t = 100_000, help_heading = "Limits")]
+    #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = limit, help_heading = "Limits")]
     max_connections: usize,
     /// Watches at one time
-    #[arg(long, value_name = "N", default_value_t = 1_000_000, help_heading = "Limits")]
+    #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = limit, help_heading = "Limits")]
     max_watches: usize,
     /// Leases at one time
-    #[arg(long, value_name = "N", default_value_t = 1_000_000, help_heading = "Limits")]
+    #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = limit, help_heading = "Limits")]
     max_leases: usize,
     /// Memory for keys, values and their history, in bytes
-    #[arg(long, value_name = "N", default_value_t = 2 << 30, help_heading = "Limits")]
+    #[arg(long, value_name = "N", default_value_t = 2 << 30, value_parser = limit, help_heading = "Limits")]
     max_bytes: usize,
     /// Revisions of history to keep for readers and watches; 0 keeps all
     #[arg(
@@ -85,6 +84,7 @@ pub(super) struct Serve {
         value_name = "N",
         default_value_t = 100_000,
         value_parser = clap::value_parser!(i64).range(0..),
+        allow_hyphen_values = true,
         help_heading = "Limits"
     )]
     keep_revisions: i64,
@@ -94,14 +94,32 @@ pub(super) struct Serve {
 enum ServeCommandError {
     #[error("cannot read {option} {path}")]
     Read { option: &'static str, path: PathBuf, source: std::io::Error },
+    #[error("--user is empty; give the name that clients shall authenticate as")]
+    NoUser,
     #[error("--user {user} has no password; give --password-file, or RALLYPOINT_PASSWORD")]
     NoPassword { user: String },
     #[error("--password-file {path} is not UTF-8 text, and clients could not send it")]
     PasswordText { path: PathBuf },
-    #[error("cannot listen on {address}; is another server there? --listen names another address")]
-    Listen { address: SocketAddr, source: std::io::Error },
+    #[error("cannot listen on {address}; {hint}")]
+    Listen { address: SocketAddr, hint: &'static str, source: std::io::Error },
     #[error("cannot write --ready-file {path}")]
     ReadyFile { path: PathBuf, source: std::io::Error },
+}
+
+/// Parses what `--listen` takes.
+fn address(text: &str) -> Result<SocketAddr, String> {
+    text.parse().map_err(|_| {
+        "give an IP address and a port, such as 127.0.0.1:2379, or 0.0.0.0:2379 for all interfaces"
+            .to_owned()
+    })
+}
+
+/// Parses a limit, which would keep everybody out if it were 0.
+fn limit(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(0) | Err(_) => Err("give a whole number of at least 1".to_owned()),
+        Ok(number) => Ok(number),
+    }
 }
 
 fn read(option: &'static str, path: &Path) -> Result<Vec<u8>, ServeCommandError> {
@@ -126,13 +144,18 @@ impl Serve {
 
     async fn serve(self, options: ServerOptions) -> Result<(), AnyError> {
         let scheme = if options.tls.is_some() { "https" } else { "http" };
+        // Whoever waits for the file must not find the one of a server that is gone.
+        let remove = || self.ready_file.as_deref().map(fs::remove_file);
+        let _ = remove();
         let server = Server::open(options).await?;
         let listener = TcpListener::bind(self.listen)
             .await
-            .map_err(|source| ServeCommandError::Listen { address: self.listen, source })?;
+            .map_err(|source| cannot_listen(self.listen, source))?;
         let shutdown = shutdown()?;
         announce(scheme, listener.local_addr()?, self.ready_file.as_deref())?;
-        Ok(server.run(listener, shutdown).await?)
+        let done = server.run(listener, shutdown).await;
+        let _ = remove();
+        Ok(done?)
     }
 
     fn options(&self) -> Result<ServerOptions, ServeCommandError> {
@@ -163,20 +186,33 @@ impl Serve {
 
     fn credentials(&self) -> Result<Option<Credentials>, ServeCommandError> {
         let Some(user) = self.user.clone() else { return Ok(None) };
+        if user.is_empty() {
+            return Err(ServeCommandError::NoUser);
+        }
         let password = match (&self.password_file, &self.password) {
             (Some(path), _) => {
                 let text = String::from_utf8(read("--password-file", path)?)
                     .map_err(|_| ServeCommandError::PasswordText { path: path.clone() })?;
-                text.strip_suffix('\n').map(str::to_owned).unwrap_or(text)
+                let line = text.strip_suffix('\n').unwrap_or(&text);
+                line.strip_suffix('\r').unwrap_or(line).to_owned()
             }
             (None, Some(password)) => password.clone(),
-            (None, None) => String::new(),
+            (None, None) => std::env::var("RALLYPOINT_PASSWORD").unwrap_or_default(),
         };
         if password.is_empty() {
             return Err(ServeCommandError::NoPassword { user });
         }
         Ok(Some(Credentials { user, password }))
     }
+}
+
+fn cannot_listen(address: SocketAddr, source: std::io::Error) -> ServeCommandError {
+    let hint = match source.kind() {
+        ErrorKind::AddrInUse => "is another server there? --listen names another address",
+        ErrorKind::AddrNotAvailable => "no interface has this address; 0.0.0.0 means all of them",
+        _ => "--listen names another address",
+    };
+    ServeCommandError::Listen { address, hint, source }
 }
 
 /// Says where we listen: from here on a client that connects is served.

@@ -11,9 +11,9 @@ mod frame;
 mod tests;
 
 use std::ffi::OsString;
-use std::fs::{self, File, OpenOptions, TryLockError};
+use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, Read};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use rallypoint_core::store::Record;
@@ -224,7 +224,7 @@ fn capacity(end: u64) -> u64 {
 fn survey(dir: &Path) -> Result<bool, DiskError> {
     let entries = match fs::read_dir(dir) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
-        entries => entries.map_err(context("read", dir))?,
+        entries => entries.map_err(context("use as a data directory", dir))?,
     };
     if check_header(&dir.join(LOG))? {
         return Ok(true);
@@ -250,7 +250,8 @@ fn survey(dir: &Path) -> Result<bool, DiskError> {
 /// Makes the directory and those above it, each as durable as what will be in it.
 fn create_dir(dir: &Path) -> Result<(), DiskError> {
     let missing: Vec<&Path> = dir.ancestors().take_while(|above| !above.exists()).collect();
-    fs::create_dir_all(dir).map_err(context("create", dir))?;
+    // What is in here was behind a password, perhaps.
+    DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(context("create", dir))?;
     for made in missing {
         let above = made.parent().filter(|above| !above.as_os_str().is_empty());
         sync_dir(above.unwrap_or_else(|| Path::new("."))).map_err(context("sync", dir))?;
@@ -299,6 +300,7 @@ fn write_log(dir: &Path, cluster_id: u64, records: Vec<Record>) -> Result<(File,
         .create(true)
         .truncate(true)
         .write(true)
+        .mode(0o600)
         .open(&new_path)
         .map_err(context("create", &new_path))?;
     let write = || -> io::Result<u64> {

@@ -35,6 +35,7 @@ impl Gate {
         let right = user.as_bytes().ct_eq(self.credentials.user.as_bytes())
             & password.as_bytes().ct_eq(self.credentials.password.as_bytes());
         if !bool::from(right) {
+            tracing::warn!(user, "a login was refused");
             let text = "etcdserver: authentication failed, invalid user ID or password";
             return Err(Status::invalid_argument(text));
         }

@@ -54,7 +54,7 @@ impl<H: Health> Listener<H> {
     pub(super) async fn run(self) {
         let limit = self.max_connections.min(descriptors_to_spare()).min(Semaphore::MAX_PERMITS);
         if limit < self.max_connections {
-            tracing::info!(
+            tracing::debug!(
                 limit,
                 "the limit of open descriptors leaves room for fewer connections"
             );
@@ -106,6 +106,7 @@ async fn serve<H: Health>(
     // Answers are small and somebody is waiting for each.
     let _ = stream.set_nodelay(true);
     let Ok(local_address) = stream.local_addr() else { return };
+    let peer = stream.peer_addr().ok();
     let mut builder = auto::Builder::new(TokioExecutor::new());
     builder
         .http2()
@@ -121,8 +122,8 @@ async fn serve<H: Health>(
                 builder = builder.http2_only();
                 Io::Tls(Box::new(stream))
             }
-            Ok(Err(error)) => return tracing::debug!(%error, "a TLS handshake failed"),
-            Err(_) => return tracing::debug!("a TLS handshake took too long"),
+            Ok(Err(error)) => return tracing::info!(?peer, %error, "a TLS handshake failed"),
+            Err(_) => return tracing::info!(?peer, "a TLS handshake took too long"),
         },
     };
     let greeting =

@@ -100,7 +100,7 @@ impl Default for ServerOptions {
 #[non_exhaustive]
 pub enum ServeError {
     /// The data directory cannot be used, or the disk failed.
-    #[error("the data directory cannot be used")]
+    #[error(transparent)]
     Disk(#[from] DiskError),
     /// The log is whole but makes no sense, which only a bug can do.
     #[error("the log in {dir} contradicts itself")]
