@@ -13,11 +13,11 @@ use std::time::Duration;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
-use tokio::time::Sleep;
+use tokio::time::{Sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 use tokio_util::sync::CancellationToken;
@@ -32,6 +32,9 @@ const PING_TIMEOUT: Duration = Duration::from_secs(20);
 /// How long a client may take for its first bytes, and for the TLS handshake; and all the time there
 /// is for whoever speaks HTTP/1, which is answered with a sentence and has no pings.
 const PATIENCE: Duration = Duration::from_secs(10);
+
+/// How long a client has to read why it was turned away.
+const LINGER: Duration = Duration::from_secs(1);
 
 /// Descriptors that connections must leave: the log is rewritten through new ones, and the server
 /// would stop if it could not.
@@ -117,12 +120,15 @@ async fn serve<H: Health>(
     builder.http1().timer(TokioTimer::new()).header_read_timeout(PATIENCE);
     let io = match tls {
         None => Io::Plain(stream),
-        Some(acceptor) => match tokio::time::timeout(PATIENCE, acceptor.accept(stream)).await {
+        Some(acceptor) => match timeout(PATIENCE, acceptor.accept(stream).into_fallible()).await {
             Ok(Ok(stream)) => {
                 builder = builder.http2_only();
                 Io::Tls(Box::new(stream))
             }
-            Ok(Err(error)) => return tracing::info!(?peer, %error, "a TLS handshake failed"),
+            Ok(Err((error, stream))) => {
+                tracing::info!(?peer, %error, "a TLS handshake failed");
+                return linger(stream).await;
+            }
             Err(_) => return tracing::info!(?peer, "a TLS handshake took too long"),
         },
     };
@@ -151,6 +157,15 @@ fn descriptors_to_spare() -> usize {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
     let left = limit.map_or(u64::MAX, |limit| limit.saturating_sub(SPARE_DESCRIPTORS).max(1));
     usize::try_from(left).unwrap_or(usize::MAX)
+}
+
+/// Lets a client read why it was turned away: closing while something of its own is still unread
+/// would reset the connection, and take the reason with it.
+async fn linger(mut stream: TcpStream) {
+    let _ = stream.shutdown().await;
+    let mut unread = [0; 1024];
+    let read = async { while stream.read(&mut unread).await.is_ok_and(|count| count > 0) {} };
+    let _ = timeout(LINGER, read).await;
 }
 
 /// Tells a client that it is one too many, in HTTP/2's own words: empty settings, then a farewell
