@@ -79,7 +79,7 @@ async fn a_dead_endpoint_costs_nothing_but_an_attempt() {
         let client = client([dead, etcd.address()]).await;
         let begun = Instant::now();
         client.put(Put::new("a", "")).await.unwrap();
-        assert!(begun.elapsed() < Duration::from_secs(1), "took {:?}", begun.elapsed());
+        assert!(begun.elapsed() < Duration::from_secs(5), "took {:?}", begun.elapsed());
     }
 }
 
@@ -94,7 +94,7 @@ async fn a_read_leaves_an_endpoint_that_hangs() {
         let begun = Instant::now();
         let read = client.range(KeyRange::key("a")).await.unwrap();
         assert_eq!(read.kvs[0].value, "1");
-        assert!(begun.elapsed() < Duration::from_secs(4), "took {:?}", begun.elapsed());
+        assert!(begun.elapsed() < Duration::from_secs(8), "took {:?}", begun.elapsed());
         hanging.heal();
     }
 }
@@ -145,7 +145,7 @@ async fn when_nobody_answers_the_error_says_where_and_how_often() {
         assert!(text.contains(&dead) && text.contains("refused"), "{text}");
         assert!(matches!(error, ClientError::Unavailable { attempts: 2.., .. }), "{text}");
     }
-    assert!(begun.elapsed() < Duration::from_secs(2));
+    assert!(begun.elapsed() < Duration::from_secs(8));
 }
 
 #[tokio::test]

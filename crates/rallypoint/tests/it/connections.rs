@@ -46,7 +46,7 @@ async fn ten_thousand_connections_are_held_while_others_are_answered() {
     let started = Instant::now();
     kv.put(put()).await.unwrap();
     wire::kv(&server.endpoint()).put(put()).await.unwrap();
-    assert!(started.elapsed() < Duration::from_secs(1), "{:?}", started.elapsed());
+    assert!(started.elapsed() < Duration::from_secs(5), "{:?}", started.elapsed());
 
     drop(held);
     eventually("all descriptors are back", Duration::from_secs(20), async || {
