@@ -115,18 +115,22 @@ impl Engine {
         &self,
         change: impl FnOnce(&mut Store, Time) -> T,
     ) -> Result<T, Status> {
-        if self.lock().batch.as_ref().is_some_and(|batch| batch.waiters.len() >= MOST_WAITING) {
-            return Err(Status::resource_exhausted("etcdserver: too many requests"));
-        }
-        self.commit(change).await
+        self.commit(change, MOST_WAITING).await
     }
 
-    /// [`Engine::write`] for what cannot come back later.
-    async fn commit<T>(&self, change: impl FnOnce(&mut Store, Time) -> T) -> Result<T, Status> {
+    /// [`Engine::write`], refused if so many wait already.
+    async fn commit<T>(
+        &self,
+        change: impl FnOnce(&mut Store, Time) -> T,
+        most_waiting: usize,
+    ) -> Result<T, Status> {
         let (answer, receipt, woken) = {
             let mut state = self.lock();
             if !state.open {
                 return Err(stopped());
+            }
+            if state.batch.as_ref().is_some_and(|batch| batch.waiters.len() >= most_waiting) {
+                return Err(Status::resource_exhausted("etcdserver: too many requests"));
             }
             let answer = change(&mut state.store, self.now());
             let (receipt, woken) = state.settle();
@@ -192,7 +196,8 @@ impl Engine {
                 () = self.sooner.notified() => continue,
                 () = tokio::time::sleep_until((self.origin + next).into()) => {}
             }
-            match self.commit(|store, now| store.expire(now)).await {
+            // Leases end however many wait.
+            match self.commit(|store, now| store.expire(now), usize::MAX).await {
                 Ok(0) => {}
                 Ok(count) => tracing::debug!(count, "leases ran out"),
                 Err(_) => return,
