@@ -9,6 +9,7 @@
 //! - [`kv`]: the vocabulary. Everything above and below it speaks these types and no others.
 //! - [`error`]: what a store may answer instead, in etcd's words, since clients match on them.
 //! - [`store`]: the multi-version store with its leases and watches.
+//! - [`rendezvous`]: the decisions of a rendezvous, made on top of such a store.
 //!
 //! ```
 //! use rallypoint_core::kv::{KeyRange, Put, Range};
@@ -26,4 +27,5 @@
 
 pub mod error;
 pub mod kv;
+pub mod rendezvous;
 pub mod store;

@@ -5,6 +5,8 @@
 //! - [`server`]: the coordination server, which speaks etcd's v3 gRPC.
 //! - [`client`]: a client for it, and for any etcd 3.4 or later.
 //! - [`session`]: a lease that is kept alive, and the one event of losing it.
+//! - [`rendezvous`]: nodes meet, and meet again.
+//! - [`store`]: what the nodes of a group share.
 //! - [`proto`]: the wire as generated code, for those who need it bare.
 //! - [`core`]: the pure part below: the vocabulary of a versioned store, and the store.
 //! - [`cli`]: the `rallypoint` command, as a function.
@@ -17,7 +19,9 @@ mod convert;
 mod credentials;
 mod disk;
 pub mod proto;
+pub mod rendezvous;
 pub mod server;
 pub mod session;
+pub mod store;
 
 pub use rallypoint_core as core;

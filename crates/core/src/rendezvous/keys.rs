@@ -1,0 +1,132 @@
+//! Every key of a run. Nothing else in the project builds one (invariant A3).
+
+use crate::kv::KeyRange;
+
+/// Where the runs lie unless the user says otherwise, as in PyTorch.
+pub const DEFAULT_PREFIX: &str = "/torchelastic/p2p";
+
+/// Where one run keeps its keys.
+///
+/// ```
+/// use rallypoint_core::rendezvous::keys::Keys;
+/// let keys = Keys::new("/torchelastic/p2p", "job-7");
+/// assert_eq!(keys.active(), "/torchelastic/p2p/run_job-7/rdzv/active");
+/// assert_eq!(keys.member(3, "a"), "/torchelastic/p2p/run_job-7/rdzv/v_3/member/a");
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Keys {
+    root: String,
+}
+
+impl Keys {
+    /// The keys of the run `run_id` below `prefix`, with or without a slash at its end.
+    pub fn new(prefix: &str, run_id: &str) -> Self {
+        Self { root: format!("{}/run_{run_id}/", prefix.trim_end_matches('/')) }
+    }
+
+    /// What every key of the run begins with.
+    pub fn root(&self) -> &str {
+        &self.root
+    }
+
+    /// The round in progress and how far it is.
+    pub fn active(&self) -> String {
+        format!("{}rdzv/active", self.root)
+    }
+
+    /// The last round number used, and the last round that formed a group.
+    pub fn round(&self) -> String {
+        format!("{}rdzv/round", self.root)
+    }
+
+    /// One node.
+    pub fn node(&self, id: &str) -> String {
+        format!("{}rdzv/node/{id}", self.root)
+    }
+
+    /// All nodes.
+    pub fn nodes(&self) -> KeyRange {
+        KeyRange::prefix(format!("{}rdzv/node/", self.root))
+    }
+
+    /// A late node that the next round has room for.
+    pub fn waiting(&self, id: &str) -> String {
+        format!("{}rdzv/waiting/{id}", self.root)
+    }
+
+    /// All late nodes.
+    pub fn all_waiting(&self) -> KeyRange {
+        KeyRange::prefix(format!("{}rdzv/waiting/", self.root))
+    }
+
+    /// A node that came when the group was full.
+    pub fn spare(&self, id: &str) -> String {
+        format!("{}rdzv/spare/{id}", self.root)
+    }
+
+    /// All of those.
+    pub fn spares(&self) -> KeyRange {
+        KeyRange::prefix(format!("{}rdzv/spare/", self.root))
+    }
+
+    /// A node that someone has reason to think dead, though its lease still lives.
+    pub fn suspect(&self, id: &str) -> String {
+        format!("{}rdzv/suspect/{id}", self.root)
+    }
+
+    /// All of those.
+    pub fn suspects(&self) -> KeyRange {
+        KeyRange::prefix(format!("{}rdzv/suspect/", self.root))
+    }
+
+    /// Says that a node has joined a round.
+    pub fn member(&self, round: u64, id: &str) -> String {
+        format!("{}rdzv/v_{round}/member/{id}", self.root)
+    }
+
+    /// All who joined a round.
+    pub fn members(&self, round: u64) -> KeyRange {
+        KeyRange::prefix(format!("{}rdzv/v_{round}/member/", self.root))
+    }
+
+    /// A node's rank in a round.
+    pub fn rank(&self, round: u64, id: &str) -> String {
+        format!("{}rdzv/v_{round}/rank/{id}", self.root)
+    }
+
+    /// All ranks of a round.
+    pub fn ranks(&self, round: u64) -> KeyRange {
+        KeyRange::prefix(format!("{}rdzv/v_{round}/rank/", self.root))
+    }
+
+    /// Says that a node has seen its rank and is there.
+    pub fn ready(&self, round: u64, id: &str) -> String {
+        format!("{}rdzv/v_{round}/ready/{id}", self.root)
+    }
+
+    /// All who said so.
+    pub fn all_ready(&self, round: u64) -> KeyRange {
+        KeyRange::prefix(format!("{}rdzv/v_{round}/ready/", self.root))
+    }
+
+    /// What the keys of a round's store begin with.
+    pub fn store(&self, round: u64) -> String {
+        format!("{}rdzv/v_{round}/kv/", self.root)
+    }
+
+    /// Something that a node left for the others of a round.
+    pub fn extra_data(&self, round: u64, name: &str) -> String {
+        format!("{}rdzv/v_{round}/extra_data/{name}", self.root)
+    }
+
+    /// Everything that belongs to a round.
+    pub fn whole_round(&self, round: u64) -> KeyRange {
+        KeyRange::prefix(format!("{}rdzv/v_{round}/", self.root))
+    }
+
+    /// The id that follows the last slash of a node's, member's, waiting node's … key.
+    pub fn id_of(key: &[u8]) -> Option<&str> {
+        let text = std::str::from_utf8(key).ok()?;
+        text.rsplit_once('/').map(|(_, id)| id)
+    }
+}

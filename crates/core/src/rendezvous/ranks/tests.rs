@@ -1,0 +1,68 @@
+use super::*;
+
+fn node(id: &str, arrived: i64) -> Candidate {
+    Candidate { id: id.into(), arrived, ..Candidate::default() }
+}
+
+fn seated(id: &str, arrived: i64, rank: u32) -> Candidate {
+    Candidate { seat: Some(Seat { round: 4, rank }), ..node(id, arrived) }
+}
+
+fn in_order(policy: RankPolicy, members: &[Candidate]) -> Vec<String> {
+    let mut ranks: Vec<(u32, String)> =
+        assign(policy, members).into_iter().map(|(id, rank)| (rank, id)).collect();
+    ranks.sort();
+    assert!(ranks.iter().enumerate().all(|(index, (rank, _))| index == *rank as usize));
+    ranks.into_iter().map(|(_, id)| id).collect()
+}
+
+#[test]
+fn a_member_keeps_its_rank_and_a_newcomer_takes_the_dead_ones() {
+    let members = [node("new", 1), seated("c", 9, 2), seated("a", 8, 0)];
+    assert_eq!(in_order(RankPolicy::Stable, &members), ["a", "new", "c"]);
+}
+
+#[test]
+fn who_sat_above_the_new_size_moves_into_a_hole() {
+    let members = [seated("d", 1, 3), seated("a", 2, 0), seated("b", 3, 1)];
+    assert_eq!(in_order(RankPolicy::Stable, &members), ["a", "b", "d"]);
+}
+
+#[test]
+fn the_later_group_counts_when_two_claim_one_rank() {
+    let old = Candidate { seat: Some(Seat { round: 2, rank: 0 }), ..node("old", 1) };
+    assert_eq!(in_order(RankPolicy::Stable, &[old, seated("a", 2, 0)]), ["a", "old"]);
+}
+
+#[test]
+fn hints_count_for_newcomers_of_a_stable_group_too() {
+    let hinted = |id, arrived, hint| Candidate { hint: Some(hint), ..node(id, arrived) };
+    let members = [hinted("second", 1, 1), node("last", 0), hinted("first", 2, 0)];
+    assert_eq!(in_order(RankPolicy::Stable, &members), ["first", "second", "last"]);
+    assert_eq!(in_order(RankPolicy::Hint, &members), ["first", "second", "last"]);
+}
+
+#[test]
+fn neighbours_get_neighbouring_ranks() {
+    let at =
+        |id, arrived, place: &str| Candidate { topology: Some(place.into()), ..node(id, arrived) };
+    let members =
+        [at("c", 1, "rack10/n1"), node("d", 0), at("a", 3, "rack2/n2"), at("b", 2, "rack2/n11")];
+    assert_eq!(in_order(RankPolicy::Topology, &members), ["a", "b", "c", "d"]);
+}
+
+#[test]
+fn members_get_in_before_those_who_came_first() {
+    let chosen = select(vec![node("spare", 1), seated("a", 8, 0), seated("b", 9, 1)], 2);
+    assert_eq!(chosen.iter().map(|node| node.id.as_str()).collect::<Vec<_>>(), ["a", "b"]);
+}
+
+#[test]
+fn policies_read_as_they_are_written() {
+    for (name, policy) in POLICIES {
+        assert_eq!(name.parse(), Ok(policy));
+        assert_eq!(policy.to_string(), name);
+    }
+    let error = "random".parse::<RankPolicy>().unwrap_err().to_string();
+    assert_eq!(error, "rank_policy \"random\": give stable, hint, topology or arrival");
+}

@@ -1,0 +1,63 @@
+//! Rendezvous: nodes meet, agree who is in and who has which rank, and meet again when that changes.
+//!
+//! - [`RendezvousHandler`]: what a node's agent talks to, whatever is behind it.
+//! - [`RendezvousError`]: the five ways in which a meeting does not come about.
+
+mod error;
+mod info;
+
+use async_trait::async_trait;
+
+pub use self::error::RendezvousError;
+pub use self::info::{RendezvousInfo, RendezvousStoreInfo};
+
+/// A node's way into the group of its run.
+///
+/// The methods may be called from any task. Dropping the future of
+/// [`next_rendezvous`](Self::next_rendezvous) takes the node out of the round again.
+#[async_trait]
+pub trait RendezvousHandler: Send + Sync {
+    /// The name of the backend, as it was registered.
+    fn backend(&self) -> &str;
+
+    /// The name of the run that the nodes of one job share.
+    fn run_id(&self) -> &str;
+
+    /// Waits until a group has formed that this node is in.
+    ///
+    /// # Errors
+    /// [`RendezvousError`] says why none has.
+    async fn next_rendezvous(&self) -> Result<RendezvousInfo, RendezvousError>;
+
+    /// Whether the run is closed: no further group will form. The news spreads with a delay, so this
+    /// is no means of synchronisation.
+    ///
+    /// # Errors
+    /// [`RendezvousError::Connection`] if nobody could be asked.
+    async fn is_closed(&self) -> Result<bool, RendezvousError>;
+
+    /// Closes the run for all of its nodes, for good. Who did it first, and why, is what the others are
+    /// told.
+    ///
+    /// # Errors
+    /// [`RendezvousError::Connection`] if nobody could be told.
+    async fn set_closed(&self, reason: &str) -> Result<(), RendezvousError>;
+
+    /// How many nodes would like a new round: late ones that there is room for, and members that the
+    /// group has lost or that have gone ahead. Anything but 0 means: stop the workers and call
+    /// [`next_rendezvous`](Self::next_rendezvous). Nodes beyond the largest size do not count.
+    ///
+    /// # Errors
+    /// [`RendezvousError::Connection`] if that is not known.
+    async fn num_nodes_waiting(&self) -> Result<usize, RendezvousError>;
+
+    /// Whether workers may use the store of [`RendezvousInfo`] through its address.
+    fn use_agent_store(&self) -> bool {
+        false
+    }
+
+    /// Leaves, and releases what was held. A member of the current group closes the run with it, since
+    /// its part of the job is over; a node that only waited leaves the others alone. True if all of that
+    /// came about.
+    async fn shutdown(&self) -> bool;
+}
