@@ -5,9 +5,6 @@ use std::time::Duration;
 
 use thiserror::Error;
 
-/// The cause of a [`RendezvousError`].
-pub type Source = Box<dyn StdError + Send + Sync>;
-
 /// Why a node is not in a group. The variants are PyTorch's five kinds.
 #[derive(Debug, Error)]
 #[non_exhaustive]
@@ -38,7 +35,7 @@ pub enum RendezvousError {
         /// What was tried, and at which servers.
         context: String,
         /// How it failed.
-        source: Source,
+        source: Box<dyn StdError + Send + Sync>,
     },
     /// What the nodes share makes no sense, or nodes disagree on what they must agree on.
     #[error("{what}")]
@@ -46,7 +43,7 @@ pub enum RendezvousError {
         /// What is wrong, and where.
         what: String,
         /// Why it cannot be read, if that is it.
-        source: Option<Source>,
+        source: Option<Box<dyn StdError + Send + Sync>>,
     },
     /// The node was not needed, and the run is over. Not a failure: exit with success.
     #[error("this node was not needed by run {run_id:?}: {reason}")]
