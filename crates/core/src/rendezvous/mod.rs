@@ -1,9 +1,33 @@
 //! The rendezvous: who is in, who has which rank, and when the group meets again.
 //!
 //! - [`keys`]: where everything lies. No other file builds a key (invariant A3).
+//! - [`document`]: what lies there.
 //! - [`gate`]: when a round stops taking nodes, and why.
 //! - [`ranks`]: who gets in when there are too many, and who gets which rank.
+//! - [`Machine`]: one node's part. `coordinator` and `roster` are the part of the one node that a round
+//!   has for its coordinator; `request` builds the transactions; `meet` decides on them and `answer` reads
+//!   the answers.
+//!
+//! # Driving the machine
+//!
+//! Open a watch on [`Keys::active`](keys::Keys::active), read the key, and give the machine an
+//! [`Input::Snapshot`]. From then on give it every change of the key, do what its outputs say, tell it
+//! what came of it, and wake it when [`Machine::next_wake`] says so.
 
+mod answer;
+mod coordinator;
+pub mod document;
 pub mod gate;
+mod interface;
 pub mod keys;
+mod knowledge;
+mod machine;
+mod meet;
 pub mod ranks;
+mod request;
+mod roster;
+
+pub use self::interface::{
+    Errand, Fault, Formed, Input, Output, Purpose, RequestId, Settings, View, WatchId,
+};
+pub use self::machine::Machine;

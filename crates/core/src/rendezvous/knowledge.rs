@@ -1,0 +1,114 @@
+//! What a node knows of the document in force, and as of when.
+//!
+//! It hears of it from two sides, its watch and the answers to its own requests, in either order. The
+//! later revision counts.
+
+use super::document::{Active, Corrupt, Rounds, decode};
+use crate::kv::{Event, EventKind, KeyValue, LeaseId, OpResult, Revision, TxnResult};
+
+/// The document in force, with its place in history.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct InForce {
+    pub(super) active: Active,
+    /// When it was written.
+    pub(super) revision: Revision,
+    /// The lease that it lives on.
+    pub(super) lease: LeaseId,
+}
+
+#[derive(Debug)]
+pub(super) struct Knowledge {
+    active_key: String,
+    round_key: String,
+    /// Everything that happened up to here is known; nothing at all if none.
+    revision: Option<Revision>,
+    in_force: Result<Option<InForce>, Corrupt>,
+    /// What `rdzv/round` says, as far as it is known.
+    rounds: Option<Rounds>,
+}
+
+impl Knowledge {
+    pub(super) fn new(active_key: String, round_key: String) -> Self {
+        Self { active_key, round_key, revision: None, in_force: Ok(None), rounds: None }
+    }
+
+    pub(super) fn is_known(&self) -> bool {
+        self.revision.is_some()
+    }
+
+    pub(super) fn in_force(&self) -> Result<Option<&InForce>, &Corrupt> {
+        self.in_force.as_ref().map(Option::as_ref)
+    }
+
+    /// The document, if there is one that can be read.
+    pub(super) fn active(&self) -> Option<&Active> {
+        self.in_force().ok().flatten().map(|in_force| &in_force.active)
+    }
+
+    pub(super) fn rounds(&self) -> Option<Rounds> {
+        self.rounds
+    }
+
+    /// Begins anew: what was known before may be of another history.
+    pub(super) fn reset(&mut self, revision: Revision, active: Option<&KeyValue>) {
+        self.revision = None;
+        self.learn(revision, active);
+    }
+
+    /// Takes in what the watch saw.
+    pub(super) fn follow(&mut self, events: &[Event]) {
+        for event in events {
+            let active = (event.kind == EventKind::Put).then_some(&event.kv);
+            self.learn(event.kv.mod_revision, active);
+        }
+    }
+
+    /// Takes in what a refused request was told.
+    pub(super) fn told(&mut self, result: &TxnResult) {
+        for found in &result.results {
+            let OpResult::Range(range) = found else { continue };
+            // Only the two documents are asked for by their keys; which is which, the key says, and a
+            // document that is not there says nothing. The first is the one in force.
+            match range.kvs.first() {
+                Some(kv) if kv.key == self.active_key => self.learn(result.revision, Some(kv)),
+                Some(kv) if kv.key == self.round_key => {
+                    if let Ok(rounds) = decode(&kv.key, &kv.value) {
+                        self.rounds = Some(rounds);
+                    }
+                }
+                _ => {}
+            }
+        }
+        let absent = |index: usize| matches!(result.results.get(index), Some(OpResult::Range(range)) if range.kvs.is_empty());
+        if absent(0) {
+            self.learn(result.revision, None);
+        }
+        if absent(1) {
+            self.rounds = None;
+        }
+    }
+
+    /// A request of our own put this in force.
+    pub(super) fn wrote(&mut self, active: Active, revision: Revision, lease: LeaseId) {
+        if self.revision < Some(revision) {
+            self.revision = Some(revision);
+            self.rounds = Some(active.rounds());
+            self.in_force = Ok(Some(InForce { active, revision, lease }));
+        }
+    }
+
+    fn learn(&mut self, revision: Revision, active: Option<&KeyValue>) {
+        if self.revision >= Some(revision) {
+            return;
+        }
+        self.revision = Some(revision);
+        let read = |kv: &KeyValue| {
+            let active = decode(&kv.key, &kv.value)?;
+            Ok(InForce { active, revision: kv.mod_revision, lease: kv.lease })
+        };
+        self.in_force = active.map(read).transpose();
+        if let Some(active) = self.active() {
+            self.rounds = Some(active.rounds());
+        }
+    }
+}

@@ -1,0 +1,409 @@
+//! One node's part of the rendezvous, as a machine: inputs in, outputs out, the time as an argument.
+//!
+//! It is driven by what is so, not by what just happened: after each input it looks at the document in
+//! force, at what the node has announced, and at what it wants, and decides what to ask for next. One
+//! request is under way at a time, besides those of the coordinator. So an event that is lost, late or
+//! doubled can delay a decision, but not change it.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use super::coordinator::{Coordinator, Step};
+use super::document::{Active, Address, Node, Ranked, Status};
+use super::interface::{Fault, Input, Output, Purpose, RequestId, Settings, View, WatchId};
+use super::knowledge::{InForce, Knowledge};
+use super::ranks::Seat;
+use crate::kv::{LeaseId, Revision, Time, Txn};
+
+/// How long a node that gives up still tries to find out who was missing.
+const DIAGNOSIS: Time = Time::from_secs(2);
+
+/// What the node has announced under its lease.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Place {
+    Nowhere,
+    /// It joined this round.
+    Joined(u64),
+    /// It joined this round, but others got in.
+    LeftOut(u64),
+    /// It has this rank in a round whose group has not formed yet.
+    Confirmed(u64, Ranked),
+    /// It waits for the next round.
+    Late(Late),
+    /// It is in the group of this round.
+    Member(u64),
+}
+
+/// How a node waits that is not in the group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Late {
+    /// There is room for it.
+    Waiting,
+    /// There is none.
+    Spare,
+}
+
+/// The node's one request, and what it needs to know when it is answered.
+#[derive(Debug, Clone)]
+pub(super) enum Asked {
+    Open(Box<Active>),
+    Join(u64),
+    Confirm(u64),
+    Register(Late, u64),
+    Leave,
+    Close(Box<Active>),
+    Reopen,
+    Suspect,
+    Diagnose,
+}
+
+/// What the node was told to do besides meeting.
+#[derive(Debug, Clone)]
+pub(super) enum Order {
+    Leave,
+    Close(String),
+    Reopen,
+    Suspect(String),
+}
+
+/// The node wants to be in a group.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Meeting {
+    pub(super) since: Time,
+    /// Never for a spare, which waits as long as the run lasts.
+    pub(super) deadline: Option<Time>,
+}
+
+/// One node's part of the rendezvous. See the [module](super) for how to drive it.
+#[derive(Debug)]
+pub struct Machine {
+    pub(super) settings: Settings,
+    pub(super) node: Node,
+    pub(super) lease: Option<LeaseId>,
+    /// A session was asked for and is not there yet.
+    pub(super) opening_session: bool,
+    pub(super) knowledge: Knowledge,
+    pub(super) meeting: Option<Meeting>,
+    pub(super) place: Place,
+    /// The node's own document is there, under the present lease.
+    pub(super) listed: bool,
+    /// The rounds that it has asked to join, under the present lease.
+    pub(super) joined_rounds: BTreeSet<u64>,
+    /// How it has asked to be registered, under the present lease.
+    pub(super) registered: BTreeSet<Late>,
+    /// When the node first announced itself.
+    pub(super) arrived: Option<Revision>,
+    /// The place in the last group that it was in.
+    pub(super) seat: Option<Seat>,
+    /// The round for which it was asked to listen, and where it does.
+    pub(super) hosting: Option<(u64, Option<Address>)>,
+    pub(super) request: Option<(RequestId, Asked)>,
+    pub(super) orders: VecDeque<Order>,
+    /// It gave up, and has until then to find out why.
+    pub(super) giving_up: Option<(Meeting, Time)>,
+    pub(super) coordinator: Option<(Coordinator, WatchId)>,
+    /// The coordinator's requests; if one succeeds, this document is in force.
+    pub(super) duties: BTreeMap<RequestId, (Purpose, Option<Box<Active>>)>,
+    /// The coordinator wants a new round, for this reason.
+    pub(super) reopening: Option<String>,
+    pub(super) outputs: VecDeque<Output>,
+    ids: u64,
+}
+
+impl Machine {
+    /// A node that has announced nothing and knows nothing.
+    pub fn new(settings: Settings, node: Node) -> Self {
+        Self {
+            knowledge: Knowledge::new(settings.keys.active(), settings.keys.round()),
+            settings,
+            node,
+            lease: None,
+            opening_session: false,
+            meeting: None,
+            place: Place::Nowhere,
+            listed: false,
+            joined_rounds: BTreeSet::new(),
+            registered: BTreeSet::new(),
+            arrived: None,
+            seat: None,
+            hosting: None,
+            request: None,
+            orders: VecDeque::new(),
+            giving_up: None,
+            coordinator: None,
+            duties: BTreeMap::new(),
+            reopening: None,
+            outputs: VecDeque::new(),
+            ids: 0,
+        }
+    }
+
+    /// Takes in what happened. Fetch the outputs afterwards.
+    pub fn handle(&mut self, now: Time, input: Input) {
+        match input {
+            Input::Enter => self.enter(now),
+            Input::Leave => {
+                self.meeting = None;
+                self.giving_up = None;
+                self.orders.push_back(Order::Leave);
+            }
+            Input::Close { reason } => self.orders.push_back(Order::Close(reason)),
+            Input::Reopen => self.orders.push_back(Order::Reopen),
+            Input::Suspect { node } => self.orders.push_back(Order::Suspect(node)),
+            Input::SessionOpened { lease } => {
+                self.lease = Some(lease);
+                self.opening_session = false;
+            }
+            Input::SessionLost => self.fenced(),
+            Input::Snapshot { revision, active } => self.knowledge.reset(revision, active.as_ref()),
+            Input::ActiveChanged { events } => self.knowledge.follow(&events),
+            Input::Answered { id, result } => self.answered(now, id, &result),
+            Input::Watching { id } => {
+                if let Some(coordinator) = self.coordinator_of(id) {
+                    coordinator.watching();
+                }
+            }
+            Input::Watched { id, watch, events } => {
+                let saw = self.coordinator_of(id).map(|duty| duty.saw(watch, events));
+                if let Some(Err(corrupt)) = saw {
+                    self.fail(Fault::Corrupt(corrupt));
+                }
+            }
+            Input::WatchBroken { id } => {
+                if let Some(coordinator) = self.coordinator_of(id) {
+                    coordinator.blinded();
+                }
+            }
+            Input::Hosting { round, address } => {
+                if self.hosting.as_ref().is_some_and(|(asked, _)| *asked == round) {
+                    self.hosting = Some((round, Some(address)));
+                }
+            }
+            Input::HostFailed { round, reason } => {
+                if self.hosting.take_if(|(asked, _)| *asked == round).is_some() {
+                    self.fail(Fault::CannotHost { reason });
+                }
+            }
+            Input::Wake => {}
+        }
+        self.step(now);
+    }
+
+    /// What is to be done, in order.
+    pub fn poll_output(&mut self) -> Option<Output> {
+        self.outputs.pop_front()
+    }
+
+    /// Whether the answer to a request still matters. If not, there is no point in repeating it.
+    pub fn awaits(&self, id: RequestId) -> bool {
+        self.request.as_ref().is_some_and(|(asked, _)| *asked == id)
+            || self.duties.contains_key(&id)
+    }
+
+    /// When to come back with [`Input::Wake`] if nothing else happens before.
+    pub fn next_wake(&self) -> Option<Time> {
+        let deadline = self.meeting.and_then(|meeting| meeting.deadline);
+        let diagnosis = self.giving_up.map(|(_, until)| until);
+        let duty = self.coordinator.as_ref().and_then(|(duty, _)| duty.next_wake());
+        [deadline, diagnosis, duty].into_iter().flatten().min()
+    }
+
+    /// What the node knows, for those who ask.
+    pub fn view(&self, now: Time) -> View {
+        let active = self.knowledge.active();
+        let closed = active.filter(|active| active.status == Status::Closed);
+        let member_of = match self.place {
+            Place::Member(round) => Some(round),
+            _ => None,
+        };
+        let group = active
+            .filter(|active| active.status == Status::Final && Some(active.round) == member_of);
+        let nodes_waiting = match (member_of, group) {
+            (None, _) => 0,
+            (Some(_), Some(group)) => group.waiting + group.lost,
+            // The others have gone ahead, or the coordinator is gone.
+            (Some(_), None) => usize::from(closed.is_none()),
+        };
+        View {
+            known: self.knowledge.is_known(),
+            round: active.map_or(0, |active| active.round),
+            member_of,
+            nodes_waiting,
+            lost: group.map(|group| group.lost_names.clone()).unwrap_or_default(),
+            closed: closed.map(|closed| (closed.author.clone(), closed.reason.clone())),
+            waits_for: self.meeting.map(|_| self.waits_for(now)),
+        }
+    }
+
+    /// What the node waits for, in a sentence.
+    fn waits_for(&self, now: Time) -> String {
+        if self.lease.is_none() {
+            return "a session with the server".to_owned();
+        }
+        if let Some(why) = self.coordinator.as_ref().and_then(|(duty, _)| duty.why(now)) {
+            return why;
+        }
+        let Some(active) = self.knowledge.active() else {
+            return "a round to begin".to_owned();
+        };
+        let Active { round, world, author, .. } = active;
+        match (active.status, self.place) {
+            (Status::Joinable, _) => format!("more nodes to join round {round} of {author}"),
+            (Status::Frozen, Place::Confirmed(..)) => {
+                format!("the other nodes of round {round} to confirm, {world} in all")
+            }
+            (_, Place::Late(Late::Spare)) => {
+                format!("a place to become free; round {round} is full with {world} nodes")
+            }
+            _ => format!("the {world} nodes of round {round} to make room"),
+        }
+    }
+
+    fn enter(&mut self, now: Time) {
+        if let Place::Member(_) = self.place {
+            self.place = Place::Nowhere;
+        }
+        self.giving_up = None;
+        let deadline = Some(now.saturating_add(self.settings.timeout));
+        self.meeting = Some(Meeting { since: now, deadline });
+    }
+
+    /// Whatever the node has announced may be gone, and with it its right to run.
+    fn fenced(&mut self) {
+        self.lease = None;
+        self.opening_session = false;
+        self.forget_whereabouts();
+        // Its answer would be about a lease that is not ours any more.
+        if !matches!(self.request, Some((_, Asked::Close(_) | Asked::Reopen | Asked::Diagnose))) {
+            self.request = None;
+        }
+        self.resign();
+    }
+
+    pub(super) fn forget_whereabouts(&mut self) {
+        self.place = Place::Nowhere;
+        self.listed = false;
+        self.joined_rounds.clear();
+        self.registered.clear();
+        self.hosting = None;
+    }
+
+    pub(super) fn resign(&mut self) {
+        self.duties.clear();
+        self.reopening = None;
+        if self.coordinator.take().is_some() {
+            self.outputs.push_back(Output::Unwatch);
+        }
+    }
+
+    fn coordinator_of(&mut self, id: WatchId) -> Option<&mut Coordinator> {
+        self.coordinator.as_mut().filter(|(_, watch)| *watch == id).map(|(duty, _)| duty)
+    }
+
+    /// The document in force, if this node wrote it as the coordinator of `round` and still holds it.
+    pub(super) fn own(&self, round: u64) -> Option<&InForce> {
+        let in_force = self.knowledge.in_force().ok().flatten()?;
+        let InForce { active, lease, .. } = in_force;
+        let own = active.author.id == self.node.id
+            && active.round == round
+            && active.status != Status::Closed
+            && Some(*lease) == self.lease;
+        own.then_some(in_force)
+    }
+
+    /// Ends the meeting without a group, and takes back what was announced for it.
+    pub(super) fn fail(&mut self, fault: Fault) {
+        if self.meeting.take().is_some() || self.giving_up.take().is_some() {
+            self.giving_up = None;
+            self.outputs.push_back(Output::Failed(fault));
+            self.orders.push_back(Order::Leave);
+        }
+    }
+
+    fn next_id(&mut self) -> u64 {
+        self.ids += 1;
+        self.ids
+    }
+
+    pub(super) fn ask(&mut self, purpose: Purpose, txn: Txn, asked: Asked) {
+        let id = self.next_id();
+        self.request = Some((id, asked));
+        self.outputs.push_back(Output::Request { id, purpose, txn });
+    }
+
+    pub(super) fn ask_on_duty(&mut self, purpose: Purpose, txn: Txn, active: Option<Box<Active>>) {
+        let id = self.next_id();
+        self.duties.insert(id, (purpose, active));
+        self.outputs.push_back(Output::Request { id, purpose, txn });
+    }
+
+    /// Decides what to do next.
+    fn step(&mut self, now: Time) {
+        self.check_deadlines(now);
+        self.do_duty(now);
+        while self.request.is_none() {
+            if let Some(order) = self.next_order() {
+                self.obey(order);
+            } else if self.reopening.is_some() {
+                self.open_again();
+            } else if self.giving_up.is_some() {
+                let round = self.knowledge.active().map_or(0, |active| active.round);
+                let txn = self.settings.diagnose(round);
+                self.ask(Purpose::Diagnose, txn, Asked::Diagnose);
+            } else if self.meeting.is_some() && self.knowledge.is_known() {
+                self.meet();
+                if self.orders.is_empty() {
+                    return;
+                }
+            } else {
+                return;
+            }
+        }
+    }
+
+    /// To close or to reopen, one must know what is so.
+    fn next_order(&mut self) -> Option<Order> {
+        let blind = !self.knowledge.is_known();
+        let blocked = |order: &Order| blind && matches!(order, Order::Close(_) | Order::Reopen);
+        if self.orders.front().is_some_and(blocked) { None } else { self.orders.pop_front() }
+    }
+
+    fn check_deadlines(&mut self, now: Time) {
+        if let Some(meeting) =
+            self.meeting.take_if(|meeting| meeting.deadline.is_some_and(|end| end <= now))
+        {
+            self.request = None;
+            self.giving_up = Some((meeting, now.saturating_add(DIAGNOSIS)));
+        }
+        if let Some((meeting, _)) = self.giving_up.filter(|(_, until)| *until <= now) {
+            self.request = None;
+            let waited = now.saturating_sub(meeting.since);
+            self.fail(Fault::TimedOut { waited, missing: None });
+        }
+    }
+
+    /// Does what the coordinator of a round must, if this node is.
+    fn do_duty(&mut self, now: Time) {
+        loop {
+            let Some((coordinator, _)) = &self.coordinator else { return };
+            let round = coordinator.round();
+            let Some((in_force, lease)) = self.own(round).cloned().zip(self.lease) else {
+                return self.resign();
+            };
+            let Some((coordinator, _)) = &mut self.coordinator else { return };
+            let document = (&in_force.active, in_force.revision);
+            match coordinator.advance(now, &self.settings, document, lease) {
+                None => return,
+                Some(Step::Watch(watches)) => {
+                    let id = self.next_id();
+                    if let Some((_, watch)) = &mut self.coordinator {
+                        *watch = id;
+                    }
+                    self.outputs.push_back(Output::Watch { id, watches });
+                }
+                Some(Step::Request(purpose, txn, active)) => self.ask_on_duty(purpose, txn, active),
+                Some(Step::Reopen(reason)) => self.reopening = Some(reason),
+                Some(Step::Corrupt(corrupt)) => return self.fail(Fault::Corrupt(corrupt)),
+            }
+        }
+    }
+}

@@ -1,0 +1,282 @@
+//! What a node asks for next, given the document in force and what it has announced.
+
+use super::document::{Active, Address, Status, encode};
+use super::interface::{Errand, Fault, Output, Purpose};
+use super::knowledge::InForce;
+use super::machine::{Asked, Late, Machine, Order, Place};
+use super::request::{Guard, Whereabouts};
+use crate::kv::LeaseId;
+
+impl Machine {
+    /// One step towards a group.
+    pub(super) fn meet(&mut self) {
+        let in_force = match self.knowledge.in_force() {
+            Ok(in_force) => in_force.cloned(),
+            Err(corrupt) => {
+                let corrupt = corrupt.clone();
+                return self.fail(Fault::Corrupt(corrupt));
+            }
+        };
+        let objection = in_force.as_ref().and_then(|in_force| self.objection(&in_force.active));
+        if let Some(fault) = objection {
+            return self.fail(fault);
+        }
+        let Some(lease) = self.lease else {
+            if !self.opening_session {
+                self.opening_session = true;
+                self.outputs.push_back(Output::OpenSession);
+            }
+            return;
+        };
+        let Some(in_force) = in_force else {
+            let rounds = self.knowledge.rounds();
+            let reason = match rounds {
+                Some(rounds) => format!("round {} lost its coordinator", rounds.round),
+                None => "the run begins".to_owned(),
+            };
+            return self.open(Guard::Absent(rounds), reason, lease);
+        };
+        let round = in_force.active.round;
+        match (in_force.active.status, self.place) {
+            (Status::Joinable, Place::Joined(joined)) if joined == round => {}
+            (Status::Joinable, _) => self.join(&in_force, lease),
+            (Status::Frozen, Place::Confirmed(confirmed, _)) if confirmed == round => {}
+            // It asked to join. Whether that came in time, and whether it got in, its rank will say.
+            (Status::Frozen, place)
+                if self.joined_rounds.contains(&round) && place != Place::LeftOut(round) =>
+            {
+                self.confirm(&in_force, lease);
+            }
+            (Status::Final, Place::Confirmed(confirmed, ranked)) if confirmed == round => {
+                self.formed(&in_force.active, ranked);
+            }
+            // It is back from this group, which therefore needs another round.
+            (Status::Final, _) if self.seat.is_some_and(|seat| seat.round == round) => {
+                let reason = self.why_again(&in_force.active);
+                self.open(Guard::At(in_force.revision), reason, lease);
+            }
+            (Status::Frozen | Status::Final, place) => {
+                let late = if in_force.active.has_room() { Late::Waiting } else { Late::Spare };
+                if place != Place::Late(late) {
+                    self.register(&in_force, late, lease);
+                }
+            }
+            // An objection was made above.
+            (Status::Closed, _) => {}
+        }
+    }
+
+    /// Why this node cannot be in any group of the run.
+    fn objection(&self, active: &Active) -> Option<Fault> {
+        let by = active.author.clone();
+        if active.status == Status::Closed {
+            let reason = active.reason.clone();
+            return Some(match self.place {
+                Place::Late(Late::Spare) => Fault::NotNeeded { by, reason },
+                _ => Fault::Closed { by, reason },
+            });
+        }
+        let differ = |what, ours: String, theirs: String| {
+            (ours != theirs).then(|| Fault::Mismatch { what, ours, theirs, other: by.clone() })
+        };
+        let (limits, policy) = (self.settings.limits, self.settings.rank_policy);
+        differ("min:max nodes", limits.to_string(), active.limits.to_string())
+            .or_else(|| differ("rank_policy", policy.to_string(), active.rank_policy.clone()))
+    }
+
+    fn why_again(&self, active: &Active) -> String {
+        let Active { round, lost, lost_names, waiting, .. } = active;
+        match (lost, waiting) {
+            (0, 0) => format!("{} came back from round {round}", self.node.author()),
+            (0, waiting) => format!("round {round} has {waiting} late nodes"),
+            (lost, _) => {
+                let more = lost.saturating_sub(lost_names.len());
+                let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+                format!("round {round} lost {}{more}", lost_names.join(", "))
+            }
+        }
+    }
+
+    /// The node's own document, where it is not there yet, and no trace of having waited.
+    fn here(&mut self, lease: LeaseId) -> Whereabouts {
+        let mut here = Whereabouts::default();
+        if !self.listed {
+            here = here.put(self.settings.keys.node(&self.node.id), encode(&self.node), lease);
+        }
+        for late in std::mem::take(&mut self.registered) {
+            here = here.delete(self.late_key(late));
+        }
+        // Whoever was in a group may have been reported since.
+        here.delete_if(self.seat.is_some(), || self.settings.keys.suspect(&self.node.id))
+    }
+
+    fn late_key(&self, late: Late) -> String {
+        match late {
+            Late::Waiting => self.settings.keys.waiting(&self.node.id),
+            Late::Spare => self.settings.keys.spare(&self.node.id),
+        }
+    }
+
+    fn joins(&mut self, round: u64, lease: LeaseId) -> Whereabouts {
+        let joined = self.settings.joined(&self.node, self.arrived, self.seat);
+        let key = self.settings.keys.member(round, &self.node.id);
+        self.joined_rounds.insert(round);
+        self.here(lease).put(key, encode(&joined), lease)
+    }
+
+    fn open(&mut self, guard: Guard, reason: String, lease: LeaseId) {
+        let rounds = self.knowledge.rounds();
+        let last = rounds.map_or(0, |rounds| rounds.round);
+        let active = Active {
+            // A server that lost its memory must not make us use a number twice.
+            round: last.max(self.seat.map_or(0, |seat| seat.round)) + 1,
+            status: Status::Joinable,
+            limits: self.settings.limits,
+            rank_policy: self.settings.rank_policy.to_string(),
+            author: self.node.author(),
+            reason,
+            previous: rounds.map_or(0, |rounds| rounds.formed),
+            world: 0,
+            leader: String::new(),
+            store: None,
+            waiting: 0,
+            lost: 0,
+            lost_names: Vec::new(),
+            frozen_because: String::new(),
+        };
+        let here = self.joins(active.round, lease);
+        let txn = self.settings.open(guard, &active, lease, here);
+        self.ask(Purpose::Open, txn, Asked::Open(Box::new(active)));
+    }
+
+    /// The coordinator gives its round up for another.
+    pub(super) fn open_again(&mut self) {
+        let round = self.coordinator.as_ref().map(|(duty, _)| duty.round());
+        let revision = round.and_then(|round| self.own(round)).map(|own| own.revision);
+        if let (Some(revision), Some(reason), Some(lease)) =
+            (revision, self.reopening.take(), self.lease)
+        {
+            self.open(Guard::At(revision), reason, lease);
+        }
+    }
+
+    fn join(&mut self, in_force: &InForce, lease: LeaseId) {
+        let here = self.joins(in_force.active.round, lease);
+        let txn = self.settings.announce(in_force.revision, here);
+        self.ask(Purpose::Join, txn, Asked::Join(in_force.active.round));
+    }
+
+    fn confirm(&mut self, in_force: &InForce, lease: LeaseId) {
+        let InForce { active, revision, .. } = in_force;
+        let mut listens: Option<Address> = None;
+        if active.leader == self.node.id {
+            match &self.hosting {
+                Some((round, Some(address))) if *round == active.round => {
+                    listens = Some(address.clone());
+                }
+                Some((round, None)) if *round == active.round => return,
+                _ => {
+                    self.hosting = Some((active.round, None));
+                    return self.outputs.push_back(Output::Host { round: active.round });
+                }
+            }
+        }
+        let document = (active, *revision);
+        let txn = self.settings.confirm(document, &self.node.id, lease, listens.as_ref());
+        self.ask(Purpose::Confirm, txn, Asked::Confirm(active.round));
+    }
+
+    fn register(&mut self, in_force: &InForce, late: Late, lease: LeaseId) {
+        let round = in_force.active.round;
+        let id = &self.node.id;
+        let (member, ready) =
+            (self.settings.keys.member(round, id), self.settings.keys.ready(round, id));
+        let joined = self.joined_rounds.contains(&round);
+        let here = self.here(lease).delete_if(joined, || member).delete_if(joined, || ready);
+        let here = here.put(self.late_key(late), "", lease);
+        self.registered.insert(late);
+        let txn = self.settings.announce(in_force.revision, here);
+        self.ask(Purpose::Register, txn, Asked::Register(late, round));
+    }
+
+    /// Does what the node was told to do besides meeting.
+    pub(super) fn obey(&mut self, order: Order) {
+        match order {
+            Order::Leave => self.leave(),
+            Order::Suspect(node) => {
+                let guard =
+                    self.knowledge.in_force().ok().flatten().map(|in_force| in_force.revision);
+                if let (Some(lease), Some(revision)) = (self.lease, guard) {
+                    let key = self.settings.keys.suspect(&node);
+                    let txn = self
+                        .settings
+                        .announce(revision, Whereabouts::default().put(key, "", lease));
+                    self.ask(Purpose::Suspect, txn, Asked::Suspect);
+                }
+            }
+            Order::Close(reason) => self.close(reason),
+            Order::Reopen => self.reopen(),
+        }
+    }
+
+    fn leave(&mut self) {
+        let keys = &self.settings.keys;
+        let id = &self.node.id;
+        let mut here = Whereabouts::default().delete_if(self.listed, || keys.node(id));
+        for round in &self.joined_rounds {
+            here = here.delete(keys.member(*round, id)).delete(keys.ready(*round, id));
+        }
+        for late in &self.registered {
+            here = here.delete(self.late_key(*late));
+        }
+        let resign = self.coordinator.as_ref().and_then(|(duty, _)| self.own(duty.round()));
+        let resign = resign.map(|own| own.revision);
+        let nothing = self.lease.is_none() || here.is_empty();
+        self.forget_whereabouts();
+        self.resign();
+        if nothing {
+            return self.outputs.push_back(Output::Done(Errand::Left));
+        }
+        let txn = self.settings.leave(resign, here);
+        self.ask(Purpose::Leave, txn, Asked::Leave);
+    }
+
+    fn close(&mut self, reason: String) {
+        let in_force = self.knowledge.in_force().ok().flatten();
+        let (guard, rounds) = match in_force {
+            Some(InForce { active, .. }) if active.status == Status::Closed => {
+                return self.outputs.push_back(Output::Done(Errand::Closed));
+            }
+            Some(InForce { active, revision, .. }) => (Guard::At(*revision), Some(active.rounds())),
+            None => (Guard::Absent(self.knowledge.rounds()), self.knowledge.rounds()),
+        };
+        let closed = Active {
+            round: rounds.map_or(0, |rounds| rounds.round),
+            status: Status::Closed,
+            limits: self.settings.limits,
+            rank_policy: self.settings.rank_policy.to_string(),
+            author: self.node.author(),
+            reason,
+            previous: rounds.map_or(0, |rounds| rounds.formed),
+            world: 0,
+            leader: String::new(),
+            store: None,
+            waiting: 0,
+            lost: 0,
+            lost_names: Vec::new(),
+            frozen_because: String::new(),
+        };
+        let txn = self.settings.close(guard, &closed);
+        self.ask(Purpose::Close, txn, Asked::Close(Box::new(closed)));
+    }
+
+    fn reopen(&mut self) {
+        match self.knowledge.in_force().ok().flatten() {
+            Some(InForce { active, revision, .. }) if active.status == Status::Closed => {
+                let txn = self.settings.reopen(*revision, active.round);
+                self.ask(Purpose::Reopen, txn, Asked::Reopen);
+            }
+            _ => self.outputs.push_back(Output::Done(Errand::NotClosed)),
+        }
+    }
+}

@@ -1,0 +1,213 @@
+//! The transactions. Each may be executed twice or late without harm: what it changes, it changes only
+//! while the document that it was decided on is still the one in force (invariant A4).
+
+use super::document::{Active, Address, Joined, Node, Ranked, Rounds, encode};
+use super::interface::Settings;
+use crate::kv::{Compare, KeyRange, LeaseId, Op, Put, Range, Relation, Revision, Target, Txn};
+
+/// etcd takes 128 operations in a transaction, unless told otherwise.
+pub(super) const OPS_PER_TXN: usize = 128;
+
+/// So many earlier rounds are swept when a group has formed. Those before them were swept then.
+const SWEPT_ROUNDS: u64 = 64;
+
+/// Puts and deletes that say where this node is.
+#[derive(Debug, Default)]
+pub(super) struct Whereabouts {
+    ops: Vec<Op>,
+}
+
+impl Whereabouts {
+    pub(super) fn put(
+        mut self,
+        key: String,
+        value: impl Into<bytes::Bytes>,
+        lease: LeaseId,
+    ) -> Self {
+        self.ops.push(Op::Put(Put::new(key, value).on_lease(lease)));
+        self
+    }
+
+    pub(super) fn delete(mut self, key: String) -> Self {
+        self.ops.push(Op::Delete(KeyRange::key(key).into()));
+        self
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.ops.is_empty()
+    }
+
+    pub(super) fn delete_if(self, wanted: bool, key: impl FnOnce() -> String) -> Self {
+        if wanted { self.delete(key()) } else { self }
+    }
+}
+
+/// What a document in force must still be.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Guard {
+    /// Unchanged since then.
+    At(Revision),
+    /// Not there, and `rdzv/round` must say this.
+    Absent(Option<Rounds>),
+}
+
+impl Settings {
+    fn guard(&self, guard: Guard) -> Vec<Compare> {
+        let rounds = |rounds: Option<Rounds>| match rounds {
+            None => Compare::absent(self.keys.round()),
+            Some(rounds) => Compare {
+                range: KeyRange::key(self.keys.round()),
+                relation: Relation::Equal,
+                target: Target::Value(encode(&rounds)),
+            },
+        };
+        match guard {
+            Guard::At(revision) => vec![Compare::unchanged_since(self.keys.active(), revision)],
+            Guard::Absent(last) => vec![Compare::absent(self.keys.active()), rounds(last)],
+        }
+    }
+
+    fn read(&self, key: String) -> Op {
+        Op::Range(Range::new(KeyRange::key(key)))
+    }
+
+    /// Every refused request tells what is in force instead.
+    fn in_force(&self) -> Vec<Op> {
+        vec![self.read(self.keys.active()), self.read(self.keys.round())]
+    }
+
+    fn when(&self, guard: Guard, ops: Vec<Op>) -> Txn {
+        Txn::when(self.guard(guard)).then(ops).otherwise(self.in_force())
+    }
+
+    fn put_active(&self, active: &Active, lease: LeaseId) -> Op {
+        Op::Put(Put::new(self.keys.active(), encode(active)).on_lease(lease))
+    }
+
+    fn put_rounds(&self, rounds: Rounds) -> Op {
+        Op::Put(Put::new(self.keys.round(), encode(&rounds)).on_lease(self.run_lease))
+    }
+
+    /// Begins a round, which lives as long as its coordinator, and joins it.
+    pub(super) fn open(
+        &self,
+        guard: Guard,
+        active: &Active,
+        lease: LeaseId,
+        here: Whereabouts,
+    ) -> Txn {
+        let mut ops = vec![self.put_active(active, lease), self.put_rounds(active.rounds())];
+        ops.extend(here.ops);
+        self.when(guard, ops)
+    }
+
+    /// Joins a round, or registers with it. Does not change the document, so nobody conflicts.
+    pub(super) fn announce(&self, revision: Revision, here: Whereabouts) -> Txn {
+        self.when(Guard::At(revision), here.ops)
+    }
+
+    /// Says that the node has seen its rank, which the answer tells it, and is there.
+    pub(super) fn confirm(
+        &self,
+        active: (&Active, Revision),
+        id: &str,
+        lease: LeaseId,
+        listens: Option<&Address>,
+    ) -> Txn {
+        let round = active.0.round;
+        let rank = || self.read(self.keys.rank(round, id));
+        let says = listens.map_or_else(bytes::Bytes::new, encode);
+        let put = Op::Put(Put::new(self.keys.ready(round, id), says).on_lease(lease));
+        let mut compares = self.guard(Guard::At(active.1));
+        compares.push(Compare::exists(self.keys.rank(round, id)));
+        let mut instead = self.in_force();
+        instead.extend([rank(), self.read(self.keys.ready(round, id))]);
+        Txn::when(compares).then([put, rank()]).otherwise(instead)
+    }
+
+    /// Takes back everything that a node announced; if it is the coordinator, the round with it.
+    pub(super) fn leave(&self, resign: Option<Revision>, here: Whereabouts) -> Txn {
+        let Some(revision) = resign else { return Txn::default().then(here.ops) };
+        let mut ops = vec![Op::Delete(KeyRange::key(self.keys.active()).into())];
+        ops.extend(here.ops.iter().cloned());
+        Txn::when(self.guard(Guard::At(revision))).then(ops).otherwise(here.ops)
+    }
+
+    pub(super) fn close(&self, guard: Guard, closed: &Active) -> Txn {
+        let ops = vec![self.put_active(closed, self.run_lease), self.put_rounds(closed.rounds())];
+        self.when(guard, ops)
+    }
+
+    pub(super) fn reopen(&self, revision: Revision, round: u64) -> Txn {
+        let gone = Op::Delete(KeyRange::key(self.keys.active()).into());
+        self.when(Guard::At(revision), vec![gone, self.put_rounds(Rounds { round, formed: 0 })])
+    }
+
+    /// Who is there, for an error message: a few names and how many there are.
+    pub(super) fn diagnose(&self, round: u64) -> Txn {
+        const NAMES: i64 = 16;
+        let some = |range| Op::Range(Range { keys_only: true, limit: NAMES, ..Range::new(range) });
+        let (members, ranks) = (self.keys.members(round), self.keys.ranks(round));
+        Txn::default().then([some(members), some(ranks), some(self.keys.all_ready(round))])
+    }
+
+    /// Who is there, for the coordinator of a round.
+    pub(super) fn survey(&self, round: u64, previous: u64) -> Txn {
+        let keys = |range| Op::Range(Range { keys_only: true, ..Range::new(range) });
+        Txn::default().then([
+            keys(self.keys.nodes()),
+            keys(self.keys.all_waiting()),
+            keys(self.keys.suspects()),
+            Op::Range(Range::new(self.keys.members(round))),
+            Op::Range(Range::new(self.keys.all_ready(round))),
+            keys(self.keys.members(previous)),
+        ])
+    }
+
+    /// Writes some ranks.
+    pub(super) fn rank(&self, revision: Revision, round: u64, ranks: &[(String, Ranked)]) -> Txn {
+        self.when(Guard::At(revision), self.put_ranks(round, ranks))
+    }
+
+    fn put_ranks(&self, round: u64, ranks: &[(String, Ranked)]) -> Vec<Op> {
+        let put = |(id, ranked): &(String, Ranked)| {
+            Op::Put(Put::new(self.keys.rank(round, id), encode(ranked)).on_lease(self.run_lease))
+        };
+        ranks.iter().map(put).collect()
+    }
+
+    /// Ends the joining, with the ranks in the same step if they are few enough.
+    pub(super) fn freeze(
+        &self,
+        revision: Revision,
+        frozen: &Active,
+        lease: LeaseId,
+        ranks: &[(String, Ranked)],
+    ) -> Txn {
+        let mut ops = self.put_ranks(frozen.round, ranks);
+        ops.push(self.put_active(frozen, lease));
+        self.when(Guard::At(revision), ops)
+    }
+
+    /// Replaces the document by one of the same coordinator.
+    pub(super) fn replace(&self, revision: Revision, active: &Active, lease: LeaseId) -> Txn {
+        let ops = vec![self.put_active(active, lease), self.put_rounds(active.rounds())];
+        self.when(Guard::At(revision), ops)
+    }
+
+    /// Deletes the rounds before `round`.
+    pub(super) fn sweep(&self, round: u64) -> Txn {
+        let earlier = round.saturating_sub(SWEPT_ROUNDS).max(1)..round;
+        Txn::default().then(earlier.map(|old| Op::Delete(self.keys.whole_round(old).into())))
+    }
+
+    /// The document by which a node joins.
+    pub(super) fn joined(
+        &self,
+        node: &Node,
+        arrived: Option<Revision>,
+        seat: Option<super::ranks::Seat>,
+    ) -> Joined {
+        Joined { arrived, hint: node.hint, topology: node.topology.clone(), seat }
+    }
+}

@@ -1,0 +1,203 @@
+//! What the coordinator of a round sees: who joined, who is still to come, who is gone.
+//!
+//! Kept up to date event by event, so that ten thousand nodes cost ten thousand small steps.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use bytes::Bytes;
+
+use super::document::{Corrupt, Joined, decode};
+use super::gate::Roll;
+use super::keys::Keys;
+use super::ranks::Candidate;
+use crate::kv::{Event, EventKind, KeyValue, OpResult, Revision, TxnResult, Watch};
+
+/// The coordinator's watches, in this order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Watched {
+    Nodes,
+    Waiting,
+    Suspects,
+    Members,
+    Ready,
+}
+
+impl Watched {
+    const ALL: [Self; 5] = [Self::Nodes, Self::Waiting, Self::Suspects, Self::Members, Self::Ready];
+}
+
+/// The watches by which a roster is kept up to date.
+pub(super) fn watches(keys: &Keys, round: u64) -> Vec<Watch> {
+    let watch = |watched: &Watched| match watched {
+        // A node comes together with what it joins or waits for; only its end is news.
+        Watched::Nodes => Watch { no_put: true, ..Watch::new(keys.nodes()) },
+        Watched::Waiting => Watch::new(keys.all_waiting()),
+        Watched::Suspects => Watch { no_delete: true, ..Watch::new(keys.suspects()) },
+        Watched::Members => Watch::new(keys.members(round)),
+        Watched::Ready => Watch { no_delete: true, ..Watch::new(keys.all_ready(round)) },
+    };
+    Watched::ALL.iter().map(watch).collect()
+}
+
+/// Who is there.
+#[derive(Debug, Default)]
+pub(super) struct Roster {
+    /// Everything up to here is in it.
+    revision: Revision,
+    /// The last round that formed a group.
+    previous: u64,
+    joined: BTreeMap<String, Candidate>,
+    /// How many of those were in the last group.
+    returned: usize,
+    /// Live nodes that have not joined and are worth waiting for: those of the last group, and others.
+    members_to_come: BTreeSet<String>,
+    others_to_come: BTreeSet<String>,
+    waiting: BTreeSet<String>,
+    /// What each node said when it confirmed.
+    ready: BTreeMap<String, Bytes>,
+    /// Nodes that were reported, and those who were too slow the last time.
+    suspects: BTreeSet<String>,
+    /// Nodes that had joined and are gone.
+    gone: BTreeSet<String>,
+}
+
+impl Roster {
+    /// The roster as a survey found it.
+    pub(super) fn new(
+        survey: &TxnResult,
+        previous: u64,
+        slow: &BTreeSet<String>,
+    ) -> Result<Self, Corrupt> {
+        let found = |index: usize| match survey.results.get(index) {
+            Some(OpResult::Range(range)) => range.kvs.as_slice(),
+            _ => &[],
+        };
+        let ids = |index: usize| found(index).iter().filter_map(|kv| id_of(&kv.key));
+        let mut roster = Self {
+            revision: survey.revision,
+            previous,
+            waiting: ids(1).collect(),
+            suspects: ids(2).chain(slow.iter().cloned()).collect(),
+            ..Self::default()
+        };
+        let last_group: BTreeSet<String> = ids(5).collect();
+        for id in ids(0).filter(|id| !roster.suspects.contains(id)) {
+            let to_come = match last_group.contains(&id) {
+                true => &mut roster.members_to_come,
+                false => &mut roster.others_to_come,
+            };
+            to_come.insert(id);
+        }
+        for kv in found(3) {
+            roster.join(kv)?;
+        }
+        for kv in found(4) {
+            roster.confirm(kv);
+        }
+        Ok(roster)
+    }
+
+    /// Takes in what one of the watches saw.
+    pub(super) fn apply(&mut self, watch: usize, event: &Event) -> Result<(), Corrupt> {
+        let (Some(watched), Some(id)) = (Watched::ALL.get(watch), id_of(&event.kv.key)) else {
+            return Ok(());
+        };
+        if event.kv.mod_revision <= self.revision {
+            return Ok(());
+        }
+        match (watched, event.kind) {
+            (Watched::Nodes, EventKind::Delete) => self.not_to_come(&id),
+            (Watched::Waiting, EventKind::Put) => drop(self.waiting.insert(id)),
+            (Watched::Waiting, EventKind::Delete) => drop(self.waiting.remove(&id)),
+            (Watched::Suspects, EventKind::Put) => {
+                self.not_to_come(&id);
+                self.suspects.insert(id);
+            }
+            (Watched::Members, EventKind::Put) => self.join(&event.kv)?,
+            (Watched::Members, EventKind::Delete) => self.part(id),
+            (Watched::Ready, EventKind::Put) => self.confirm(&event.kv),
+            (Watched::Nodes, EventKind::Put)
+            | (Watched::Suspects | Watched::Ready, EventKind::Delete) => {}
+        }
+        Ok(())
+    }
+
+    fn join(&mut self, kv: &KeyValue) -> Result<(), Corrupt> {
+        let Some(id) = id_of(&kv.key) else { return Ok(()) };
+        let joined: Joined = decode(&kv.key, &kv.value)?;
+        self.not_to_come(&id);
+        // Whoever joins is alive, whatever was said.
+        self.suspects.remove(&id);
+        let arrived = joined.arrived.unwrap_or(kv.create_revision);
+        let Joined { hint, topology, seat, .. } = joined;
+        let candidate = Candidate { id: id.clone(), arrived, hint, topology, seat };
+        let returned = self.is_returned(&candidate);
+        if let Some(before) = self.joined.insert(id, candidate) {
+            self.returned -= usize::from(self.is_returned(&before));
+        }
+        self.returned += usize::from(returned);
+        Ok(())
+    }
+
+    fn part(&mut self, id: String) {
+        if let Some(candidate) = self.joined.remove(&id) {
+            self.returned -= usize::from(self.is_returned(&candidate));
+            self.gone.insert(id);
+        }
+    }
+
+    fn confirm(&mut self, kv: &KeyValue) {
+        if let Some(id) = id_of(&kv.key) {
+            self.ready.insert(id, kv.value.clone());
+        }
+    }
+
+    fn not_to_come(&mut self, id: &str) {
+        self.members_to_come.remove(id);
+        self.others_to_come.remove(id);
+    }
+
+    fn is_returned(&self, candidate: &Candidate) -> bool {
+        self.previous > 0 && candidate.seat.is_some_and(|seat| seat.round == self.previous)
+    }
+
+    /// The figures that decide when the round stops taking nodes.
+    pub(super) fn roll(&self) -> Roll {
+        Roll {
+            joined: self.joined.len(),
+            members_to_come: self.members_to_come.len(),
+            others_to_come: self.others_to_come.len(),
+            returned: self.returned,
+        }
+    }
+
+    pub(super) fn candidates(&self) -> Vec<Candidate> {
+        self.joined.values().cloned().collect()
+    }
+
+    pub(super) fn waiting(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// Whether a node had joined and is gone, or is likely to be.
+    pub(super) fn is_lost(&self, id: &str) -> bool {
+        self.gone.contains(id) || self.suspects.contains(id) || !self.joined.contains_key(id)
+    }
+
+    /// How many have gone or are likely to have: nobody needs to look for names while this is the same.
+    pub(super) fn losses(&self) -> usize {
+        self.gone.len() + self.suspects.len()
+    }
+
+    pub(super) fn confirmed(&self) -> usize {
+        self.ready.len()
+    }
+
+    pub(super) fn said(&self, id: &str) -> Option<&Bytes> {
+        self.ready.get(id)
+    }
+}
+
+fn id_of(key: &[u8]) -> Option<String> {
+    Keys::id_of(key).map(str::to_owned)
+}
