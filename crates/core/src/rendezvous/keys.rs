@@ -1,6 +1,6 @@
 //! Every key of a run. Nothing else in the project builds one (invariant A3).
 
-use crate::kv::KeyRange;
+use crate::kv::{KeyRange, LeaseId};
 
 /// Where the runs lie unless the user says otherwise, as in PyTorch.
 pub const DEFAULT_PREFIX: &str = "/torchelastic/p2p";
@@ -27,6 +27,16 @@ impl Keys {
     /// What every key of the run begins with.
     pub fn root(&self) -> &str {
         &self.root
+    }
+
+    /// The lease of what belongs to no single node. Every node computes the same id, so that they share
+    /// it without having to agree on it first.
+    pub fn run_lease(&self) -> LeaseId {
+        // FNV-1a: any hash would do that is the same everywhere and for ever.
+        let mix = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+        let hash = self.root.bytes().fold(0xcbf2_9ce4_8422_2325, mix);
+        // Leases are positive.
+        i64::try_from(hash >> 1).unwrap_or(i64::MAX).max(1)
     }
 
     /// The round in progress and how far it is.

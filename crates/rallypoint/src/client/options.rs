@@ -131,6 +131,11 @@ impl ClientOptions {
         self.addresses().map(drop)
     }
 
+    /// The host and the port of each endpoint.
+    pub(crate) fn hosts(&self) -> Result<Vec<(String, u16)>, ClientError> {
+        Ok(self.addresses()?.into_iter().map(|address| (address.host, address.port)).collect())
+    }
+
     /// The endpoints, parsed; everything else is checked on the way.
     pub(super) fn addresses(&self) -> Result<Vec<Address>, ClientError> {
         let least = Duration::from_millis(1);

@@ -4,11 +4,13 @@
 //! - [`RendezvousError`]: the five ways in which a meeting does not come about.
 
 mod error;
+mod etcd;
 mod info;
 
 use async_trait::async_trait;
 
 pub use self::error::RendezvousError;
+pub use self::etcd::{EtcdRendezvousHandler, HandlerOptions, Standing};
 pub use self::info::{RendezvousInfo, RendezvousStoreInfo};
 
 /// A node's way into the group of its run.

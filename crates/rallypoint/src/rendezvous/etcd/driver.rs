@@ -1,0 +1,453 @@
+//! The loop between the machine and the world: what happened goes in, what comes out is done.
+//!
+//! One task for each handler owns the machine, the session, the watches and the requests under way. It
+//! ends when the handler is dropped, and all of these with it.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use futures_util::future::{AbortHandle, Abortable, Aborted};
+use futures_util::stream::FuturesUnordered;
+use rallypoint_core::kv::{Time, Txn, TxnResult};
+use rallypoint_core::rendezvous::document::Address;
+use rallypoint_core::rendezvous::{
+    Errand, Formed, Input, Machine, Output, Purpose, RequestId, Settings,
+};
+use tokio::net::TcpSocket;
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
+
+use super::duty::{ActiveWatch, DutyWatch};
+use super::fault::{connection, fault};
+use super::handler::Standing;
+use super::local::reserve_port;
+use super::request::{RUN_TTL, delay, hold_run_lease, is_fatal, send};
+use crate::client::{Client, ClientError};
+use crate::rendezvous::RendezvousError;
+use crate::session::{Loss, Session};
+
+/// What a handler may ask for.
+pub(super) enum Command {
+    /// A place in a group. Dropping the other end takes the wish back.
+    Enter(oneshot::Sender<Result<Formed, RendezvousError>>),
+    Leave(oneshot::Sender<()>),
+    Close(String, oneshot::Sender<Result<(), RendezvousError>>),
+    Reopen(oneshot::Sender<Result<bool, RendezvousError>>),
+    Suspect(String),
+}
+
+/// How often a request is repeated that the server refuses, in case it changes its mind.
+const REFUSED: Duration = Duration::from_secs(1);
+
+/// How long the end of a session may take to tell.
+const GOODBYE: Duration = Duration::from_secs(5);
+
+type Boxed<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+type Answer = (RequestId, Purpose, Txn, Result<TxnResult, ClientError>);
+
+pub(super) struct Driver {
+    pub(super) client: Client,
+    pub(super) settings: Settings,
+    pub(super) servers: String,
+    pub(super) address: String,
+    pub(super) run_id: String,
+    pub(super) node: String,
+    pub(super) lease_ttl: Duration,
+    pub(super) machine: Machine,
+    pub(super) commands: mpsc::UnboundedReceiver<Command>,
+    pub(super) standing: watch::Sender<Standing>,
+    origin: Instant,
+    session: Option<(Session, Boxed<Loss>)>,
+    opening: Option<Boxed<Result<Session, ClientError>>>,
+    hosting: Option<(u64, Boxed<std::io::Result<(TcpSocket, u16)>>)>,
+    /// The port that this node keeps for its group.
+    reserved: Option<TcpSocket>,
+    active: ActiveWatch,
+    duty: DutyWatch,
+    requests: FuturesUnordered<Boxed<Result<Answer, Aborted>>>,
+    under_way: BTreeMap<RequestId, AbortHandle>,
+    entering: Option<oneshot::Sender<Result<Formed, RendezvousError>>>,
+    leaving: Vec<oneshot::Sender<()>>,
+    closing: Vec<oneshot::Sender<Result<(), RendezvousError>>>,
+    reopening: Vec<oneshot::Sender<Result<bool, RendezvousError>>>,
+    /// How the last attempt failed to reach a server, if it did.
+    trouble: Arc<Mutex<Option<ClientError>>>,
+    renewal: Instant,
+    waits_for: Option<String>,
+}
+
+/// What a driver is made of.
+pub(super) struct Parts {
+    pub(super) client: Client,
+    pub(super) settings: Settings,
+    pub(super) servers: String,
+    pub(super) address: String,
+    pub(super) run_id: String,
+    pub(super) node: String,
+    pub(super) lease_ttl: Duration,
+    pub(super) machine: Machine,
+    pub(super) commands: mpsc::UnboundedReceiver<Command>,
+    pub(super) standing: watch::Sender<Standing>,
+}
+
+impl Driver {
+    pub(super) fn new(parts: Parts) -> Self {
+        let active = ActiveWatch::new(parts.client.clone(), parts.settings.keys.active());
+        let Parts { client, settings, servers, address, run_id, node, lease_ttl, .. } = parts;
+        Self {
+            client,
+            settings,
+            servers,
+            address,
+            run_id,
+            node,
+            lease_ttl,
+            machine: parts.machine,
+            commands: parts.commands,
+            standing: parts.standing,
+            origin: Instant::now(),
+            session: None,
+            opening: None,
+            hosting: None,
+            reserved: None,
+            active,
+            duty: DutyWatch::default(),
+            requests: FuturesUnordered::new(),
+            under_way: BTreeMap::new(),
+            entering: None,
+            leaving: Vec::new(),
+            closing: Vec::new(),
+            reopening: Vec::new(),
+            trouble: Arc::default(),
+            renewal: Instant::now() + RUN_TTL / 4,
+            waits_for: None,
+        }
+    }
+
+    /// Runs until the handler is gone.
+    pub(super) async fn run(mut self) {
+        loop {
+            let wake = self.machine.next_wake().map(|wake| self.origin + wake);
+            let wake = wake.unwrap_or(self.renewal).min(self.renewal);
+            let input = tokio::select! {
+                // The end of the session first: after a long stop it must be known before all else.
+                biased;
+                loss = lost(&mut self.session) => {
+                    self.fenced(&loss);
+                    Some(Input::SessionLost)
+                }
+                command = self.commands.recv() => match command {
+                    Some(command) => self.command(command),
+                    None => return,
+                },
+                () = gave_up(&mut self.entering) => {
+                    self.entering = None;
+                    Some(Input::Leave)
+                }
+                opened = ready(&mut self.opening) => self.session_opened(opened),
+                hosted = hosted(&mut self.hosting) => Some(self.hosts(hosted)),
+                Some(answer) = self.requests.next(), if !self.requests.is_empty() => {
+                    self.answered(answer)
+                }
+                input = self.active.next() => self.watched(input, true),
+                input = self.duty.next() => self.watched(input, false),
+                () = sleep_until(wake) => {
+                    self.renew_run();
+                    Some(Input::Wake)
+                }
+            };
+            if let Some(input) = input {
+                self.handle(input).await;
+            }
+        }
+    }
+
+    fn now(&self) -> Time {
+        self.origin.elapsed()
+    }
+
+    async fn handle(&mut self, input: Input) {
+        self.machine.handle(self.now(), input);
+        while let Some(output) = self.machine.poll_output() {
+            self.obey(output).await;
+        }
+        self.under_way.retain(|id, request| {
+            let awaited = self.machine.awaits(*id);
+            if !awaited {
+                request.abort();
+            }
+            awaited
+        });
+        self.publish();
+    }
+
+    async fn obey(&mut self, output: Output) {
+        match output {
+            Output::Request { id, purpose, txn } => self.request(id, purpose, txn, Duration::ZERO),
+            Output::Watch { id, watches } => self.duty.replace(&self.client, id, watches),
+            Output::Unwatch => self.duty.end(),
+            Output::OpenSession => {
+                let (client, ttl, trouble) = (self.client.clone(), self.lease_ttl, self.trouble.clone());
+                self.opening = Some(Box::pin(open_session(client, ttl, trouble)));
+            }
+            Output::Host { round } => {
+                let address = self.address.clone();
+                self.hosting = Some((round, Box::pin(async move { reserve_port(&address).await })));
+            }
+            Output::Formed(formed) => {
+                let Formed { round, rank, world, .. } = formed;
+                tracing::info!(run_id = self.run_id, round, rank, world, "the group has formed");
+                if rank != 0 {
+                    self.reserved = None;
+                }
+                self.standing.send_modify(|standing| standing.fenced = None);
+                // Without anyone to tell, the node leaves again: see `gave_up`.
+                if let Some(entering) = self.entering.take() {
+                    let _ = entering.send(Ok(formed));
+                }
+            }
+            Output::Failed(failed) => {
+                let trouble = self.trouble.lock().unwrap_or_else(PoisonError::into_inner).take();
+                let error = fault(failed, &self.run_id, &self.servers, trouble);
+                if let Some(entering) = self.entering.take() {
+                    let _ = entering.send(Err(error));
+                }
+            }
+            Output::Done(Errand::Left) => {
+                self.reserved = None;
+                self.opening = None;
+                if let Some((session, _)) = self.session.take() {
+                    // If it cannot be told, the lease lapses by itself.
+                    let _ = timeout(GOODBYE, session.close()).await;
+                }
+                self.machine.handle(self.now(), Input::SessionLost);
+                for leaving in self.leaving.drain(..) {
+                    let _ = leaving.send(());
+                }
+            }
+            Output::Done(Errand::Closed) => {
+                for closing in self.closing.drain(..) {
+                    let _ = closing.send(Ok(()));
+                }
+            }
+            Output::Done(errand @ (Errand::Reopened | Errand::NotClosed)) => {
+                for reopening in self.reopening.drain(..) {
+                    let _ = reopening.send(Ok(errand == Errand::Reopened));
+                }
+            }
+        }
+    }
+
+    fn request(&mut self, id: RequestId, purpose: Purpose, txn: Txn, after: Duration) {
+        let (client, lease) = (self.client.clone(), self.settings.run_lease);
+        let trouble = self.trouble.clone();
+        let sending = async move {
+            if !after.is_zero() {
+                sleep(after).await;
+            }
+            let note = |error| *trouble.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+            let answer = send(client, txn.clone(), lease, note).await;
+            (id, purpose, txn, answer)
+        };
+        let (abort, registration) = AbortHandle::new_pair();
+        self.under_way.insert(id, abort);
+        self.requests.push(Box::pin(Abortable::new(sending, registration)));
+    }
+
+    fn answered(&mut self, answer: Result<Answer, Aborted>) -> Option<Input> {
+        let (id, purpose, txn, answer) = answer.ok()?;
+        tracing::trace!(node = self.node, id, ?purpose, "answered");
+        match answer {
+            Ok(result) => {
+                self.under_way.remove(&id);
+                *self.trouble.lock().unwrap_or_else(PoisonError::into_inner) = None;
+                Some(Input::Answered { id, result })
+            }
+            Err(error) => {
+                let input = self.refused(error);
+                self.request(id, purpose, txn, REFUSED);
+                input
+            }
+        }
+    }
+
+    fn watched(&mut self, input: Result<Input, ClientError>, active: bool) -> Option<Input> {
+        match input {
+            Ok(input) => Some(input),
+            Err(error) => {
+                if active {
+                    let key = self.settings.keys.active();
+                    self.active = ActiveWatch::later(self.client.clone(), key, REFUSED);
+                }
+                self.refused(error)
+            }
+        }
+    }
+
+    /// The server is there and does not want us. Whoever waits should know at once.
+    fn refused(&mut self, error: ClientError) -> Option<Input> {
+        tracing::warn!(run_id = self.run_id, %error, "the server refused a request");
+        let entering = self.entering.take();
+        let waits = entering.is_some();
+        let text = error.to_string();
+        if let Some(entering) = entering {
+            let _ = entering.send(Err(connection(&self.servers, error)));
+        }
+        let again = || connection(&self.servers, std::io::Error::other(text.clone()));
+        for closing in self.closing.drain(..) {
+            let _ = closing.send(Err(again()));
+        }
+        for reopening in self.reopening.drain(..) {
+            let _ = reopening.send(Err(again()));
+        }
+        waits.then_some(Input::Leave)
+    }
+
+    fn command(&mut self, command: Command) -> Option<Input> {
+        Some(match command {
+            Command::Enter(reply) => {
+                if self.entering.is_some() {
+                    let what = "a rendezvous of this handler is already in progress".to_owned();
+                    let _ = reply.send(Err(RendezvousError::State { what, source: None }));
+                    return None;
+                }
+                self.entering = Some(reply);
+                Input::Enter
+            }
+            Command::Leave(reply) => {
+                self.leaving.push(reply);
+                Input::Leave
+            }
+            Command::Close(reason, reply) => {
+                self.closing.push(reply);
+                Input::Close { reason }
+            }
+            Command::Reopen(reply) => {
+                self.reopening.push(reply);
+                Input::Reopen
+            }
+            Command::Suspect(node) => Input::Suspect { node },
+        })
+    }
+
+    fn session_opened(&mut self, opened: Result<Session, ClientError>) -> Option<Input> {
+        self.opening = None;
+        match opened {
+            Ok(session) => {
+                let lease = session.lease();
+                let lost = Box::pin(session.lost());
+                self.session = Some((session, lost));
+                Some(Input::SessionOpened { lease })
+            }
+            Err(error) => self.refused(error),
+        }
+    }
+
+    fn hosts(&mut self, (round, reserved): (u64, std::io::Result<(TcpSocket, u16)>)) -> Input {
+        self.hosting = None;
+        match reserved {
+            Ok((socket, port)) => {
+                self.reserved = Some(socket);
+                Input::Hosting { round, address: Address { host: self.address.clone(), port } }
+            }
+            Err(error) => {
+                let reason = format!("no port of {} can be had: {error}", self.address);
+                Input::HostFailed { round, reason }
+            }
+        }
+    }
+
+    fn fenced(&mut self, loss: &Loss) {
+        self.session = None;
+        self.reserved = None;
+        let member = self.standing.borrow().view.member_of.is_some();
+        if member {
+            tracing::warn!(run_id = self.run_id, %loss, "fenced: the workers of this node must stop");
+            self.standing.send_modify(|standing| standing.fenced = Some(loss.clone()));
+        }
+    }
+
+    fn publish(&mut self) {
+        let view = self.machine.view(self.now());
+        if view.waits_for != self.waits_for {
+            self.waits_for.clone_from(&view.waits_for);
+            if let Some(waits_for) = &view.waits_for {
+                tracing::info!(run_id = self.run_id, round = view.round, waits_for, "waiting");
+            }
+        }
+        self.standing.send_if_modified(|standing| {
+            let changed = standing.view != view;
+            standing.view = view;
+            changed
+        });
+    }
+
+    /// Members keep the run's lease alive, in the background.
+    fn renew_run(&mut self) {
+        if Instant::now() < self.renewal {
+            return;
+        }
+        self.renewal = Instant::now() + RUN_TTL / 4;
+        if self.session.is_some() {
+            let (client, lease) = (self.client.clone(), self.settings.run_lease);
+            let renewing = async move {
+                if let Err(error) = hold_run_lease(&client, lease).await {
+                    tracing::warn!(%error, "the run's lease was not renewed");
+                }
+                Err(Aborted)
+            };
+            self.requests.push(Box::pin(renewing));
+        }
+    }
+}
+
+async fn open_session(
+    client: Client,
+    ttl: Duration,
+    trouble: Arc<Mutex<Option<ClientError>>>,
+) -> Result<Session, ClientError> {
+    let mut failures = 0;
+    loop {
+        match Session::open(&client, ttl).await {
+            Err(error) if !is_fatal(&error) => {
+                *trouble.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+            }
+            opened => return opened,
+        }
+        sleep(delay(failures)).await;
+        failures += 1;
+    }
+}
+
+async fn lost(session: &mut Option<(Session, Boxed<Loss>)>) -> Loss {
+    match session {
+        Some((_, lost)) => lost.as_mut().await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn ready<T>(future: &mut Option<Boxed<T>>) -> T {
+    match future {
+        Some(future) => future.as_mut().await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn hosted<T>(future: &mut Option<(u64, Boxed<T>)>) -> (u64, T) {
+    match future {
+        Some((round, future)) => (*round, future.as_mut().await),
+        None => std::future::pending().await,
+    }
+}
+
+/// Whoever wanted to be in a group does not any more.
+async fn gave_up<T>(entering: &mut Option<oneshot::Sender<T>>) {
+    match entering {
+        Some(entering) => entering.closed().await,
+        None => std::future::pending().await,
+    }
+}

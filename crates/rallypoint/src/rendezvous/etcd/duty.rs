@@ -1,0 +1,147 @@
+//! The two things that a driver watches: the document in force, and what the coordinator must see.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::time::Duration;
+
+use rallypoint_core::kv::{Event, KeyRange, KeyValue, Revision, Watch};
+use rallypoint_core::rendezvous::{Input, WatchId};
+use tokio::time::sleep;
+
+use super::request::{delay, is_fatal};
+use crate::client::{Client, ClientError, WatchError, Watcher};
+
+type Opening<T> = Pin<Box<dyn Future<Output = Result<T, ClientError>> + Send>>;
+
+/// The watch on the document in force. Begun anew, with a fresh look, when it cannot go on.
+pub(super) struct ActiveWatch {
+    client: Client,
+    key: String,
+    state: State<(Watcher, Revision, Option<KeyValue>)>,
+}
+
+enum State<T> {
+    Opening(Opening<T>),
+    Live(Box<Watcher>),
+}
+
+impl ActiveWatch {
+    pub(super) fn new(client: Client, key: String) -> Self {
+        let state = State::Opening(Box::pin(look(client.clone(), key.clone())));
+        Self { client, key, state }
+    }
+
+    /// The same, but not before `after`: for a server that has just refused it.
+    pub(super) fn later(client: Client, key: String, after: Duration) -> Self {
+        let (patient, same) = (client.clone(), key.clone());
+        let opening = async move {
+            sleep(after).await;
+            look(patient, same).await
+        };
+        Self { client, key, state: State::Opening(Box::pin(opening)) }
+    }
+
+    /// What it has to say next. Cancel-safe.
+    ///
+    /// # Errors
+    /// If the server does not let us watch.
+    pub(super) async fn next(&mut self) -> Result<Input, ClientError> {
+        loop {
+            match &mut self.state {
+                State::Opening(opening) => {
+                    let (watcher, revision, active) = opening.as_mut().await?;
+                    self.state = State::Live(Box::new(watcher));
+                    return Ok(Input::Snapshot { revision, active });
+                }
+                State::Live(watcher) => match watcher.next().await {
+                    Ok(batch) if batch.events.is_empty() => {}
+                    Ok(batch) => return Ok(Input::ActiveChanged { events: batch.events }),
+                    Err(error) => {
+                        tracing::warn!(%error, "the watch on the round begins anew");
+                        let (client, key) = (self.client.clone(), self.key.clone());
+                        self.state = State::Opening(Box::pin(look(client, key)));
+                    }
+                },
+            }
+        }
+    }
+}
+
+/// Watches a key, then reads it: whatever the answer does not have, the watch will tell.
+async fn look(
+    client: Client,
+    key: String,
+) -> Result<(Watcher, Revision, Option<KeyValue>), ClientError> {
+    let watcher = open(&client, &[Watch::new(KeyRange::key(key.clone()))]).await?;
+    let mut failures = 0;
+    loop {
+        match client.range(KeyRange::key(key.clone())).await {
+            Ok(found) => return Ok((watcher, found.revision, found.kvs.into_iter().next())),
+            Err(error) if is_fatal(&error) => return Err(error),
+            Err(_) => sleep(delay(failures)).await,
+        }
+        failures += 1;
+    }
+}
+
+/// Opens watches, and tries again until it has them.
+async fn open(client: &Client, watches: &[Watch]) -> Result<Watcher, ClientError> {
+    let mut failures = 0;
+    loop {
+        match client.watch(watches.iter().cloned()).await {
+            Ok(watcher) => return Ok(watcher),
+            Err(WatchError::Client(error)) if is_fatal(&error) => return Err(error),
+            Err(error) => tracing::debug!(%error, "a watch could not be opened yet"),
+        }
+        sleep(delay(failures)).await;
+        failures += 1;
+    }
+}
+
+/// What the coordinator watches, while this node is one.
+#[derive(Default)]
+pub(super) struct DutyWatch {
+    current: Option<(WatchId, State<Watcher>)>,
+}
+
+impl DutyWatch {
+    pub(super) fn replace(&mut self, client: &Client, id: WatchId, watches: Vec<Watch>) {
+        let client = client.clone();
+        let opening = async move { open(&client, &watches).await };
+        self.current = Some((id, State::Opening(Box::pin(opening))));
+    }
+
+    pub(super) fn end(&mut self) {
+        self.current = None;
+    }
+
+    /// What it has to say next; never anything if nothing is watched. Cancel-safe.
+    ///
+    /// # Errors
+    /// If the server does not let us watch.
+    pub(super) async fn next(&mut self) -> Result<Input, ClientError> {
+        let Some((id, state)) = &mut self.current else { return std::future::pending().await };
+        let id = *id;
+        loop {
+            match state {
+                State::Opening(opening) => {
+                    let watcher = opening.as_mut().await?;
+                    *state = State::Live(Box::new(watcher));
+                    return Ok(Input::Watching { id });
+                }
+                State::Live(watcher) => match watcher.next().await {
+                    Ok(batch) if batch.events.is_empty() => {}
+                    Ok(batch) => {
+                        let (watch, events): (usize, Vec<Event>) = (batch.watch, batch.events);
+                        return Ok(Input::Watched { id, watch, events });
+                    }
+                    Err(error) => {
+                        tracing::warn!(%error, "the coordinator's watches begin anew");
+                        self.current = None;
+                        return Ok(Input::WatchBroken { id });
+                    }
+                },
+            }
+        }
+    }
+}

@@ -1,0 +1,53 @@
+//! The machine's faults as the errors that callers see.
+
+use rallypoint_core::rendezvous::Fault;
+
+use crate::client::ClientError;
+use crate::rendezvous::RendezvousError;
+
+/// An error that names every server that was tried.
+pub(super) fn connection(
+    servers: &str,
+    source: impl std::error::Error + Send + Sync + 'static,
+) -> RendezvousError {
+    let context = format!("no use of the servers {servers}");
+    RendezvousError::Connection { context, source: Box::new(source) }
+}
+
+pub(super) fn fault(
+    fault: Fault,
+    run_id: &str,
+    servers: &str,
+    trouble: Option<ClientError>,
+) -> RendezvousError {
+    let run_id = run_id.to_owned();
+    match (fault, trouble) {
+        (Fault::Closed { by, reason }, _) => {
+            RendezvousError::Closed { run_id, by: by.to_string(), reason }
+        }
+        (Fault::NotNeeded { by, reason }, _) => {
+            RendezvousError::GracefulExit { run_id, reason: format!("{by} closed it: {reason}") }
+        }
+        // Nobody could be asked who was missing, because nobody answers.
+        (Fault::TimedOut { missing: None, .. }, Some(trouble)) => connection(servers, trouble),
+        (Fault::TimedOut { waited, missing }, _) => {
+            let missing = missing.unwrap_or_else(|| format!("{servers} did not answer any more"));
+            RendezvousError::Timeout { run_id, waited, missing }
+        }
+        (Fault::Mismatch { what, ours, theirs, other }, _) => RendezvousError::State {
+            what: format!(
+                "this node has {what} {ours}, but {other} has {theirs}: give every node of run \
+                 {run_id:?} the same"
+            ),
+            source: None,
+        },
+        (Fault::Corrupt(corrupt), _) => {
+            let what = format!("the state of run {run_id:?} is corrupt: {corrupt}");
+            RendezvousError::State { what, source: Some(Box::new(corrupt)) }
+        }
+        (Fault::CannotHost { reason }, _) => RendezvousError::State {
+            what: format!("this node has rank 0 but cannot keep a port for its group: {reason}"),
+            source: None,
+        },
+    }
+}

@@ -1,0 +1,366 @@
+//! The handler: what a node's agent talks to.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use rallypoint_core::rendezvous::document::Node;
+use rallypoint_core::rendezvous::gate::Limits;
+use rallypoint_core::rendezvous::keys::{DEFAULT_PREFIX, Keys};
+use rallypoint_core::rendezvous::ranks::RankPolicy;
+use rallypoint_core::rendezvous::{Formed, Machine, Settings, View};
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::{Instant, sleep, timeout};
+use tokio_util::task::AbortOnDropHandle;
+
+use super::driver::{Command, Driver, Parts};
+use super::fault::connection;
+use super::local;
+use super::request::{delay, hold_run_lease, is_fatal};
+use crate::client::{Client, ClientOptions};
+use crate::rendezvous::{RendezvousError, RendezvousHandler, RendezvousInfo, RendezvousStoreInfo};
+use crate::session::Loss;
+use crate::store::EtcdStore;
+
+/// How a node meets the others of its run.
+#[derive(Debug, Clone)]
+pub struct HandlerOptions {
+    /// The name of the run, the same for all of its nodes and for no others.
+    pub run_id: String,
+    /// At least so many nodes make a group.
+    pub min_nodes: usize,
+    /// At most so many do.
+    pub max_nodes: usize,
+    /// Where runs keep their keys.
+    pub prefix: String,
+    /// How long [`next_rendezvous`](RendezvousHandler::next_rendezvous) may take.
+    pub timeout: Duration,
+    /// How long a round waits for more nodes once there are enough.
+    pub last_call: Duration,
+    /// How long a node may be silent before it counts as dead, in whole seconds.
+    pub lease_ttl: Duration,
+    /// How ranks are given.
+    pub rank_policy: RankPolicy,
+    /// The rank that this node would like to have.
+    pub node_rank: Option<u32>,
+    /// Where this node stands, such as `rack2/node11`.
+    pub topology: Option<String>,
+    /// Where the other nodes reach this one. Without it, the address by which it reaches the servers.
+    pub local_addr: Option<String>,
+    /// How many workers it runs, for people who look.
+    pub local_workers: u32,
+}
+
+impl HandlerOptions {
+    /// A group of `min_nodes` to `max_nodes` for this run, everything else as usual.
+    pub fn new(run_id: impl Into<String>, min_nodes: usize, max_nodes: usize) -> Self {
+        Self {
+            run_id: run_id.into(),
+            min_nodes,
+            max_nodes,
+            prefix: DEFAULT_PREFIX.to_owned(),
+            timeout: Duration::from_secs(600),
+            last_call: Duration::from_secs(30),
+            lease_ttl: Duration::from_secs(10),
+            rank_policy: RankPolicy::default(),
+            node_rank: None,
+            topology: None,
+            local_addr: None,
+            local_workers: 1,
+        }
+    }
+}
+
+/// What a handler knows at the moment.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Standing {
+    /// Of its run and its group.
+    pub view: View,
+    /// Set when this node was in a group and lost its session: its workers must stop. Cleared when it
+    /// is in a group again.
+    pub fenced: Option<Loss>,
+}
+
+/// A rendezvous on etcd, or on Rallypoint's own server.
+///
+/// A background task belongs to the handler and ends with it. Dropping a handler without
+/// [`shutdown`](RendezvousHandler::shutdown) or [`leave`](Self::leave) leaves its lease to lapse, and the
+/// others learn of it then.
+pub struct EtcdRendezvousHandler {
+    backend: String,
+    client: Client,
+    keys: Keys,
+    node: String,
+    servers: String,
+    options: HandlerOptions,
+    commands: mpsc::UnboundedSender<Command>,
+    standing: watch::Receiver<Standing>,
+    _driver: AbortOnDropHandle<()>,
+}
+
+impl fmt::Debug for EtcdRendezvousHandler {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EtcdRendezvousHandler")
+            .field("run_id", &self.options.run_id)
+            .field("node", &self.node)
+            .finish_non_exhaustive()
+    }
+}
+
+/// How long a handler that is told to leave tries to tell the others.
+const GOODBYE: Duration = Duration::from_secs(10);
+
+impl EtcdRendezvousHandler {
+    /// Connects, and begins to follow the run. Waits for a server that is late, at most as long as
+    /// [`HandlerOptions::timeout`].
+    ///
+    /// # Errors
+    /// [`RendezvousError::Connection`] if no server answered or none let us in;
+    /// [`RendezvousError::State`] if the options make no sense.
+    pub async fn open(
+        client_options: ClientOptions,
+        options: HandlerOptions,
+    ) -> Result<Self, RendezvousError> {
+        let HandlerOptions { min_nodes, max_nodes, run_id, .. } = &options;
+        if *min_nodes == 0 || max_nodes < min_nodes || run_id.is_empty() || run_id.contains('/') {
+            let what = format!(
+                "run {run_id:?} with {min_nodes} to {max_nodes} nodes: give a name without a slash, at \
+                 least 1 node, and no fewer at most than at least"
+            );
+            return Err(RendezvousError::State { what, source: None });
+        }
+        let servers = client_options.endpoints.join(", ");
+        let addresses = client_options.hosts().map_err(|error| connection(&servers, error))?;
+        let client = Client::connect(client_options).await;
+        let client = client.map_err(|error| connection(&servers, error))?;
+        let keys = Keys::new(&options.prefix, run_id);
+        reach(&client, &keys, options.timeout, &servers).await?;
+
+        let address = match &options.local_addr {
+            Some(address) => address.clone(),
+            None => match local::address_towards(&addresses).await {
+                Some(address) => address.to_string(),
+                None => local::host_name(),
+            },
+        };
+        let host = local::host_name();
+        let node = Node {
+            id: local::node_id(&host),
+            address: address.clone(),
+            host,
+            pid: std::process::id(),
+            local_workers: options.local_workers,
+            hint: options.node_rank,
+            topology: options.topology.clone(),
+        };
+        let settings = Settings {
+            run_lease: keys.run_lease(),
+            keys: keys.clone(),
+            limits: Limits { min: *min_nodes, max: *max_nodes },
+            timeout: options.timeout,
+            last_call: options.last_call,
+            confirm: options.lease_ttl,
+            rank_policy: options.rank_policy,
+        };
+        let (commands, receiver) = mpsc::unbounded_channel();
+        let (sender, standing) = watch::channel(Standing::default());
+        let id = node.id.clone();
+        let driver = Driver::new(Parts {
+            client: client.clone(),
+            machine: Machine::new(settings.clone(), node),
+            settings,
+            servers: servers.clone(),
+            address,
+            run_id: options.run_id.clone(),
+            node: id.clone(),
+            lease_ttl: options.lease_ttl,
+            commands: receiver,
+            standing: sender,
+        });
+        let driver = AbortOnDropHandle::new(tokio::spawn(driver.run()));
+        let mut handler = Self {
+            backend: "etcd".to_owned(),
+            client,
+            keys,
+            node: id,
+            servers,
+            options,
+            commands,
+            standing,
+            _driver: driver,
+        };
+        // So that what is asked of the handler from here on has an answer.
+        let known = handler.standing.wait_for(|standing| standing.view.known);
+        if let Err(_) | Ok(Err(_)) = timeout(handler.options.timeout, known).await.map(|known| known.map(drop)) {
+            return Err(handler.unreachable());
+        }
+        Ok(handler)
+    }
+
+    /// The same handler under another name, for those who register it under one.
+    pub fn with_backend(self, backend: impl Into<String>) -> Self {
+        Self { backend: backend.into(), ..self }
+    }
+
+    /// The id by which the others know this node.
+    pub fn node_id(&self) -> &str {
+        &self.node
+    }
+
+    /// The client that the handler uses; its clones share the connection.
+    pub fn client(&self) -> &Client {
+        &self.client
+    }
+
+    /// Where the run keeps its keys.
+    pub fn keys(&self) -> &Keys {
+        &self.keys
+    }
+
+    /// What is known at the moment: a memory read.
+    pub fn standing(&self) -> Standing {
+        self.standing.borrow().clone()
+    }
+
+    /// Tells of every change to [`standing`](Self::standing).
+    pub fn changes(&self) -> watch::Receiver<Standing> {
+        self.standing.clone()
+    }
+
+    /// Waits until this node has lost its session while it was in a group. Its workers must then stop:
+    /// an eighth of [`HandlerOptions::lease_ttl`] later another node may take its place.
+    pub async fn fenced(&self) -> Loss {
+        let mut standing = self.standing.clone();
+        match standing.wait_for(|standing| standing.fenced.is_some()).await {
+            Ok(standing) => standing.fenced.clone().unwrap_or(Loss::Closed),
+            Err(_) => Loss::Closed,
+        }
+    }
+
+    /// Reports a node that seems dead although its lease still lives, for example because a connection
+    /// to it broke. The group meets again without waiting for it; if it lives, it simply joins.
+    pub fn suspect(&self, node_id: impl Into<String>) {
+        let _ = self.commands.send(Command::Suspect(node_id.into()));
+    }
+
+    /// Leaves the group, or the round it waits for, without closing the run. The others meet again
+    /// without this node. It may enter again later.
+    pub async fn leave(&self) {
+        let (reply, left) = oneshot::channel();
+        if self.commands.send(Command::Leave(reply)).is_ok() {
+            let _ = timeout(GOODBYE, left).await;
+        }
+    }
+
+    /// Opens a closed run again. False if it was not closed.
+    ///
+    /// # Errors
+    /// [`RendezvousError::Connection`] if the servers do not answer.
+    pub async fn reopen(&self) -> Result<bool, RendezvousError> {
+        let (reply, reopened) = oneshot::channel();
+        self.ask(Command::Reopen(reply), reopened).await
+    }
+
+    async fn ask<T>(
+        &self,
+        command: Command,
+        answer: oneshot::Receiver<Result<T, RendezvousError>>,
+    ) -> Result<T, RendezvousError> {
+        if self.commands.send(command).is_err() {
+            return Err(self.unreachable());
+        }
+        match timeout(self.options.timeout, answer).await {
+            Ok(Ok(answer)) => answer,
+            Ok(Err(_)) | Err(_) => Err(self.unreachable()),
+        }
+    }
+
+    fn unreachable(&self) -> RendezvousError {
+        let waited = format!("no answer within {:?}", self.options.timeout);
+        connection(&self.servers, std::io::Error::new(std::io::ErrorKind::TimedOut, waited))
+    }
+
+    fn info(&self, formed: Formed) -> RendezvousInfo {
+        let Formed { round, rank, world, store } = formed;
+        let prefix = self.keys.store(round);
+        let kv = EtcdStore::new(self.client.clone(), prefix, self.keys.run_lease(), self.options.timeout);
+        RendezvousInfo {
+            store: Arc::new(kv),
+            rank,
+            world_size: world,
+            round,
+            bootstrap_store_info: RendezvousStoreInfo { master_addr: store.host, master_port: store.port },
+        }
+    }
+}
+
+/// Waits until a server answers, and sees to the run's lease on the way.
+async fn reach(
+    client: &Client,
+    keys: &Keys,
+    patience: Duration,
+    servers: &str,
+) -> Result<(), RendezvousError> {
+    let begun = Instant::now();
+    let mut failures = 0;
+    loop {
+        match hold_run_lease(client, keys.run_lease()).await {
+            Ok(()) => return Ok(()),
+            Err(error) if is_fatal(&error) || begun.elapsed() >= patience => {
+                return Err(connection(servers, error));
+            }
+            Err(error) => tracing::info!(servers, %error, "waiting for a server"),
+        }
+        sleep(delay(failures)).await;
+        failures += 1;
+    }
+}
+
+#[async_trait]
+impl RendezvousHandler for EtcdRendezvousHandler {
+    fn backend(&self) -> &str {
+        &self.backend
+    }
+
+    fn run_id(&self) -> &str {
+        &self.options.run_id
+    }
+
+    async fn next_rendezvous(&self) -> Result<RendezvousInfo, RendezvousError> {
+        let (reply, formed) = oneshot::channel();
+        if self.commands.send(Command::Enter(reply)).is_err() {
+            return Err(self.unreachable());
+        }
+        // The machine keeps the time, and a spare has no end to its time.
+        match formed.await {
+            Ok(formed) => Ok(self.info(formed?)),
+            Err(_) => Err(self.unreachable()),
+        }
+    }
+
+    async fn is_closed(&self) -> Result<bool, RendezvousError> {
+        Ok(self.standing.borrow().view.closed.is_some())
+    }
+
+    async fn set_closed(&self, reason: &str) -> Result<(), RendezvousError> {
+        let (reply, closed) = oneshot::channel();
+        self.ask(Command::Close(reason.to_owned(), reply), closed).await
+    }
+
+    async fn num_nodes_waiting(&self) -> Result<usize, RendezvousError> {
+        Ok(self.standing.borrow().view.nodes_waiting)
+    }
+
+    async fn shutdown(&self) -> bool {
+        let view = self.standing.borrow().view.clone();
+        let closed = if view.member_of.is_some() && view.closed.is_none() {
+            let reason = "a member of the group shut down";
+            matches!(timeout(GOODBYE, self.set_closed(reason)).await, Ok(Ok(())))
+        } else {
+            true
+        };
+        self.leave().await;
+        closed
+    }
+}

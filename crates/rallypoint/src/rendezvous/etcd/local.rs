@@ -1,0 +1,68 @@
+//! What a node says of itself, and the port that it keeps for the group.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+use tokio::net::{TcpSocket, UdpSocket, lookup_host};
+
+/// The name of this host.
+pub(super) fn host_name() -> String {
+    let name = rustix::system::uname();
+    name.nodename().to_string_lossy().into_owned()
+}
+
+/// An id that no other node has, ever, and that still tells people which node it is.
+pub(super) fn node_id(host: &str) -> String {
+    let plain = |c: char| if c.is_ascii_alphanumeric() || c == '.' { c } else { '-' };
+    let host: String = host.chars().map(plain).collect();
+    format!("{host}-{}-{:08x}", std::process::id(), fastrand::u32(..))
+}
+
+/// The address by which this host reaches `servers`, and therefore can be reached by those who reach
+/// them too; none if it cannot be told. Names are not used, since they need not resolve elsewhere.
+pub(super) async fn address_towards(servers: &[(String, u16)]) -> Option<IpAddr> {
+    for (host, port) in servers {
+        let Ok(found) = lookup_host((host.trim_matches(['[', ']']), *port)).await else { continue };
+        for server in found {
+            let any: SocketAddr = match server {
+                SocketAddr::V4(_) => ([0, 0, 0, 0], 0).into(),
+                SocketAddr::V6(_) => ([0u16; 8], 0).into(),
+            };
+            // Connecting a datagram socket sends nothing; it only looks up the way.
+            let Ok(socket) = UdpSocket::bind(any).await else { continue };
+            if socket.connect(server).await.is_ok()
+                && let Ok(local) = socket.local_addr()
+            {
+                return Some(local.ip());
+            }
+        }
+    }
+    None
+}
+
+/// A port of this host that is taken from now on, until the socket is dropped.
+///
+/// It does not listen yet. Whoever is to listen there takes the socket over, or binds the port as well
+/// with address reuse, as PyTorch's store does; nobody is given it by chance in between.
+pub(super) async fn reserve_port(address: &str) -> io::Result<(TcpSocket, u16)> {
+    let host = address.trim_matches(['[', ']']);
+    let resolved = lookup_host((host, 0)).await.ok().and_then(|mut found| found.next());
+    let any = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
+    // Behind a translated address the name is not one of ours; then any interface will do.
+    let socket = match resolved.map(bound) {
+        Some(Ok(socket)) => socket,
+        _ => bound(any)?,
+    };
+    let port = socket.local_addr()?.port();
+    Ok((socket, port))
+}
+
+fn bound(address: SocketAddr) -> io::Result<TcpSocket> {
+    let socket = match address {
+        SocketAddr::V4(_) => TcpSocket::new_v4()?,
+        SocketAddr::V6(_) => TcpSocket::new_v6()?,
+    };
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    Ok(socket)
+}

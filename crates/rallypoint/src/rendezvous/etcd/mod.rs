@@ -1,0 +1,10 @@
+//! The rendezvous on etcd, or on our own server: the machine of the core, driven by a client.
+
+mod driver;
+mod duty;
+mod fault;
+mod handler;
+mod local;
+mod request;
+
+pub use self::handler::{EtcdRendezvousHandler, HandlerOptions, Standing};

@@ -1,0 +1,78 @@
+//! A request of the machine, sent until it is answered.
+
+use std::time::Duration;
+
+use rallypoint_core::error::StoreError;
+use rallypoint_core::kv::{LeaseId, Txn, TxnResult};
+use tokio::time::{Instant, sleep};
+
+use crate::client::{Client, ClientError, KeepAliveStream};
+
+/// How long the run lives when no member is left to keep it alive.
+pub(super) const RUN_TTL: Duration = Duration::from_secs(2 * 3600);
+
+/// How long to wait before the `failures`-th repetition.
+pub(super) fn delay(failures: u32) -> Duration {
+    let longest = Duration::from_millis(20).saturating_mul(1 << failures.min(6));
+    longest.mul_f64(0.5 + fastrand::f64() / 2.0)
+}
+
+/// Whether there is no point in trying again: the server is there and does not want us.
+pub(super) fn is_fatal(error: &ClientError) -> bool {
+    !matches!(error, ClientError::Unavailable { .. } | ClientError::OutcomeUnknown { .. })
+}
+
+/// Sends `txn` until it is answered. Every request of the machine may be executed twice.
+///
+/// # Errors
+/// Only such as would come back each time. `troubles` hears of the others.
+pub(super) async fn send(
+    client: Client,
+    txn: Txn,
+    run_lease: LeaseId,
+    mut troubles: impl FnMut(ClientError),
+) -> Result<TxnResult, ClientError> {
+    let mut failures = 0;
+    loop {
+        let error = match client.txn(txn.clone()).await {
+            Ok(result) => return Ok(result),
+            // The node's own lease, or the run's. The former is reported by its session, which makes
+            // this request pointless; the latter is made anew.
+            Err(ClientError::Store(StoreError::LeaseNotFound)) => {
+                match hold_run_lease(&client, run_lease).await {
+                    Ok(()) => ClientError::Store(StoreError::LeaseNotFound),
+                    Err(error) if is_fatal(&error) => return Err(error),
+                    Err(error) => error,
+                }
+            }
+            Err(error) if is_fatal(&error) => return Err(error),
+            Err(error) => error,
+        };
+        troubles(error);
+        // The first repetition need not wait: the client has moved on to another server.
+        if failures > 0 {
+            sleep(delay(failures)).await;
+        }
+        failures += 1;
+    }
+}
+
+/// Sees to it that the run's lease exists and has its full time again.
+pub(super) async fn hold_run_lease(client: &Client, lease: LeaseId) -> Result<(), ClientError> {
+    let seconds = i64::try_from(RUN_TTL.as_secs()).unwrap_or(i64::MAX);
+    match client.lease_grant(seconds, Some(lease)).await {
+        Ok(_) => Ok(()),
+        Err(ClientError::Store(StoreError::LeaseExists)) => {
+            let bound = Instant::now() + Duration::from_secs(5);
+            let renewed = async {
+                let mut stream = KeepAliveStream::open(client, lease, bound).await?;
+                stream.answer().await
+            };
+            match tokio::time::timeout_at(bound, renewed).await {
+                // Gone in this moment, or not to be had: the next to need it will see.
+                Ok(_) | Err(_) => Ok(()),
+            }
+        }
+        Err(error) => Err(error),
+    }
+}
