@@ -3,7 +3,7 @@
 use std::fmt;
 use std::net::Ipv6Addr;
 
-use super::error::ClientError;
+use thiserror::Error;
 
 /// The port that etcd listens on.
 const DEFAULT_PORT: u16 = 2379;
@@ -12,6 +12,15 @@ const DEFAULT_PORT: u16 = 2379;
 pub(crate) enum Scheme {
     Http,
     Https,
+}
+
+/// An address that cannot be read.
+#[derive(Debug, Error)]
+#[error("endpoint {text:?}: {fix}")]
+pub(crate) struct WrongAddress {
+    pub(crate) text: String,
+    /// What would be right.
+    pub(crate) fix: &'static str,
 }
 
 /// Where one server is.
@@ -25,8 +34,8 @@ pub(crate) struct Address {
 
 impl Address {
     /// Reads `text`; where it names no scheme, it has `scheme`.
-    pub(crate) fn parse(text: &str, scheme: Scheme) -> Result<Self, ClientError> {
-        let wrong = |fix: &str| Err(ClientError::invalid("endpoint", text, fix));
+    pub(crate) fn parse(text: &str, scheme: Scheme) -> Result<Self, WrongAddress> {
+        let wrong = |fix| Err(WrongAddress { text: text.to_owned(), fix });
         let (scheme, rest) = match text.split_once("://") {
             Some(("http", rest)) => (Scheme::Http, rest),
             Some(("https", rest)) => (Scheme::Https, rest),

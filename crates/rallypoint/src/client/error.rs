@@ -8,6 +8,8 @@ use rallypoint_core::error::StoreError;
 use thiserror::Error;
 use tonic::Status;
 
+use super::address::WrongAddress;
+
 /// Why a request got no proper answer.
 ///
 /// The variants differ in what the caller may do next. After [`OutcomeUnknown`](Self::OutcomeUnknown)
@@ -108,6 +110,12 @@ impl ClientError {
         fix: impl Into<String>,
     ) -> Self {
         Self::Invalid { what, value: value.into(), fix: fix.into() }
+    }
+}
+
+impl From<WrongAddress> for ClientError {
+    fn from(WrongAddress { text, fix }: WrongAddress) -> Self {
+        Self::invalid("endpoint", text, fix)
     }
 }
 

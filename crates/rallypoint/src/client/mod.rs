@@ -29,6 +29,7 @@ pub use self::options::{ClientOptions, Pem, TlsOptions};
 pub use self::watch::{WatchBatch, WatchError, Watcher};
 pub use crate::credentials::Credentials;
 
+pub(crate) use self::address::{Address, Scheme, WrongAddress};
 pub(crate) use self::call::StreamFailed;
 pub(crate) use self::error::describe;
 pub(crate) use self::rpc::KeepAliveStream;
@@ -106,6 +107,11 @@ impl Client {
     /// ```
     pub fn with_timeout(&self, timeout: Duration) -> Self {
         Self { timeout, ..self.clone() }
+    }
+
+    /// How long a call may take.
+    pub fn timeout(&self) -> Duration {
+        self.timeout
     }
 
     /// Reads keys.

@@ -2,16 +2,33 @@
 //!
 //! - [`RendezvousHandler`]: what a node's agent talks to, whatever is behind it.
 //! - [`RendezvousError`]: the five ways in which a meeting does not come about.
+//! - [`RendezvousParameters`]: what a node is told; [`EtcdOptions`] and [`DynamicOptions`] are what the
+//!   backends make of it.
+//! - [`RendezvousHandlerRegistry`]: the backends by name.
 
+mod endpoint;
 mod error;
 mod etcd;
+mod extra_data;
 mod info;
+mod options;
+mod parameters;
+mod registry;
+mod suggest;
+mod url;
 
 use async_trait::async_trait;
 
+pub use self::endpoint::{Endpoint, Protocol};
 pub use self::error::RendezvousError;
 pub use self::etcd::{EtcdRendezvousHandler, HandlerOptions, Standing};
+pub use self::extra_data::{load_extra_data, store_extra_data};
 pub use self::info::{RendezvousInfo, RendezvousStoreInfo};
+pub use self::options::{ConnectionOptions, DynamicOptions, EtcdOptions};
+pub use self::parameters::{ParameterError, RendezvousParameters, parse_config};
+pub use self::registry::{
+    CreateError, RegistryError, RendezvousHandlerCreator, RendezvousHandlerRegistry,
+};
 
 /// A node's way into the group of its run.
 ///

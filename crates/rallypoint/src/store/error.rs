@@ -26,6 +26,19 @@ pub enum StoreError {
         /// What is wrong.
         what: String,
     },
+    /// A value is larger than any server takes. Nothing was sent.
+    #[error(
+        "the value of {key:?} has {size} bytes, and a request may have {limit} in all; \
+         split it up, or share the name of a file"
+    )]
+    TooLarge {
+        /// Its key.
+        key: String,
+        /// The bytes of the value.
+        size: usize,
+        /// The bytes of the largest request.
+        limit: usize,
+    },
     /// The server could not be asked.
     #[error(transparent)]
     Client(#[from] ClientError),

@@ -2,6 +2,7 @@
 
 mod error;
 mod etcd;
+mod points;
 
 use std::time::Duration;
 

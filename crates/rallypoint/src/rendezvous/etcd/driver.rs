@@ -191,7 +191,8 @@ impl Driver {
             Output::Watch { id, watches } => self.duty.replace(&self.client, id, watches),
             Output::Unwatch => self.duty.end(),
             Output::OpenSession => {
-                let (client, ttl, trouble) = (self.client.clone(), self.lease_ttl, self.trouble.clone());
+                let (client, ttl, trouble) =
+                    (self.client.clone(), self.lease_ttl, self.trouble.clone());
                 self.opening = Some(Box::pin(open_session(client, ttl, trouble)));
             }
             Output::Host { round } => {
@@ -249,7 +250,8 @@ impl Driver {
             if !after.is_zero() {
                 sleep(after).await;
             }
-            let note = |error| *trouble.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+            let note =
+                |error| *trouble.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
             let answer = send(client, txn.clone(), lease, note).await;
             (id, purpose, txn, answer)
         };

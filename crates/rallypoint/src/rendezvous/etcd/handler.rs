@@ -192,7 +192,9 @@ impl EtcdRendezvousHandler {
         };
         // So that what is asked of the handler from here on has an answer.
         let known = handler.standing.wait_for(|standing| standing.view.known);
-        if let Err(_) | Ok(Err(_)) = timeout(handler.options.timeout, known).await.map(|known| known.map(drop)) {
+        if let Err(_) | Ok(Err(_)) =
+            timeout(handler.options.timeout, known).await.map(|known| known.map(drop))
+        {
             return Err(handler.unreachable());
         }
         Ok(handler)
@@ -284,13 +286,21 @@ impl EtcdRendezvousHandler {
     fn info(&self, formed: Formed) -> RendezvousInfo {
         let Formed { round, rank, world, store } = formed;
         let prefix = self.keys.store(round);
-        let kv = EtcdStore::new(self.client.clone(), prefix, self.keys.run_lease(), self.options.timeout);
+        let kv = EtcdStore::new(
+            self.client.clone(),
+            prefix,
+            self.keys.run_lease(),
+            self.options.timeout,
+        );
         RendezvousInfo {
             store: Arc::new(kv),
             rank,
             world_size: world,
             round,
-            bootstrap_store_info: RendezvousStoreInfo { master_addr: store.host, master_port: store.port },
+            bootstrap_store_info: RendezvousStoreInfo {
+                master_addr: store.host,
+                master_port: store.port,
+            },
         }
     }
 }

@@ -1,0 +1,63 @@
+//! What a node leaves for the others of a round, by name: one key for each, so that nobody overwrites
+//! what another one left.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use rallypoint_core::kv::LeaseId;
+use rallypoint_core::rendezvous::keys::Keys;
+
+use crate::client::Client;
+use crate::store::{EtcdStore, Store, StoreError};
+
+/// Leaves `value` under `name` for the nodes of `round`; it lives as long as `lease`.
+///
+/// ```no_run
+/// # async fn example(client: rallypoint::client::Client) -> Result<(), rallypoint::store::StoreError> {
+/// use std::time::Duration;
+/// use rallypoint::core::rendezvous::keys::Keys;
+/// use rallypoint::rendezvous::{load_extra_data, store_extra_data};
+///
+/// let keys = Keys::new("/torchelastic/p2p", "job-7");
+/// store_extra_data(&client, &keys, 0, 3, "dashboard", "http://10.0.0.1:8080").await?;
+/// let found = load_extra_data(&client, &keys, 3, "dashboard", Duration::from_secs(30)).await?;
+/// assert_eq!(found, "http://10.0.0.1:8080");
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Errors
+/// [`StoreError::TooLarge`], or [`StoreError::Client`] if the server could not be asked.
+pub async fn store_extra_data(
+    client: &Client,
+    keys: &Keys,
+    lease: LeaseId,
+    round: u64,
+    name: &str,
+    value: impl Into<Bytes>,
+) -> Result<(), StoreError> {
+    let store = EtcdStore::new(client.clone(), keys.extra_data(round, ""), lease, Duration::ZERO);
+    store.set(name.as_bytes(), value.into()).await
+}
+
+/// What was left under `name` for the nodes of `round`. Waits for it as long as `timeout`.
+///
+/// # Errors
+/// [`StoreError::Timeout`] names the round and the name if nobody has left anything.
+pub async fn load_extra_data(
+    client: &Client,
+    keys: &Keys,
+    round: u64,
+    name: &str,
+    timeout: Duration,
+) -> Result<Bytes, StoreError> {
+    let store = EtcdStore::new(client.clone(), keys.extra_data(round, ""), 0, timeout);
+    store.get(name.as_bytes()).await.map_err(|error| match error {
+        StoreError::Timeout { waited, .. } => {
+            let key = keys.extra_data(round, name);
+            let missing = vec![format!("extra data {name:?} of round {round} ({key})")];
+            StoreError::Timeout { waited, missing }
+        }
+        other => other,
+    })
+}

@@ -1,0 +1,154 @@
+//! How to reach the servers, out of the parameters.
+
+use std::time::Duration;
+
+use super::{Zero, seconds, text};
+use crate::client::{ClientOptions, Credentials, Pem, TlsOptions};
+use crate::rendezvous::endpoint::{Endpoint, Protocol};
+use crate::rendezvous::parameters::{ParameterError, RendezvousParameters};
+
+/// How to reach the servers.
+#[derive(Debug, Clone)]
+pub struct ConnectionOptions {
+    /// Where they are.
+    pub endpoints: Vec<Endpoint>,
+    /// Certificates, if the protocol is `https`.
+    pub tls: Option<TlsOptions>,
+    /// A user of the cluster, where it asks for one.
+    pub credentials: Option<Credentials>,
+    /// How long a request may take (`read_timeout`).
+    pub timeout: Duration,
+}
+
+impl ConnectionOptions {
+    /// Reads the options; requests may take `timeout` seconds unless one says otherwise.
+    pub(super) fn read(
+        parameters: &RendezvousParameters,
+        timeout: u32,
+    ) -> Result<Self, ParameterError> {
+        let endpoints = Endpoint::parse_list(&parameters.endpoint)?;
+        let protocol = protocol(parameters, &endpoints)?;
+        Ok(Self {
+            tls: tls(parameters, protocol)?,
+            credentials: credentials(parameters)?,
+            timeout: seconds(parameters, "read_timeout", timeout, Zero::Refused)?,
+            endpoints,
+        })
+    }
+
+    /// The options of a client that reaches them.
+    pub fn client_options(&self) -> ClientOptions {
+        let usual = ClientOptions::new(self.endpoints.iter().map(ToString::to_string));
+        ClientOptions {
+            tls: self.tls.clone(),
+            credentials: self.credentials.clone(),
+            timeout: self.timeout,
+            ..usual
+        }
+    }
+}
+
+/// What the option says, or else what the endpoints say; they must not contradict each other.
+fn protocol(
+    parameters: &RendezvousParameters,
+    endpoints: &[Endpoint],
+) -> Result<Protocol, ParameterError> {
+    let option = parameters.get("protocol").map(str::parse::<Protocol>).transpose()?;
+    let named = endpoints.iter().find_map(|endpoint| endpoint.protocol);
+    let protocol = option.or(named).unwrap_or_default();
+    let other = endpoints.iter().find_map(|endpoint| match endpoint.protocol {
+        Some(other) if other != protocol => Some(format!("{other}://{endpoint}")),
+        _ => None,
+    });
+    match other {
+        None => Ok(protocol),
+        Some(endpoint) => Err(ParameterError::Conflict {
+            first: format!("protocol {protocol}"),
+            second: format!("endpoint {endpoint:?}"),
+            fix: "speak to all servers alike, and name the protocol once".to_owned(),
+        }),
+    }
+}
+
+fn tls(
+    parameters: &RendezvousParameters,
+    protocol: Protocol,
+) -> Result<Option<TlsOptions>, ParameterError> {
+    let authority = either(parameters, "cacert", "ca_cert")?;
+    let certificate = either(parameters, "cert", "ssl_cert")?;
+    let key = either(parameters, "key", "ssl_cert_key")?;
+    if protocol == Protocol::Http {
+        let given = [&authority, &certificate, &key].into_iter().flatten().next();
+        return match given {
+            None => Ok(None),
+            Some(given) => Err(ParameterError::Conflict {
+                first: given.name.to_owned(),
+                second: "protocol http".to_owned(),
+                fix: "certificates are for protocol=https".to_owned(),
+            }),
+        };
+    }
+    let Some(authority) = authority else {
+        let fix = "with protocol https give the file of the CA certificate that the servers' \
+                   certificates are signed with";
+        return Err(ParameterError::missing("cacert", fix));
+    };
+    let identity = match (certificate, key) {
+        (None, None) => None,
+        (Some(certificate), Some(key)) => Some((certificate.file(), key.file())),
+        (Some(certificate), None) => {
+            let fix =
+                format!("give the file of the private key that belongs to {}", certificate.name);
+            return Err(ParameterError::missing("key", fix));
+        }
+        (None, Some(key)) => {
+            let fix = format!("give the file of the certificate that belongs to {}", key.name);
+            return Err(ParameterError::missing("cert", fix));
+        }
+    };
+    Ok(Some(TlsOptions { identity, ..TlsOptions::new(authority.file()) }))
+}
+
+fn credentials(parameters: &RendezvousParameters) -> Result<Option<Credentials>, ParameterError> {
+    match (text(parameters, "user")?, text(parameters, "password")?) {
+        (None, None) => Ok(None),
+        (Some(user), Some(password)) => Ok(Some(Credentials { user, password })),
+        (Some(user), None) => {
+            let fix = format!("give the password of user {user:?}, or no user");
+            Err(ParameterError::missing("password", fix))
+        }
+        (None, Some(_)) => {
+            Err(ParameterError::missing("user", "give the user whose password it is, or none"))
+        }
+    }
+}
+
+/// An option that was given, under one of its two names.
+struct Given {
+    name: &'static str,
+    value: String,
+}
+
+impl Given {
+    fn file(self) -> Pem {
+        Pem::File(self.value.into())
+    }
+}
+
+/// An option that has two names.
+fn either(
+    parameters: &RendezvousParameters,
+    first: &'static str,
+    second: &'static str,
+) -> Result<Option<Given>, ParameterError> {
+    match (text(parameters, first)?, text(parameters, second)?) {
+        (Some(one), Some(other)) if one != other => Err(ParameterError::Conflict {
+            first: format!("{first} {one:?}"),
+            second: format!("{second} {other:?}"),
+            fix: "they are names of one option; give one of them".to_owned(),
+        }),
+        (Some(value), _) => Ok(Some(Given { name: first, value })),
+        (None, Some(value)) => Ok(Some(Given { name: second, value })),
+        (None, None) => Ok(None),
+    }
+}

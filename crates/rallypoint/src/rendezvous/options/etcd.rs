@@ -1,0 +1,103 @@
+//! The options of the `etcd` backend.
+
+use std::time::Duration;
+
+use rallypoint_core::rendezvous::keys::DEFAULT_PREFIX;
+use rallypoint_core::rendezvous::ranks::RankPolicy;
+
+use super::{ConnectionOptions, LONGEST_SECONDS, Zero, check_names, count, seconds, text};
+use crate::client::ClientOptions;
+use crate::rendezvous::parameters::{ParameterError, RendezvousParameters};
+
+const NAMES: &[&str] = &[
+    "timeout",
+    "last_call_timeout",
+    "etcd_prefix",
+    "lease_ttl",
+    "rank_policy",
+    "node_rank",
+    "topology",
+    "local_world_size",
+];
+
+/// What the `etcd` backend can be told.
+///
+/// | option | default | |
+/// |---|---|---|
+/// | `timeout` | 600 s | how long a group may take to form |
+/// | `last_call_timeout` | 30 s | how long nodes may still come when there are enough; 0 for not at all |
+/// | `etcd_prefix` | `/torchelastic/p2p` | where the runs keep their keys |
+/// | `lease_ttl` | 10 s | how long a silent node counts as alive; whole seconds, at least 2 |
+/// | `rank_policy` | `stable` | how ranks are given: `stable`, `hint`, `topology`, `arrival` |
+/// | `node_rank` | | the rank that this node would like to have |
+/// | `topology` | | where this node stands, such as `rack2/node11` |
+/// | `local_world_size` | | how many workers this node runs |
+/// | `protocol` | `http` | `http` or `https` |
+/// | `cacert`, `cert`, `key` | | files for `https`; also `ca_cert`, `ssl_cert`, `ssl_cert_key` |
+/// | `user`, `password` | | for a cluster that asks for them |
+/// | `read_timeout` | 10 s | how long one request may take |
+///
+/// ```
+/// use std::time::Duration;
+/// use rallypoint::rendezvous::{EtcdOptions, RendezvousParameters};
+///
+/// let parameters = RendezvousParameters::new("etcd", "a:2379,b:2379", "job-7", 4, 8)?
+///     .with("last_call_timeout", 0.5);
+/// let options = EtcdOptions::from_parameters(&parameters)?;
+/// assert_eq!(options.last_call_timeout, Duration::from_millis(500));
+/// assert_eq!(options.client_options().endpoints, ["a:2379", "b:2379"]);
+/// # Ok::<(), rallypoint::rendezvous::ParameterError>(())
+/// ```
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct EtcdOptions {
+    /// How to reach the servers.
+    pub connection: ConnectionOptions,
+    /// How long a group may take to form.
+    pub timeout: Duration,
+    /// How long nodes may still come when there are enough.
+    pub last_call_timeout: Duration,
+    /// Where the runs keep their keys: begins with a slash and does not end with one.
+    pub etcd_prefix: String,
+    /// How long a silent node counts as alive: whole seconds.
+    pub lease_ttl: Duration,
+    /// How ranks are given.
+    pub rank_policy: RankPolicy,
+    /// The rank that this node would like to have.
+    pub node_rank: Option<u32>,
+    /// Where this node stands.
+    pub topology: Option<String>,
+    /// How many workers this node runs.
+    pub local_world_size: Option<u32>,
+}
+
+impl EtcdOptions {
+    /// Reads the options and the endpoint.
+    ///
+    /// # Errors
+    /// [`ParameterError`] names the first option that is wrong or unknown, and what would be right.
+    pub fn from_parameters(parameters: &RendezvousParameters) -> Result<Self, ParameterError> {
+        check_names(parameters, NAMES)?;
+        // Under etcd's v2 a prefix meant the same with and without the slash; two nodes must meet.
+        let prefix = text(parameters, "etcd_prefix")?;
+        let prefix = prefix.as_deref().unwrap_or(DEFAULT_PREFIX).trim_matches('/');
+        let rank_policy = parameters.get("rank_policy").map(str::parse).transpose()?;
+        let lease_ttl = count(parameters, "lease_ttl", 2, LONGEST_SECONDS)?.unwrap_or(10);
+        Ok(Self {
+            connection: ConnectionOptions::read(parameters, 10)?,
+            timeout: seconds(parameters, "timeout", 600, Zero::Refused)?,
+            last_call_timeout: seconds(parameters, "last_call_timeout", 30, Zero::Allowed)?,
+            etcd_prefix: format!("/{prefix}"),
+            lease_ttl: Duration::from_secs(lease_ttl.into()),
+            rank_policy: rank_policy.unwrap_or_default(),
+            node_rank: count(parameters, "node_rank", 0, u32::MAX)?,
+            topology: text(parameters, "topology")?,
+            local_world_size: count(parameters, "local_world_size", 1, u32::MAX)?,
+        })
+    }
+
+    /// The options of a client that reaches the servers.
+    pub fn client_options(&self) -> ClientOptions {
+        self.connection.client_options()
+    }
+}

@@ -1,0 +1,222 @@
+//! Every option: what it is unless given, what it may be, and what is said of anything else.
+
+use std::time::Duration;
+
+use rallypoint_core::rendezvous::ranks::RankPolicy;
+
+use super::*;
+use crate::client::Pem;
+
+fn parameters(endpoint: &str, options: &[(&str, &str)]) -> RendezvousParameters {
+    let parameters = RendezvousParameters::new("etcd", endpoint, "job", 1, 2).unwrap();
+    options.iter().fold(parameters, |parameters, (key, value)| parameters.with(*key, *value))
+}
+
+fn etcd(options: &[(&str, &str)]) -> Result<EtcdOptions, ParameterError> {
+    EtcdOptions::from_parameters(&parameters("", options))
+}
+
+fn dynamic(options: &[(&str, &str)]) -> Result<DynamicOptions, ParameterError> {
+    DynamicOptions::from_parameters(&parameters("", options))
+}
+
+const SECOND: Duration = Duration::from_secs(1);
+
+#[test]
+fn etcd_has_the_defaults_of_pytorch() {
+    let options = etcd(&[]).unwrap();
+    assert_eq!(options.timeout, 600 * SECOND);
+    assert_eq!(options.last_call_timeout, 30 * SECOND);
+    assert_eq!(options.etcd_prefix, "/torchelastic/p2p");
+    assert_eq!(options.lease_ttl, 10 * SECOND);
+    assert_eq!(options.rank_policy, RankPolicy::Stable);
+    assert_eq!((options.node_rank, options.local_world_size), (None, None));
+    assert_eq!(options.topology, None);
+    let client = options.client_options();
+    assert_eq!(client.endpoints, ["localhost:2379"]);
+    assert!(client.tls.is_none() && client.credentials.is_none());
+    assert_eq!(client.timeout, 10 * SECOND);
+    client.validate().unwrap();
+}
+
+#[test]
+fn etcd_takes_what_it_is_given() {
+    let options = etcd(&[
+        ("timeout", "900"),
+        ("last_call_timeout", "0"),
+        ("etcd_prefix", "custom/runs/"),
+        ("lease_ttl", "2"),
+        ("rank_policy", "Topology"),
+        ("node_rank", "0"),
+        ("topology", "rack2/node1"),
+        ("local_world_size", "8"),
+        ("read_timeout", "2.5"),
+    ])
+    .unwrap();
+    assert_eq!(options.timeout, 900 * SECOND);
+    assert_eq!(options.last_call_timeout, Duration::ZERO);
+    assert_eq!(options.etcd_prefix, "/custom/runs");
+    assert_eq!(options.lease_ttl, 2 * SECOND);
+    assert_eq!(options.rank_policy, RankPolicy::Topology);
+    assert_eq!((options.node_rank, options.local_world_size), (Some(0), Some(8)));
+    assert_eq!(options.topology.as_deref(), Some("rack2/node1"));
+    assert_eq!(options.client_options().timeout, Duration::from_millis(2500));
+}
+
+#[test]
+fn certificates_go_by_two_sets_of_names() {
+    for [ca, cert, key] in [["cacert", "cert", "key"], ["ca_cert", "ssl_cert", "ssl_cert_key"]] {
+        let files = [(ca, "/ca"), (cert, "/cert"), (key, "/key"), ("protocol", " HTTPS ")];
+        let tls = etcd(&files).unwrap().client_options().tls.unwrap();
+        let path = |pem: Pem| match pem {
+            Pem::File(path) => path.display().to_string(),
+            Pem::Bytes(_) => String::new(),
+        };
+        let (certificate, private) = tls.identity.unwrap();
+        assert_eq!([tls.ca, certificate, private].map(path), ["/ca", "/cert", "/key"]);
+    }
+    // Both names are fine if they agree.
+    let twice = [("cacert", "/ca"), ("ca_cert", "/ca"), ("protocol", "https")];
+    assert!(etcd(&twice).unwrap().client_options().tls.is_some());
+}
+
+#[test]
+fn the_endpoint_may_name_the_protocol() {
+    let options = parameters("https://a:1,b:2", &[("cacert", "/ca")]);
+    let client = EtcdOptions::from_parameters(&options).unwrap().client_options();
+    assert!(client.tls.is_some());
+    assert_eq!(client.endpoints, ["a:1", "b:2"]);
+    client.validate().unwrap();
+    for (endpoint, options, words) in [
+        (
+            "http://a:1",
+            &[("protocol", "https"), ("cacert", "/ca")][..],
+            "protocol https and endpoint \"http://a:1\" contradict each other: speak to all",
+        ),
+        (
+            "http://a:1,https://b:1",
+            &[],
+            "protocol http and endpoint \"https://b:1\" contradict each other: speak to all",
+        ),
+        ("a:x", &[], "endpoint \"a:x\": the port must be a number"),
+    ] {
+        let error = EtcdOptions::from_parameters(&parameters(endpoint, options)).unwrap_err();
+        assert!(error.to_string().starts_with(words), "{error}");
+    }
+}
+
+#[test]
+fn wrong_options_are_named_with_what_would_be_right() {
+    const SECONDS: &str = "give seconds above 0 and up to 31536000, such as 30 or 0.5";
+    let mut cases: Vec<(Vec<(&str, &str)>, String)> = Vec::new();
+    for value in ["0", "-1", "x", "", "inf", "nan", "1e9", "1e-9"] {
+        cases.push((vec![("timeout", value)], format!("timeout {value:?}: {SECONDS}")));
+        cases.push((vec![("read_timeout", value)], format!("read_timeout {value:?}: {SECONDS}")));
+    }
+    for (key, value, words) in [
+        ("last_call_timeout", "-1", "give seconds from 0 and up to 31536000, such as 30 or 0.5"),
+        ("etcd_prefix", "", "give a value, or leave it out"),
+        ("lease_ttl", "1", "give a whole number from 2 to 31536000"),
+        ("lease_ttl", "2.5", "give a whole number (invalid digit found in string)"),
+        ("rank_policy", "best", "give stable, hint, topology or arrival"),
+        ("node_rank", "-1", "give a whole number from 0 to 4294967295"),
+        ("topology", "", "give a value, or leave it out"),
+        ("local_world_size", "0", "give a whole number from 1 to 4294967295"),
+        ("protocol", "grpc", "give http or https"),
+        ("user", "", "give a value, or leave it out"),
+    ] {
+        cases.push((vec![(key, value)], format!("{key} {value:?}: {words}")));
+    }
+    let https = ("protocol", "https");
+    for (options, words) in [
+        (vec![https], "cacert is missing: with protocol https give the file of the CA certificate"),
+        (vec![("cacert", "/a")], "cacert and protocol http contradict each other: certificates"),
+        (vec![("ssl_cert", "/a")], "ssl_cert and protocol http contradict each other"),
+        (
+            vec![https, ("cacert", "/a"), ("ca_cert", "/b")],
+            "cacert \"/a\" and ca_cert \"/b\" contradict each other: they are names of one option",
+        ),
+        (
+            vec![https, ("cacert", "/a"), ("ssl_cert", "/c")],
+            "key is missing: give the file of the private key that belongs to ssl_cert",
+        ),
+        (
+            vec![https, ("cacert", "/a"), ("key", "/k")],
+            "cert is missing: give the file of the certificate that belongs to key",
+        ),
+        (vec![("user", "me")], "password is missing: give the password of user \"me\""),
+        (vec![("password", "hidden")], "user is missing: give the user whose password it is"),
+    ] {
+        cases.push((options, words.to_owned()));
+    }
+    for (options, words) in cases {
+        let error = etcd(&options).unwrap_err().to_string();
+        assert!(error.starts_with(&words), "{error:?} should begin with {words:?}");
+        assert!(!error.contains("hidden"));
+    }
+}
+
+#[test]
+fn an_unknown_option_is_refused_with_a_guess() {
+    let error = etcd(&[("last_call_timout", "5")]).unwrap_err();
+    assert!(matches!(error, ParameterError::UnknownOption { .. }));
+    let words = "unknown option \"last_call_timout\" of backend \"etcd\": did you mean \
+                 last_call_timeout? It knows: timeout, last_call_timeout, etcd_prefix, lease_ttl, \
+                 rank_policy, node_rank, topology, local_world_size, protocol, cacert, ca_cert, cert, \
+                 ssl_cert, key, ssl_cert_key, read_timeout, user, password";
+    assert_eq!(error.to_string(), words);
+    let error = etcd(&[("colour", "red")]).unwrap_err().to_string();
+    assert!(error.starts_with("unknown option \"colour\" of backend \"etcd\". It knows: timeout,"));
+    let error = dynamic(&[("heartbeat", "5")]).unwrap_err().to_string();
+    assert!(error.contains("did you mean heartbeat_timeout?"), "{error}");
+    let error = dynamic(&[("lease_ttl", "5")]).unwrap_err().to_string();
+    assert!(error.starts_with("unknown option \"lease_ttl\""), "{error}");
+}
+
+#[test]
+fn dynamic_has_the_defaults_of_pytorch() {
+    let options = dynamic(&[]).unwrap();
+    assert_eq!(options.join_timeout, 600 * SECOND);
+    assert_eq!(options.last_call_timeout, 30 * SECOND);
+    assert_eq!(options.close_timeout, 30 * SECOND);
+    assert_eq!(options.heartbeat_timeout, 5 * SECOND);
+    assert_eq!(options.keep_alive_interval, 5 * SECOND);
+    assert_eq!(options.keep_alive_max_attempt, 3);
+    assert_eq!(options.cas_backoff_max, Duration::ZERO);
+    assert_eq!(options.client_options().timeout, 60 * SECOND);
+}
+
+#[test]
+fn dynamic_takes_what_it_is_given() {
+    assert_eq!(dynamic(&[("timeout", "900")]).unwrap().join_timeout, 900 * SECOND);
+    let both = dynamic(&[("timeout", "900"), ("join_timeout", "5")]).unwrap();
+    assert_eq!(both.join_timeout, 5 * SECOND);
+    let options = dynamic(&[("cas_backoff_max_seconds", "0.25"), ("keep_alive_max_attempt", "1")]);
+    let options = options.unwrap();
+    assert_eq!(options.cas_backoff_max, Duration::from_millis(250));
+    assert_eq!(options.keep_alive_max_attempt, 1);
+    for key in [
+        "timeout",
+        "join_timeout",
+        "last_call_timeout",
+        "close_timeout",
+        "heartbeat_timeout",
+        "keep_alive_interval",
+        "keep_alive_max_attempt",
+        "read_timeout",
+    ] {
+        let error = dynamic(&[(key, "0")]).unwrap_err().to_string();
+        assert!(error.starts_with(&format!("{key} \"0\": give ")), "{error}");
+    }
+    let error = dynamic(&[("cas_backoff_max_seconds", "inf")]).unwrap_err().to_string();
+    assert!(error.starts_with("cas_backoff_max_seconds \"inf\": give seconds from 0"), "{error}");
+}
+
+#[test]
+fn secrets_are_not_printed() {
+    let options = [("user", "me"), ("password", "hidden")];
+    let printed = format!("{:?} {:?}", etcd(&options).unwrap(), dynamic(&options).unwrap());
+    assert!(printed.contains("me") && !printed.contains("hidden"), "{printed}");
+    let client = etcd(&options).unwrap().client_options();
+    assert_eq!(client.credentials.unwrap().password, "hidden");
+}

@@ -1,0 +1,249 @@
+//! The backends by name, built in or brought along.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use thiserror::Error;
+
+use super::parameters::{ParameterError, RendezvousParameters};
+use super::suggest::{did_you_mean, list, suggest};
+use super::{RendezvousError, RendezvousHandler};
+
+/// Why a handler could not be made.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum CreateError {
+    /// The parameters make no sense.
+    #[error(transparent)]
+    Parameter(#[from] ParameterError),
+    /// They do, but it came to nothing.
+    #[error(transparent)]
+    Rendezvous(#[from] RendezvousError),
+}
+
+/// What is wrong with a registration, or why there is no handler.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum RegistryError {
+    /// A backend needs a name.
+    #[error("backend \"\": register it under a name that is not empty")]
+    EmptyName,
+    /// Another creator has the name.
+    #[error("backend {name:?} is registered already, with another creator; choose another name")]
+    Taken {
+        /// The name.
+        name: String,
+    },
+    /// There is no backend of this name.
+    #[error(
+        "no backend {name:?} is registered{}{}",
+        did_you_mean(.suggestion.as_deref()),
+        registered(.known)
+    )]
+    Unknown {
+        /// The name.
+        name: String,
+        /// The name that was probably meant.
+        suggestion: Option<String>,
+        /// The names that there are.
+        known: Vec<String>,
+    },
+    /// The creator made a handler for something else.
+    #[error(
+        "the creator registered as backend {asked:?} made a handler that calls itself {made:?}; \
+         its backend() must return the name that it is registered under"
+    )]
+    WrongBackend {
+        /// The name that was asked for.
+        asked: String,
+        /// The handler's own.
+        made: String,
+    },
+    /// The parameters make no sense.
+    #[error(transparent)]
+    Parameter(#[from] ParameterError),
+    /// They do, but it came to nothing.
+    #[error(transparent)]
+    Rendezvous(#[from] RendezvousError),
+}
+
+impl From<CreateError> for RegistryError {
+    fn from(error: CreateError) -> Self {
+        match error {
+            CreateError::Parameter(error) => Self::Parameter(error),
+            CreateError::Rendezvous(error) => Self::Rendezvous(error),
+        }
+    }
+}
+
+fn registered(known: &[String]) -> String {
+    if known.is_empty() {
+        return "Nothing is registered: call register first".to_owned();
+    }
+    format!("Registered: {}", list(known))
+}
+
+type Created = Result<Arc<dyn RendezvousHandler>, CreateError>;
+type Creating = Pin<Box<dyn Future<Output = Created> + Send>>;
+
+/// Makes handlers of one backend. Clones are the same creator.
+#[derive(Clone)]
+pub struct RendezvousHandlerCreator(Arc<dyn Fn(RendezvousParameters) -> Creating + Send + Sync>);
+
+impl fmt::Debug for RendezvousHandlerCreator {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RendezvousHandlerCreator").finish_non_exhaustive()
+    }
+}
+
+impl RendezvousHandlerCreator {
+    /// A creator that calls `create`.
+    pub fn new<F, R, H>(create: F) -> Self
+    where
+        F: Fn(RendezvousParameters) -> R + Send + Sync + 'static,
+        R: Future<Output = Result<H, CreateError>> + Send + 'static,
+        H: RendezvousHandler + 'static,
+    {
+        Self(Arc::new(move |parameters| {
+            let creating = create(parameters);
+            Box::pin(async move {
+                let handler: Arc<dyn RendezvousHandler> = Arc::new(creating.await?);
+                Ok(handler)
+            })
+        }))
+    }
+}
+
+/// The backends by name.
+///
+/// A backend of one's own is a type that is a [`RendezvousHandler`], and a function that makes one:
+///
+/// ```
+/// use async_trait::async_trait;
+/// use rallypoint::rendezvous::{
+///     RendezvousError, RendezvousHandler, RendezvousHandlerCreator, RendezvousHandlerRegistry,
+///     RendezvousInfo, RendezvousParameters,
+/// };
+///
+/// /// A run that is over before it begins.
+/// struct Toy {
+///     run_id: String,
+/// }
+///
+/// #[async_trait]
+/// impl RendezvousHandler for Toy {
+///     fn backend(&self) -> &str {
+///         "toy"
+///     }
+///     fn run_id(&self) -> &str {
+///         &self.run_id
+///     }
+///     async fn next_rendezvous(&self) -> Result<RendezvousInfo, RendezvousError> {
+///         let (run_id, reason) = (self.run_id.clone(), "it was a toy".to_owned());
+///         Err(RendezvousError::GracefulExit { run_id, reason })
+///     }
+///     async fn is_closed(&self) -> Result<bool, RendezvousError> {
+///         Ok(true)
+///     }
+///     async fn set_closed(&self, _reason: &str) -> Result<(), RendezvousError> {
+///         Ok(())
+///     }
+///     async fn num_nodes_waiting(&self) -> Result<usize, RendezvousError> {
+///         Ok(0)
+///     }
+///     async fn shutdown(&self) -> bool {
+///         true
+///     }
+/// }
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let mut registry = RendezvousHandlerRegistry::with_builtin();
+/// let creator = RendezvousHandlerCreator::new(|parameters| async move {
+///     Ok(Toy { run_id: parameters.run_id })
+/// });
+/// registry.register("toy", creator)?;
+///
+/// let parameters = RendezvousParameters::new("toy", "", "job-7", 1, 1)?;
+/// let handler = registry.create_handler(parameters).await?;
+/// assert_eq!(handler.run_id(), "job-7");
+/// assert!(handler.is_closed().await?);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Clone, Default)]
+pub struct RendezvousHandlerRegistry {
+    creators: BTreeMap<String, RendezvousHandlerCreator>,
+}
+
+impl RendezvousHandlerRegistry {
+    /// A registry without any backend.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// A registry with the backends of this crate.
+    pub fn with_builtin() -> Self {
+        let builtin = builtin().into_iter().map(|(name, creator)| (name.to_owned(), creator));
+        Self { creators: builtin.collect() }
+    }
+
+    /// The names that are taken, in order.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.creators.keys().map(String::as_str)
+    }
+
+    /// Makes a backend known. Doing so twice with the same creator is no error.
+    ///
+    /// # Errors
+    /// [`RegistryError::EmptyName`], or [`RegistryError::Taken`] if another creator has the name.
+    pub fn register(
+        &mut self,
+        name: impl Into<String>,
+        creator: RendezvousHandlerCreator,
+    ) -> Result<(), RegistryError> {
+        let name = name.into();
+        if name.is_empty() {
+            return Err(RegistryError::EmptyName);
+        }
+        if self.creators.get(&name).is_some_and(|there| !Arc::ptr_eq(&there.0, &creator.0)) {
+            return Err(RegistryError::Taken { name });
+        }
+        self.creators.insert(name, creator);
+        Ok(())
+    }
+
+    /// Makes a handler of the backend that the parameters name.
+    ///
+    /// # Errors
+    /// [`RegistryError::Unknown`] if there is none, [`RegistryError::WrongBackend`] if its creator made
+    /// something else, and whatever the creator says.
+    pub async fn create_handler(
+        &self,
+        parameters: RendezvousParameters,
+    ) -> Result<Arc<dyn RendezvousHandler>, RegistryError> {
+        parameters.validate()?;
+        let name = parameters.backend.clone();
+        let Some(creator) = self.creators.get(&name) else {
+            return Err(RegistryError::Unknown {
+                suggestion: suggest(&name, self.names()).map(str::to_owned),
+                known: self.names().map(str::to_owned).collect(),
+                name,
+            });
+        };
+        let handler = creator.0(parameters).await?;
+        if handler.backend() != name {
+            let made = handler.backend().to_owned();
+            return Err(RegistryError::WrongBackend { asked: name, made });
+        }
+        Ok(handler)
+    }
+}
+
+/// The backends of this crate.
+fn builtin() -> Vec<(&'static str, RendezvousHandlerCreator)> {
+    Vec::new()
+}
