@@ -12,12 +12,19 @@ use crate::store::{EtcdStore, Store, StoreError};
 
 /// Leaves `value` under `name` for the nodes of `round`; it lives as long as `lease`.
 ///
-/// ```no_run
-/// # async fn example(client: rallypoint::client::Client) -> Result<(), rallypoint::store::StoreError> {
+/// ```
 /// use std::time::Duration;
+/// use rallypoint::client::{Client, ClientOptions};
 /// use rallypoint::core::rendezvous::keys::Keys;
 /// use rallypoint::rendezvous::{load_extra_data, store_extra_data};
 ///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # use rallypoint::server::{ServerOptions, serve};
+/// # let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
+/// # let endpoint = listener.local_addr()?.to_string();
+/// # tokio::spawn(serve(listener, ServerOptions::default(), std::future::pending()));
+/// let client = Client::connect(ClientOptions::new([endpoint])).await?;
 /// let keys = Keys::new("/torchelastic/p2p", "job-7");
 /// store_extra_data(&client, &keys, 0, 3, "dashboard", "http://10.0.0.1:8080").await?;
 /// let found = load_extra_data(&client, &keys, 3, "dashboard", Duration::from_secs(30)).await?;

@@ -74,14 +74,13 @@ fn seconds(
     match text.trim().parse::<f64>() {
         Ok(value) if (least..=longest).contains(&value) => Ok(Duration::from_secs_f64(value)),
         _ => {
-            let from = if zero == Zero::Allowed { "from 0" } else { "above 0" };
-            let fix = format!("give seconds {from} and up to {LONGEST_SECONDS}, such as 30 or 0.5");
+            let fix = format!("give seconds from {least} to {LONGEST_SECONDS}, such as 30 or 0.5");
             Err(ParameterError::invalid(key, text, fix))
         }
     }
 }
 
-/// An option that is a whole number, not below `least`.
+/// An option that is a whole number, from `least` to `most`.
 fn count(
     parameters: &RendezvousParameters,
     key: &str,

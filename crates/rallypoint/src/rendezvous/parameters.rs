@@ -211,6 +211,10 @@ impl RendezvousParameters {
             let fix = format!("give at least min_nodes, which is {min_nodes}");
             return wrong("max_nodes", max_nodes, fix);
         }
+        if self.local_addr.as_deref() == Some("") {
+            let fix = "give the address under which the other nodes reach this one, or none";
+            return wrong("local_addr", &"", fix.into());
+        }
         Ok(())
     }
 
@@ -313,6 +317,9 @@ mod tests {
             assert!(error.to_string().starts_with(words), "{error}");
         }
         assert!(RendezvousParameters::new("b", "", "job 7_ä.x", 2, 2).is_ok());
+        let error = parameters().with_local_addr("").validate().unwrap_err().to_string();
+        assert!(error.starts_with("local_addr \"\": give the address under which"), "{error}");
+        assert!(parameters().with_local_addr("10.0.0.9").validate().is_ok());
     }
 
     #[test]

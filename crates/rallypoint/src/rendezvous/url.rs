@@ -33,16 +33,14 @@ impl RendezvousParameters {
         let (rest, query) = url.split_once('?').unwrap_or((url, ""));
         // Only the part before the options is ever quoted: a password may be among them.
         let wrong = |fix: &str| Err(ParameterError::invalid("url", rest, fix));
-        let Some((backend, rest_of_path)) = rest.split_once("://") else {
-            return wrong(SHAPE);
-        };
-        if backend.is_empty() {
-            return wrong("the backend is missing before ://");
-        }
-        let (hosts, run_id) = rest_of_path.split_once('/').unwrap_or((rest_of_path, ""));
+        let (backend, place) = rest.split_once("://").unwrap_or(("", rest));
+        let (hosts, run_id) = place.split_once('/').unwrap_or((place, ""));
         if hosts.contains('@') {
             let fix = "give user and password as options after the question mark";
             return Err(ParameterError::invalid("url", format!("{backend}://…@…"), fix));
+        }
+        if backend.is_empty() {
+            return wrong(SHAPE);
         }
         if url.contains('#') {
             return wrong("nothing may follow after a #; write %23 if it belongs to a value");
@@ -140,7 +138,8 @@ mod tests {
         for (url, words) in [
             ("", "url \"\": write etcd://host:port/run?"),
             ("host:1/job", "url \"host:1/job\": write etcd://"),
-            ("://a/job", "url \"://a/job\": the backend is missing"),
+            ("://a/job", "url \"://a/job\": write etcd://"),
+            ("me:hidden@a/job", "url \"://…@…\": give user and password as options"),
             ("etcd://me:hidden@a/job", "url \"etcd://…@…\": give user and password as options"),
             ("etcd://a/job?LIMITS#x", "url \"etcd://a/job\": nothing may follow after a #"),
             ("etcd://a?LIMITS", "the run of the url is missing: give the name of the run"),

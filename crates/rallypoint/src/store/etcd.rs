@@ -22,12 +22,18 @@ const OVERHEAD: usize = 64;
 /// Waiting costs one watch and no polling, however many keys lie below the prefix. A key that is deleted
 /// while others are still waited for counts as found.
 ///
-/// ```no_run
+/// ```
 /// use std::time::Duration;
-/// use rallypoint::client::Client;
-/// use rallypoint::store::{EtcdStore, Store, StoreError};
+/// use rallypoint::client::{Client, ClientOptions};
+/// use rallypoint::store::{EtcdStore, Store};
 ///
-/// # async fn example(client: Client) -> Result<(), StoreError> {
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # use rallypoint::server::{ServerOptions, serve};
+/// # let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
+/// # let endpoint = listener.local_addr()?.to_string();
+/// # tokio::spawn(serve(listener, ServerOptions::default(), std::future::pending()));
+/// let client = Client::connect(ClientOptions::new([endpoint])).await?;
 /// let store = EtcdStore::new(client, "/jobs/7/", 0, Duration::from_secs(300));
 /// store.set(b"greeting", "hello".into()).await?;
 /// assert_eq!(store.get(b"greeting").await?, "hello");

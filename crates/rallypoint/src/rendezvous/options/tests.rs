@@ -107,14 +107,14 @@ fn the_endpoint_may_name_the_protocol() {
 
 #[test]
 fn wrong_options_are_named_with_what_would_be_right() {
-    const SECONDS: &str = "give seconds above 0 and up to 31536000, such as 30 or 0.5";
+    const SECONDS: &str = "give seconds from 0.001 to 31536000, such as 30 or 0.5";
     let mut cases: Vec<(Vec<(&str, &str)>, String)> = Vec::new();
     for value in ["0", "-1", "x", "", "inf", "nan", "1e9", "1e-9"] {
         cases.push((vec![("timeout", value)], format!("timeout {value:?}: {SECONDS}")));
         cases.push((vec![("read_timeout", value)], format!("read_timeout {value:?}: {SECONDS}")));
     }
     for (key, value, words) in [
-        ("last_call_timeout", "-1", "give seconds from 0 and up to 31536000, such as 30 or 0.5"),
+        ("last_call_timeout", "-1", "give seconds from 0 to 31536000, such as 30 or 0.5"),
         ("etcd_prefix", "", "give a value, or leave it out"),
         ("lease_ttl", "1", "give a whole number from 2 to 31536000"),
         ("lease_ttl", "2.5", "give a whole number (invalid digit found in string)"),
