@@ -262,6 +262,8 @@ pub enum Fault {
 pub struct View {
     /// Whether anything is known yet.
     pub known: bool,
+    /// Whether the node has a session.
+    pub session: bool,
     /// The round in progress; 0 if there is none.
     pub round: u64,
     /// The round of the group that this node is in, if it is.

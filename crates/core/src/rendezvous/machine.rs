@@ -225,6 +225,7 @@ impl Machine {
         };
         View {
             known: self.knowledge.is_known(),
+            session: self.lease.is_some(),
             round: active.map_or(0, |active| active.round),
             member_of,
             nodes_waiting,

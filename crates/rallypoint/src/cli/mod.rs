@@ -3,6 +3,7 @@
 //! Data goes to standard output, everything else to standard error. Exit codes: 0 done, 1 failed,
 //! 2 the command line was wrong.
 
+mod bench;
 mod serve;
 
 use std::error::Error;
@@ -32,6 +33,9 @@ enum Command {
     /// Run the coordination server, which speaks etcd's v3 API
     #[command(after_help = serve::AFTER_HELP)]
     Serve(serve::Serve),
+    /// Measure this machine, its network and its servers
+    #[command(subcommand)]
+    Bench(bench::Bench),
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -55,6 +59,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     start_log(cli.log_format);
     let done = match cli.command {
         Command::Serve(serve) => serve.run(),
+        Command::Bench(bench) => bench.run(),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

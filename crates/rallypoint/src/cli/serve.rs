@@ -33,6 +33,9 @@ pub(super) struct Serve {
     /// Write the address to this file once the server answers
     #[arg(long, value_name = "FILE")]
     ready_file: Option<PathBuf>,
+    /// Stop when standard input ends, so as not to outlive the program that started this one
+    #[arg(long)]
+    stop_at_eof: bool,
     /// Keep everything in this directory; without it, in memory
     #[arg(long, value_name = "DIR")]
     data_dir: Option<PathBuf>,
@@ -151,7 +154,7 @@ impl Serve {
         let listener = TcpListener::bind(self.listen)
             .await
             .map_err(|source| cannot_listen(self.listen, source))?;
-        let shutdown = shutdown()?;
+        let shutdown = shutdown(self.stop_at_eof)?;
         announce(scheme, listener.local_addr()?, self.ready_file.as_deref())?;
         let done = server.run(listener, shutdown).await;
         let _ = remove();
@@ -232,9 +235,9 @@ fn announce(
         .map_err(|source| ServeCommandError::ReadyFile { path: path.to_owned(), source })
 }
 
-/// Ready at the first SIGINT or SIGTERM. The second one ends the process as it would have without
+/// Ready at the first SIGINT or SIGTERM, or at the end of standard input. The second signal ends the process as it would have without
 /// us, for those who do not want to wait for the drain.
-fn shutdown() -> std::io::Result<impl Future<Output = ()>> {
+fn shutdown(at_eof: bool) -> std::io::Result<impl Future<Output = ()>> {
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
     Ok(async move {
@@ -244,7 +247,10 @@ fn shutdown() -> std::io::Result<impl Future<Output = ()>> {
                 _ = terminate.recv() => 143,
             }
         };
-        next().await;
+        tokio::select! {
+            _ = next() => {}
+            () = end_of_input(), if at_eof => {}
+        }
         tokio::spawn(async move {
             let code = next().await;
             #[expect(clippy::exit, reason = "asked twice, and this is the command itself")]
@@ -253,8 +259,18 @@ fn shutdown() -> std::io::Result<impl Future<Output = ()>> {
     })
 }
 
+/// Waits for the end of standard input, on a thread of its own: a read there cannot be cancelled.
+async fn end_of_input() {
+    let (ended, end) = tokio::sync::oneshot::channel();
+    std::thread::spawn(move || {
+        let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
+        let _ = ended.send(());
+    });
+    let _ = end.await;
+}
+
 /// Every connection is a descriptor, and the usual soft limit of 1,024 is soon reached.
-fn raise_descriptor_limit() {
+pub(super) fn raise_descriptor_limit() {
     use rustix::process::{Resource, getrlimit, setrlimit};
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;

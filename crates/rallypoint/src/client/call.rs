@@ -3,6 +3,7 @@
 use std::future::Future;
 use std::time::Duration;
 
+use prost::Message;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, timeout_at};
 use tonic::metadata::MetadataValue;
@@ -43,7 +44,8 @@ impl Client {
         send: S,
     ) -> Result<A, ClientError>
     where
-        Q: Clone,
+        Q: Message + Clone,
+        A: Message,
         S: Fn(Channel, Request<Q>) -> F,
         F: Future<Output = Result<Response<A>, Status>>,
     {
@@ -112,14 +114,21 @@ impl Client {
         send: &S,
     ) -> Result<A, Failed>
     where
+        Q: Message,
+        A: Message,
         S: Fn(Channel, Request<Q>) -> F,
         F: Future<Output = Result<Response<A>, Status>>,
     {
         let (token, message) = self.prepare(connection, bound, message).await?;
+        self.shared.meter.sent(message.get_ref());
         let begun = Instant::now();
         let answer = timeout_at(answer_bound, send(connection.channel.clone(), message)).await;
         match answer.unwrap_or_else(|_| Err(no_answer(begun))) {
-            Ok(response) => Ok(response.into_inner()),
+            Ok(response) => {
+                let answer = response.into_inner();
+                self.shared.meter.received(&answer);
+                Ok(answer)
+            }
             Err(status) => {
                 Err(Failed { failure: retry::failure(&status), status, token: Some(token) })
             }
@@ -182,12 +191,12 @@ impl Client {
         send: S,
     ) -> Result<Stream<A>, StreamFailed>
     where
-        Q: Send + 'static,
+        Q: Message + 'static,
         S: FnOnce(Channel, Request<RequestStream<Q>>) -> F,
         F: Future<Output = Result<Response<Streaming<A>>, Status>>,
     {
         let connection = self.shared.endpoints.current();
-        let stream = RequestStream(requests);
+        let stream = RequestStream { requests, client: self.clone() };
         let prepared = self.prepare(&connection, bound, stream).await;
         let (token, message) = prepared.map_err(|failed| {
             let Failed { failure, status, .. } = failed;
@@ -258,16 +267,23 @@ fn no_answer(begun: Instant) -> Status {
 }
 
 /// What a caller sends on a stream, as the transport wants it.
-pub(super) struct RequestStream<Q>(mpsc::Receiver<Q>);
+pub(super) struct RequestStream<Q> {
+    requests: mpsc::Receiver<Q>,
+    client: Client,
+}
 
-impl<Q> futures_util::Stream for RequestStream<Q> {
+impl<Q: Message> futures_util::Stream for RequestStream<Q> {
     type Item = Q;
 
     fn poll_next(
         mut self: std::pin::Pin<&mut Self>,
         context: &mut std::task::Context<'_>,
     ) -> std::task::Poll<Option<Q>> {
-        self.0.poll_recv(context)
+        let next = self.requests.poll_recv(context);
+        if let std::task::Poll::Ready(Some(message)) = &next {
+            self.client.shared.meter.sent(message);
+        }
+        next
     }
 }
 
@@ -289,11 +305,14 @@ pub(crate) struct StreamFailed {
     pub(crate) error: Option<ClientError>,
 }
 
-impl<A> Stream<A> {
+impl<A: Message> Stream<A> {
     /// The next message. Cancel-safe: what has arrived in part stays in the stream.
     pub(super) async fn next(&mut self) -> Result<A, StreamFailed> {
         let status = match self.responses.message().await {
-            Ok(Some(message)) => return Ok(message),
+            Ok(Some(message)) => {
+                self.client.shared.meter.received(&message);
+                return Ok(message);
+            }
             Ok(None) => Status::unavailable("the server closed the stream"),
             Err(status) => status,
         };

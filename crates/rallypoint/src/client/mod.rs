@@ -12,6 +12,7 @@ mod error;
 mod options;
 mod retry;
 mod rpc;
+mod traffic;
 mod watch;
 
 use std::sync::Arc;
@@ -26,6 +27,7 @@ use rallypoint_core::kv::{
 pub use self::cluster::{Member, ServerStatus};
 pub use self::error::ClientError;
 pub use self::options::{ClientOptions, Pem, TlsOptions};
+pub use self::traffic::Traffic;
 pub use self::watch::{WatchBatch, WatchError, Watcher};
 pub use crate::credentials::Credentials;
 
@@ -36,6 +38,7 @@ pub(crate) use self::rpc::KeepAliveStream;
 
 use self::auth::Auth;
 use self::endpoints::Endpoints;
+use self::traffic::Meter;
 use crate::blocking::blocking;
 use crate::convert;
 
@@ -65,6 +68,7 @@ struct Shared {
     endpoints: Endpoints,
     auth: Auth,
     attempt_timeout: Duration,
+    meter: Meter,
 }
 
 impl std::fmt::Debug for Client {
@@ -94,7 +98,9 @@ impl Client {
         let (endpoints, options) = blocking(prepared).await?;
         let ClientOptions { credentials, timeout, attempt_timeout, .. } = options;
         let auth = Auth::new(credentials);
-        Ok(Self { shared: Arc::new(Shared { endpoints, auth, attempt_timeout }), timeout })
+        let meter = Meter::default();
+        let shared = Shared { endpoints, auth, attempt_timeout, meter };
+        Ok(Self { shared: Arc::new(shared), timeout })
     }
 
     /// The same client, on the same connection, whose calls may take this long.
@@ -112,6 +118,11 @@ impl Client {
     /// How long a call may take.
     pub fn timeout(&self) -> Duration {
         self.timeout
+    }
+
+    /// How much has gone over the connection so far.
+    pub fn traffic(&self) -> Traffic {
+        self.shared.meter.read()
     }
 
     /// Reads keys.

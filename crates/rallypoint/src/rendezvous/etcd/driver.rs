@@ -47,6 +47,7 @@ const REFUSED: Duration = Duration::from_secs(1);
 const GOODBYE: Duration = Duration::from_secs(5);
 
 type Boxed<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+type Reserved = std::io::Result<(TcpSocket, u16)>;
 type Answer = (RequestId, Purpose, Txn, Result<TxnResult, ClientError>);
 
 pub(super) struct Driver {
@@ -63,7 +64,7 @@ pub(super) struct Driver {
     origin: Instant,
     session: Option<(Session, Boxed<Loss>)>,
     opening: Option<Boxed<Result<Session, ClientError>>>,
-    hosting: Option<(u64, Boxed<std::io::Result<(TcpSocket, u16)>>)>,
+    hosting: Option<(u64, Boxed<Reserved>)>,
     /// The port that this node keeps for its group.
     reserved: Option<TcpSocket>,
     active: ActiveWatch,
@@ -130,6 +131,8 @@ impl Driver {
 
     /// Runs until the handler is gone.
     pub(super) async fn run(mut self) {
+        // Before it is needed, so that nobody has to wait for it then.
+        self.open_session();
         loop {
             let wake = self.machine.next_wake().map(|wake| self.origin + wake);
             let wake = wake.unwrap_or(self.renewal).min(self.renewal);
@@ -190,11 +193,7 @@ impl Driver {
             Output::Request { id, purpose, txn } => self.request(id, purpose, txn, Duration::ZERO),
             Output::Watch { id, watches } => self.duty.replace(&self.client, id, watches),
             Output::Unwatch => self.duty.end(),
-            Output::OpenSession => {
-                let (client, ttl, trouble) =
-                    (self.client.clone(), self.lease_ttl, self.trouble.clone());
-                self.opening = Some(Box::pin(open_session(client, ttl, trouble)));
-            }
+            Output::OpenSession => self.open_session(),
             Output::Host { round } => {
                 let address = self.address.clone();
                 self.hosting = Some((round, Box::pin(async move { reserve_port(&address).await })));
@@ -240,6 +239,13 @@ impl Driver {
                     let _ = reopening.send(Ok(errand == Errand::Reopened));
                 }
             }
+        }
+    }
+
+    fn open_session(&mut self) {
+        if self.opening.is_none() {
+            let (client, trouble) = (self.client.clone(), self.trouble.clone());
+            self.opening = Some(Box::pin(open_session(client, self.lease_ttl, trouble)));
         }
     }
 
@@ -349,7 +355,7 @@ impl Driver {
         }
     }
 
-    fn hosts(&mut self, (round, reserved): (u64, std::io::Result<(TcpSocket, u16)>)) -> Input {
+    fn hosts(&mut self, (round, reserved): (u64, Reserved)) -> Input {
         self.hosting = None;
         match reserved {
             Ok((socket, port)) => {

@@ -191,7 +191,8 @@ impl EtcdRendezvousHandler {
             _driver: driver,
         };
         // So that what is asked of the handler from here on has an answer.
-        let known = handler.standing.wait_for(|standing| standing.view.known);
+        let known =
+            handler.standing.wait_for(|standing| standing.view.known && standing.view.session);
         if let Err(_) | Ok(Err(_)) =
             timeout(handler.options.timeout, known).await.map(|known| known.map(drop))
         {

@@ -1,0 +1,232 @@
+//! `rallypoint bench`.
+
+use std::io::Write;
+use std::process::Stdio;
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+use serde::Serialize;
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::process::{Child, Command};
+use tokio::sync::{Barrier, Semaphore};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use super::AnyError;
+use super::serve::raise_descriptor_limit;
+use crate::client::{ClientOptions, Traffic};
+use crate::rendezvous::{EtcdRendezvousHandler, HandlerOptions, RendezvousHandler};
+
+#[derive(Subcommand)]
+pub(super) enum Bench {
+    /// How long many nodes take to form a group
+    #[command(after_help = AFTER_HELP)]
+    Rendezvous(Rendezvous),
+}
+
+const AFTER_HELP: &str = "\
+Each node is a handler with a connection and a session of its own, over gRPC and TCP, all in one
+process; the server is another. The handlers are made before the clock starts; it stops when the last node has its rank.
+
+Examples:
+  rallypoint bench rendezvous --nodes 1024
+  rallypoint bench rendezvous --nodes 256 --endpoint 127.0.0.1:2379 --json";
+
+#[derive(Args)]
+pub(super) struct Rendezvous {
+    /// How many nodes
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    nodes: u32,
+    /// Servers to meet on; without them, one of our own that is started for this
+    #[arg(long, value_name = "HOST:PORT,…")]
+    endpoint: Option<String>,
+    /// Form the group so many times; the nodes come back from each round into the next
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    rounds: u32,
+    /// Print one JSON object for each round instead of a table
+    #[arg(long)]
+    json: bool,
+}
+
+/// One round, measured.
+#[derive(Debug, Serialize)]
+struct Measured {
+    nodes: u32,
+    round: u64,
+    /// From the first call to the last rank.
+    seconds: f64,
+    /// Messages that a node sent, on average: calls, and what it asked for on streams.
+    requests_per_node: f64,
+    /// Messages that a node received, on average.
+    messages_per_node: f64,
+    /// The size of both.
+    bytes_per_node: f64,
+    /// Of all nodes together.
+    bytes: u64,
+}
+
+impl Bench {
+    pub(super) fn run(self) -> Result<(), AnyError> {
+        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+        match self {
+            Self::Rendezvous(bench) => runtime.block_on(bench.run()),
+        }
+    }
+}
+
+impl Rendezvous {
+    async fn run(self) -> Result<(), AnyError> {
+        raise_descriptor_limit();
+        let server = match &self.endpoint {
+            Some(_) => None,
+            None => Some(Server::start().await?),
+        };
+        let own = server.as_ref().map(|server| server.address.clone());
+        let endpoint = self.endpoint.clone().or(own).unwrap_or_default();
+        let handlers = self.open(&endpoint).await?;
+        if !self.json {
+            let header =
+                ["nodes", "round", "seconds", "requests/node", "messages/node", "bytes/node"];
+            print(&header.map(|name| format!("{name:>14}")).concat());
+        }
+        for _ in 0..self.rounds {
+            let measured = self.measure(&handlers).await?;
+            if self.json {
+                print(&serde_json::to_string(&measured)?);
+            } else {
+                let Measured { nodes, round, seconds, .. } = measured;
+                let Measured { requests_per_node, messages_per_node, bytes_per_node, .. } =
+                    measured;
+                print(&format!(
+                    "{nodes:>14}{round:>14}{seconds:>14.4}{requests_per_node:>14.2}\
+                     {messages_per_node:>14.2}{bytes_per_node:>14.0}"
+                ));
+            }
+        }
+        // Closed first: nobody then begins another round while the others leave.
+        if let Some(handler) = handlers.first() {
+            handler.set_closed("the benchmark is over").await?;
+        }
+        let mut leaving = JoinSet::new();
+        for handler in handlers {
+            leaving.spawn(async move { handler.leave().await });
+        }
+        leaving.join_all().await;
+        Ok(())
+    }
+
+    /// Makes the handlers, some at a time, so that the server's queue of new connections suffices.
+    async fn open(&self, endpoint: &str) -> Result<Vec<Arc<EtcdRendezvousHandler>>, AnyError> {
+        let nodes = self.nodes as usize;
+        let run_id = format!("bench-{:016x}", fastrand::u64(..));
+        let at_once = Arc::new(Semaphore::new(64));
+        let mut opening = JoinSet::new();
+        for _ in 0..nodes {
+            let options = HandlerOptions {
+                local_addr: Some("127.0.0.1".to_owned()),
+                timeout: Duration::from_secs(300),
+                // A machine that plays ten thousand nodes must not lose one to its own load.
+                lease_ttl: Duration::from_secs(60),
+                ..HandlerOptions::new(run_id.clone(), nodes, nodes)
+            };
+            let client = ClientOptions {
+                connect_timeout: Duration::from_secs(30),
+                timeout: Duration::from_secs(60),
+                attempt_timeout: Duration::from_secs(30),
+                keep_alive_interval: Duration::from_secs(60),
+                keep_alive_timeout: Duration::from_secs(60),
+                ..ClientOptions::new([endpoint])
+            };
+            let at_once = at_once.clone();
+            opening.spawn(async move {
+                let _turn = at_once.acquire_owned().await;
+                EtcdRendezvousHandler::open(client, options).await.map(Arc::new)
+            });
+        }
+        let mut handlers = Vec::with_capacity(nodes);
+        while let Some(opened) = opening.join_next().await {
+            handlers.push(opened??);
+        }
+        Ok(handlers)
+    }
+
+    async fn measure(&self, handlers: &[Arc<EtcdRendezvousHandler>]) -> Result<Measured, AnyError> {
+        let before = total(handlers);
+        let start = Arc::new(Barrier::new(handlers.len() + 1));
+        let mut meeting = JoinSet::new();
+        for handler in handlers {
+            let (handler, start) = (handler.clone(), start.clone());
+            meeting.spawn(async move {
+                start.wait().await;
+                handler.next_rendezvous().await
+            });
+        }
+        start.wait().await;
+        let begun = Instant::now();
+        let mut ranks = vec![false; handlers.len()];
+        let mut round = 0;
+        while let Some(met) = meeting.join_next().await {
+            let group = met??;
+            round = group.round;
+            let rank = ranks.get_mut(group.rank as usize).filter(|taken| !**taken);
+            *rank
+                .ok_or_else(|| format!("rank {} was given twice or is too large", group.rank))? =
+                true;
+        }
+        let seconds = begun.elapsed().as_secs_f64();
+        let after = total(handlers);
+        let per_node = |count: u64| count as f64 / handlers.len() as f64;
+        let bytes =
+            after.bytes_sent + after.bytes_received - before.bytes_sent - before.bytes_received;
+        Ok(Measured {
+            nodes: self.nodes,
+            round,
+            seconds,
+            requests_per_node: per_node(after.requests - before.requests),
+            messages_per_node: per_node(after.messages - before.messages),
+            bytes_per_node: per_node(bytes),
+            bytes,
+        })
+    }
+}
+
+/// A server of our own, in a process of its own: a descriptor limit that suffices for the nodes need not
+/// suffice for both sides.
+struct Server {
+    address: String,
+    _process: Child,
+}
+
+impl Server {
+    async fn start() -> Result<Self, AnyError> {
+        let mut process = Command::new(std::env::current_exe()?)
+            .args(["serve", "--listen", "127.0.0.1:0", "--stop-at-eof"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()?;
+        let output = process.stdout.take().ok_or("the server has no output")?;
+        let line = BufReader::new(output).lines().next_line().await?.unwrap_or_default();
+        let address = line.strip_prefix("listening on http://");
+        let address = address.ok_or("the server did not start")?.to_owned();
+        Ok(Self { address, _process: process })
+    }
+}
+
+/// What all handlers have asked for and been told so far.
+fn total(handlers: &[Arc<EtcdRendezvousHandler>]) -> Traffic {
+    handlers.iter().map(|handler| handler.client().traffic()).fold(
+        Traffic::default(),
+        |sum, one| Traffic {
+            requests: sum.requests + one.requests,
+            messages: sum.messages + one.messages,
+            bytes_sent: sum.bytes_sent + one.bytes_sent,
+            bytes_received: sum.bytes_received + one.bytes_received,
+        },
+    )
+}
+
+fn print(line: &str) {
+    let _ = writeln!(std::io::stdout(), "{line}");
+}
