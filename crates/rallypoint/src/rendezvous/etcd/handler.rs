@@ -341,7 +341,9 @@ impl RendezvousHandler for EtcdRendezvousHandler {
     }
 
     async fn num_nodes_waiting(&self) -> Result<usize, RendezvousError> {
-        Ok(self.standing.borrow().view.nodes_waiting)
+        let standing = self.standing.borrow();
+        // A node that was fenced is the one that waits: it must stop its workers and meet again.
+        Ok(standing.view.nodes_waiting.max(usize::from(standing.fenced.is_some())))
     }
 
     async fn shutdown(&self) -> bool {
