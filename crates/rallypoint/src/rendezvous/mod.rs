@@ -2,7 +2,9 @@
 //!
 //! - [`RendezvousHandler`]: what a node's agent talks to, whatever is behind it.
 //! - [`RendezvousError`]: the five ways in which a meeting does not come about.
+//! - [`dynamic`]: the handler for any store that can compare and set.
 
+pub mod dynamic;
 mod error;
 mod info;
 

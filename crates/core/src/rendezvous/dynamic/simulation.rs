@@ -167,7 +167,8 @@ impl World {
         before: Option<&State>,
         after: &State,
     ) {
-        State::from_json(&after.to_json()).expect("what is written can be read");
+        let read = State::from_json(&after.to_json());
+        assert!(read.is_ok(), "seed {seed}: what was written cannot be read: {read:?}");
         let was_complete = before.is_some_and(|state| state.complete && state.round == after.round);
         assert!(before.is_none_or(|state| state.round <= after.round), "seed {seed}: R2");
         if !after.complete {
