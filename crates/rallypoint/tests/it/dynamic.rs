@@ -15,6 +15,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 
 use self::ground::{Ground, Run, grounds};
+use crate::support::Embedded;
 
 /// Longer than anything here takes.
 const SOON: Duration = Duration::from_secs(30);
@@ -205,6 +206,53 @@ async fn dynamic_a_node_that_shuts_down_while_it_waits_leaves_the_others_alone()
     let state = until(&*backend, |state| state.closed.is_some()).await;
     assert_eq!(state.closed.unwrap().by, met[0].0.node());
     assert_eq!(met[1].0.num_nodes_waiting().await.unwrap(), 0, "it may finish its own part");
+}
+
+/// All of them write one key, and each has to get its turn.
+#[tokio::test]
+async fn dynamic_a_crowd_meets_over_one_key() {
+    let server = Embedded::memory().await;
+    let embedded = Ground::server("embedded", server.endpoint(), ()).await;
+    for ground in [Ground::memory(), embedded] {
+        let mut run = Run::new(&ground, "crowd", Limits { min: 32, max: 32 });
+        run.settings.keep_alive_interval = Duration::from_secs(5);
+        let met = all((1..=32).map(|host| enter(run.node(host))).collect::<Vec<_>>()).await;
+        assert_eq!(met.len(), 32);
+    }
+}
+
+/// Nobody could write, so nobody is taken for dead; heartbeats that fail are no errors of anybody.
+#[tokio::test]
+async fn dynamic_a_server_that_was_away_costs_no_member() {
+    let mut server = Embedded::memory().await;
+    let ground = Ground::server("embedded", server.endpoint(), ()).await;
+    let mut run = Run::new(&ground, "away", Limits { min: 2, max: 2 });
+    run.settings.heartbeat = Duration::from_millis(300);
+    let met = all([enter(run.node(1)), enter(run.node(2))]).await;
+    server.pause();
+    let begun = Instant::now();
+    let error = loop {
+        match met[0].0.num_nodes_waiting().await {
+            Err(error) => break error,
+            Ok(waiting) => assert_eq!(waiting, 0),
+        }
+        assert!(begun.elapsed() < SOON, "it should know that it knows nothing");
+        sleep(Duration::from_millis(50)).await;
+    };
+    let text = error.to_string();
+    assert!(text.contains("so the others take this node for dead: cannot"), "{text}");
+    sleep(run.settings.silence()).await;
+    server.resume();
+    let before = until(&*ground.backend("away"), |state| state.nodes.len() == 2).await;
+    let beats = |state: &State| state.nodes.values().map(|node| node.heartbeat).collect::<Vec<_>>();
+    let after = until(&*ground.backend("away"), |state| {
+        beats(state).iter().zip(beats(&before)).all(|(now, then)| *now > then + 2)
+    })
+    .await;
+    assert_eq!((after.round, after.live_participants()), (1, 2));
+    for (handler, _) in &met {
+        assert_eq!(handler.num_nodes_waiting().await.unwrap(), 0);
+    }
 }
 
 /// D6, A5: what cannot be read cannot be compared.

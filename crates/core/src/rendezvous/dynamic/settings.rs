@@ -6,7 +6,8 @@ use thiserror::Error;
 
 use crate::rendezvous::gate::Limits;
 
-/// How large a group may be, and how long everything may take. The defaults are PyTorch's.
+/// How large a group may be, and how long everything may take. The defaults are PyTorch's but for the
+/// last.
 ///
 /// ```
 /// use rallypoint_core::rendezvous::dynamic::Settings;
@@ -50,7 +51,7 @@ pub struct InvalidSetting {
 }
 
 impl Settings {
-    /// Groups of this size, and PyTorch's times.
+    /// Groups of this size, and the usual times.
     pub fn new(limits: Limits) -> Self {
         Self {
             limits,

@@ -39,6 +39,8 @@ struct Actor {
     /// The last round that it was in.
     met: u64,
     resting: bool,
+    /// Whoever waited for its group has gone away.
+    leaving: bool,
     /// When it acts next.
     wakes: Time,
     /// Decided, and on its way to the cell: against which version, and what.
@@ -87,7 +89,8 @@ impl World {
         let mut observer = Observer::new(format!("node{}", self.born), settings);
         observer.begin_waiting(self.now + skew);
         let wakes = self.now + self.random.milliseconds(3000);
-        let actor = Actor { observer, skew, met: 0, resting: false, wakes, sent: None };
+        let actor =
+            Actor { observer, skew, met: 0, resting: false, leaving: false, wakes, sent: None };
         self.actors.push(actor);
     }
 
@@ -116,9 +119,10 @@ impl World {
                 actor.observer.begin_waiting(local);
             }
         }
-        let wish = match actor.resting {
-            true => Wish::Rest,
-            false => Wish::Join { not_before: actor.met + 1 },
+        let wish = match (actor.leaving, actor.resting) {
+            (true, _) => Wish::Leave,
+            (false, true) => Wish::Rest,
+            (false, false) => Wish::Join { not_before: actor.met + 1 },
         };
         let (action, _) = decide(local, self.cell.as_ref(), &mut actor.observer, wish);
         // It is told of changes soon after them, so it looks often enough for that.
@@ -138,11 +142,15 @@ impl World {
                 let closed = matches!(failure, Failure::Closed(_) | Failure::NotNeeded(_));
                 assert!(closed, "seed {}: {failure:?}", self.seed);
             }
-            Action::Wait(_) | Action::Gone => {}
+            Action::Gone => {
+                actor.leaving = false;
+                actor.observer.begin_waiting(local);
+            }
+            Action::Wait(_) => {}
         }
     }
 
-    /// Now and then a node dies, sleeps, comes anew, or begins again with its workers.
+    /// Now and then a node dies, sleeps, comes anew, begins again with its workers, or leaves.
     fn trouble(&mut self, index: usize) -> bool {
         let living = self.actors.len();
         match self.random.below(400) {
@@ -154,6 +162,17 @@ impl World {
                 let local = self.now + self.actors[index].skew;
                 self.actors[index].resting = false;
                 self.actors[index].observer.begin_waiting(local);
+            }
+            4 => {
+                let actor = &mut self.actors[index];
+                (actor.leaving, actor.resting) = (true, false);
+                // As the driver does: a group that formed meanwhile is left too.
+                if let Some(state) = &self.cell
+                    && state.complete
+                    && state.participants.contains_key(actor.observer.me())
+                {
+                    actor.met = actor.met.max(state.round);
+                }
             }
             _ => return false,
         }

@@ -70,6 +70,8 @@ pub(super) struct Driver {
     pub(super) met: u64,
     pub(super) stopping: bool,
     pub(super) said: Option<Reason>,
+    /// Requests that failed in a row.
+    pub(super) failures: u32,
 }
 
 impl Driver {
@@ -236,6 +238,7 @@ impl Driver {
             self.observer.look(now, state);
         }
         self.known = known;
+        self.failures = 0;
         self.view.send_modify(|view| (view.contact, view.trouble) = (Instant::now(), None));
         self.show();
     }
@@ -272,7 +275,11 @@ impl Driver {
     }
 
     fn trouble(&mut self, error: RendezvousError) {
-        tracing::warn!(run_id = self.run_id, node = self.observer.me(), %error, "no rendezvous");
+        self.failures = self.failures.saturating_add(1);
+        if self.failures.is_power_of_two() {
+            let (run_id, node, failures) = (&self.run_id, self.observer.me(), self.failures);
+            tracing::warn!(run_id, node, failures, %error, "the rendezvous state is out of reach");
+        }
         let text = error.to_string();
         self.view.send_modify(|view| view.trouble = Some(text));
         // Whoever waits decides what to do about it. The node leaves as soon as it can.

@@ -143,6 +143,7 @@ impl DynamicRendezvousHandler {
             met: 0,
             stopping: false,
             said: None,
+            failures: 0,
         };
         let driver = Mutex::new(Some(AbortOnDropHandle::new(tokio::spawn(driver.run()))));
         let (turn, listener) = (AsyncMutex::default(), Mutex::default());

@@ -117,12 +117,8 @@ async fn dynamic_a_write_whose_answer_was_lost_is_known_by_reading_back() {
             // Nobody else writes: what is there is ours, and a write that was on its way when we read
             // back may have come about later.
             assert!(own.contains(&found), "{found}");
-            if set {
-                assert_eq!(found, state);
-                written += 1;
-            } else if token.as_ref() != Some(&now) {
-                written += 1;
-            }
+            assert_eq!(set, found == state, "what is there is what is reported");
+            written += i64::from(set || token.as_ref() != Some(&now));
             token = Some(now);
         }
         (token.unwrap(), written)

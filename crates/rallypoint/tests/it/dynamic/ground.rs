@@ -45,7 +45,7 @@ impl Ground {
         Self { name: "memory", client: None, memory: Mutex::default(), _server: Box::new(()) }
     }
 
-    async fn server(name: &'static str, endpoint: String, server: impl Any) -> Self {
+    pub async fn server(name: &'static str, endpoint: String, server: impl Any) -> Self {
         let client = Some(client([endpoint]).await);
         Self { name, client, memory: Mutex::default(), _server: Box::new(server) }
     }
