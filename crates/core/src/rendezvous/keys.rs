@@ -23,9 +23,20 @@ pub fn dynamic_state(prefix: Option<&str>, run_id: &str) -> String {
     }
 }
 
-/// What the keys of the store of one round of a dynamic rendezvous begin with, as in PyTorch.
+/// The name of the store of one round of a dynamic rendezvous, as in PyTorch.
 pub fn dynamic_store(run_id: &str, round: u64) -> String {
     format!("torch.rendezvous.{run_id}.{round}")
+}
+
+/// What the keys of that store begin with on etcd. The slash keeps round 1 apart from round 10.
+///
+/// ```
+/// use rallypoint_core::rendezvous::keys;
+/// let prefix = keys::dynamic_store_prefix("job-7", 3);
+/// assert_eq!(prefix, "/torch/elastic/store/torch.rendezvous.job-7.3/");
+/// ```
+pub fn dynamic_store_prefix(run_id: &str, round: u64) -> String {
+    format!("/torch/elastic/store/{}/", dynamic_store(run_id, round))
 }
 
 /// Where one run keeps its keys.

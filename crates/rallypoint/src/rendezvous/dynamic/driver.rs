@@ -334,7 +334,8 @@ impl Driver {
             Failure::Limits { theirs, ours } => RendezvousError::State {
                 what: format!(
                     "nodes of run {run_id:?} disagree on min_nodes:max_nodes: {ours} here, {theirs} at \
-                     the others; give all of them the same"
+                     the others; give all of them the same, or come again {:?} after the others ended",
+                    self.observer.settings().silence()
                 ),
                 source: None,
             },

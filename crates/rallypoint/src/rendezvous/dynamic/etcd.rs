@@ -98,6 +98,13 @@ impl EtcdRendezvousBackend {
         Ok(Self { client, key, ttl, lease, renewed, following })
     }
 
+    /// The lease that the state lives on, for a store whose keys shall end with it: a run that begins
+    /// again after its state has lapsed would otherwise meet the keys of its first rounds. It exists once
+    /// the state has been written.
+    pub fn lease(&self) -> LeaseId {
+        self.lease
+    }
+
     fn failed(&self, what: &str, source: ClientError) -> RendezvousError {
         let context = format!("cannot {what} the rendezvous state at {}", self.place());
         RendezvousError::Connection { context, source: source.into() }

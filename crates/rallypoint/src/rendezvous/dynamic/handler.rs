@@ -18,12 +18,13 @@ use crate::store::{Store, StoreError};
 
 /// Makes the store of a round. Each round must get another, or its nodes would read what an earlier
 /// group left: put everything below
-/// [`keys::dynamic_store`](rallypoint_core::rendezvous::keys::dynamic_store).
+/// [`keys::dynamic_store_prefix`](rallypoint_core::rendezvous::keys::dynamic_store_prefix), on
+/// [the state's lease](super::EtcdRendezvousBackend::lease).
 pub type StoreFactory = Arc<dyn Fn(u64) -> Arc<dyn Store> + Send + Sync>;
 
 /// What a [`DynamicRendezvousHandler`] is made from.
 #[derive(Clone)]
-pub struct DynamicOptions {
+pub struct DynamicHandlerOptions {
     /// The name of the run that all nodes of the job share.
     pub run_id: String,
     /// This host's name or address, at which the others reach it.
@@ -51,7 +52,7 @@ pub struct DynamicOptions {
 /// # ) -> Result<(), Box<dyn std::error::Error>> {
 /// let handler = DynamicRendezvousHandler::start(
 ///     Arc::new(backend),
-///     DynamicOptions {
+///     DynamicHandlerOptions {
 ///         run_id: "job-7".into(),
 ///         local_addr: "10.0.0.3".into(),
 ///         settings: Settings::new(Limits { min: 2, max: 4 }),
@@ -66,7 +67,7 @@ pub struct DynamicOptions {
 /// ```
 pub struct DynamicRendezvousHandler {
     backend: Arc<dyn RendezvousBackend>,
-    options: DynamicOptions,
+    options: DynamicHandlerOptions,
     node: String,
     commands: mpsc::UnboundedSender<Command>,
     view: watch::Receiver<View>,
@@ -106,7 +107,7 @@ impl DynamicRendezvousHandler {
     /// [`InvalidSetting`] names the first option that is wrong and what would be right.
     pub fn start(
         backend: Arc<dyn RendezvousBackend>,
-        options: DynamicOptions,
+        options: DynamicHandlerOptions,
     ) -> Result<Self, InvalidSetting> {
         let needed = [
             ("run_id", &options.run_id, "give the name that all nodes of the job share"),

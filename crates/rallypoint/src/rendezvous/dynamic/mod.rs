@@ -16,6 +16,6 @@ mod memory;
 
 pub use self::backend::{RendezvousBackend, Token};
 pub use self::etcd::EtcdRendezvousBackend;
-pub use self::handler::{DynamicOptions, DynamicRendezvousHandler, StoreFactory};
+pub use self::handler::{DynamicHandlerOptions, DynamicRendezvousHandler, StoreFactory};
 pub use self::memory::MemoryRendezvousBackend;
 pub use rallypoint_core::rendezvous::dynamic::{InvalidSetting, Settings};

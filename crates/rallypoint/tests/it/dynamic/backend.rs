@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use rallypoint::core::kv::KeyRange;
+use rallypoint::core::kv::{KeyRange, Put};
 use rallypoint::rendezvous::dynamic::{EtcdRendezvousBackend, RendezvousBackend, Token};
 use tokio::time::{Instant, sleep, timeout};
 
@@ -79,11 +79,14 @@ async fn dynamic_a_state_on_etcd_lives_on_one_lease_and_ends_when_nobody_writes(
         }
         assert_eq!(client.leases().await.unwrap().len(), 1, "all writers share one");
         let found = client.range(KeyRange::key("/p/r")).await.unwrap();
-        assert_ne!(found.kvs[0].lease, 0);
+        assert_eq!(found.kvs[0].lease, first.lease());
+        client.put(Put::new("of the store", "").on_lease(second.lease())).await.unwrap();
 
         // Someone ends the lease, and the state with it: it can be made again at once.
         client.lease_revoke(found.kvs[0].lease).await.unwrap();
         assert_eq!(first.set_state("x".into(), Some(&token)).await.unwrap(), None);
+        let rest = client.range(KeyRange::key("of the store")).await.unwrap();
+        assert_eq!(rest.count, 0, "D10: nothing of a run outlives its state");
         written(first.set_state("new".into(), None).await.unwrap());
         let begun = Instant::now();
         while first.get_state().await.unwrap().is_some() {

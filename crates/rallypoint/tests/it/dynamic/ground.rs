@@ -11,8 +11,8 @@ use rallypoint::client::Client;
 use rallypoint::core::rendezvous::gate::Limits;
 use rallypoint::core::rendezvous::keys;
 use rallypoint::rendezvous::dynamic::{
-    DynamicOptions, DynamicRendezvousHandler, EtcdRendezvousBackend, MemoryRendezvousBackend,
-    RendezvousBackend, Settings, StoreFactory,
+    DynamicHandlerOptions, DynamicRendezvousHandler, EtcdRendezvousBackend,
+    MemoryRendezvousBackend, RendezvousBackend, Settings, StoreFactory,
 };
 use rallypoint::store::{Store, StoreError};
 use tokio::sync::watch;
@@ -88,8 +88,8 @@ impl<'a> Run<'a> {
         Self { ground, run_id, settings, store }
     }
 
-    pub fn options(&self, host: u8) -> DynamicOptions {
-        DynamicOptions {
+    pub fn options(&self, host: u8) -> DynamicHandlerOptions {
+        DynamicHandlerOptions {
             run_id: self.run_id.to_owned(),
             local_addr: format!("127.0.0.{host}"),
             settings: self.settings.clone(),

@@ -7,7 +7,7 @@ use std::time::Duration;
 use rallypoint::client::{Client, ClientOptions};
 use rallypoint::core::rendezvous::gate::Limits;
 use rallypoint::rendezvous::dynamic::{
-    DynamicOptions, DynamicRendezvousHandler, EtcdRendezvousBackend, Settings,
+    DynamicHandlerOptions, DynamicRendezvousHandler, EtcdRendezvousBackend, Settings,
 };
 use rallypoint::rendezvous::{RendezvousError, RendezvousHandler};
 
@@ -78,7 +78,7 @@ async fn dynamic_nodes_that_disagree_are_told_what_about() {
     assert_eq!(
         error.to_string(),
         "nodes of run \"sizes\" disagree on min_nodes:max_nodes: 3:4 here, 2:2 at the others; give \
-         all of them the same"
+         all of them the same, or come again 2s after the others ended"
     );
     first.abort();
 }
@@ -120,8 +120,11 @@ async fn dynamic_options_that_make_no_sense_are_named() {
         options
     };
     for (options, words) in [
-        (DynamicOptions { run_id: String::new(), ..good() }, "run_id \"\": give the name"),
-        (DynamicOptions { local_addr: " ".into(), ..good() }, "local_addr \" \": give a name"),
+        (DynamicHandlerOptions { run_id: String::new(), ..good() }, "run_id \"\": give the name"),
+        (
+            DynamicHandlerOptions { local_addr: " ".into(), ..good() },
+            "local_addr \" \": give a name",
+        ),
         (with(|settings| settings.limits.min = 0), "min_nodes 0: give at least 1"),
         (with(|settings| settings.join = Duration::ZERO), "join_timeout 0ns: give more than 0"),
         (with(|settings| settings.keep_alive_max_attempt = 1), "keep_alive_max_attempt 1: give at"),
