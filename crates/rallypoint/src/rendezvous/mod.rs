@@ -13,6 +13,7 @@ mod error;
 mod etcd;
 mod extra_data;
 mod info;
+mod local;
 mod options;
 mod parameters;
 mod registry;

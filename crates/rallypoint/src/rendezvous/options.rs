@@ -59,14 +59,14 @@ enum Zero {
 }
 
 /// An option that is a time in seconds, whole or not.
-fn seconds(
+fn time(
     parameters: &RendezvousParameters,
     key: &str,
-    default: u32,
+    default: Duration,
     zero: Zero,
 ) -> Result<Duration, ParameterError> {
     let Some(text) = parameters.get(key) else {
-        return Ok(Duration::from_secs(default.into()));
+        return Ok(default);
     };
     let longest = f64::from(LONGEST_SECONDS);
     // A time below a millisecond is no time to anything here.

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use thiserror::Error;
 
+use super::dynamic::DynamicRendezvousHandler;
 use super::parameters::{ParameterError, RendezvousParameters};
 use super::suggest::{did_you_mean, list, suggest};
 use super::{EtcdRendezvousHandler, RendezvousError, RendezvousHandler};
@@ -248,5 +249,8 @@ fn builtin() -> Vec<(&'static str, RendezvousHandlerCreator)> {
     let etcd = RendezvousHandlerCreator::new(|parameters| async move {
         EtcdRendezvousHandler::from_parameters(&parameters).await
     });
-    vec![("etcd", etcd)]
+    let dynamic = RendezvousHandlerCreator::new(|parameters| async move {
+        DynamicRendezvousHandler::from_parameters(&parameters).await
+    });
+    vec![("etcd", etcd), ("etcd-v2", dynamic)]
 }

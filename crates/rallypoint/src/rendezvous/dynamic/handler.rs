@@ -1,20 +1,26 @@
 //! A node's way into its group, over any backend.
 
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use rallypoint_core::rendezvous::dynamic::{InvalidSetting, Observer, Settings, State, Wish};
-use tokio::net::TcpListener;
+use rallypoint_core::rendezvous::keys;
+use tokio::net::TcpSocket;
 use tokio::sync::{Mutex as AsyncMutex, mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::task::AbortOnDropHandle;
 
+use super::EtcdRendezvousBackend;
 use super::backend::{RendezvousBackend, Token};
 use super::driver::{Command, Driver, Met, View, backoff, decode};
-use crate::rendezvous::{RendezvousError, RendezvousHandler, RendezvousInfo, RendezvousStoreInfo};
-use crate::store::{Store, StoreError};
+use crate::client::Client;
+use crate::rendezvous::local::{self, HeldPort, reserve_port};
+use crate::rendezvous::{
+    CreateError, DynamicOptions, ParameterError, RendezvousError, RendezvousHandler,
+    RendezvousInfo, RendezvousParameters, RendezvousStoreInfo,
+};
+use crate::store::{EtcdStore, Store, StoreError};
 
 /// Makes the store of a round. Each round must get another, or its nodes would read what an earlier
 /// group left: put everything below
@@ -75,7 +81,7 @@ pub struct DynamicRendezvousHandler {
     /// One meeting at a time.
     turn: AsyncMutex<()>,
     /// What rank 0 has published, held for as long as the round lasts.
-    listener: Mutex<Option<TcpListener>>,
+    port: HeldPort,
 }
 
 impl std::fmt::Debug for DynamicRendezvousHandler {
@@ -119,7 +125,7 @@ impl DynamicRendezvousHandler {
             }
         }
         options.settings.validate()?;
-        let node = node_id(&options.local_addr);
+        let node = local::node_id(&options.local_addr);
         let now = Instant::now();
         let (commands, receiver) = mpsc::unbounded_channel();
         let (sender, view) = watch::channel(View {
@@ -147,24 +153,48 @@ impl DynamicRendezvousHandler {
             failures: 0,
         };
         let driver = Mutex::new(Some(AbortOnDropHandle::new(tokio::spawn(driver.run()))));
-        let (turn, listener) = (AsyncMutex::default(), Mutex::default());
-        Ok(Self { backend, options, node, commands, view, driver, turn, listener })
+        let (turn, port) = (AsyncMutex::default(), HeldPort::default());
+        Ok(Self { backend, options, node, commands, view, driver, turn, port })
     }
 
-    /// The name of this node: its address, process and number within it, and something random, since
-    /// processes in containers have small numbers.
+    /// Connects to etcd as the parameters say: PyTorch's `etcd-v2`.
+    ///
+    /// # Errors
+    /// [`CreateError::Parameter`] names the option that is wrong.
+    pub async fn from_parameters(parameters: &RendezvousParameters) -> Result<Self, CreateError> {
+        let DynamicOptions { connection, settings } = DynamicOptions::from_parameters(parameters)?;
+        let options = connection.client_options();
+        let unusable = |error: crate::client::ClientError| RendezvousError::Connection {
+            context: format!("the rendezvous servers ({}) cannot be used", parameters.endpoint),
+            source: error.into(),
+        };
+        let servers = options.hosts().map_err(unusable)?;
+        let client = Client::connect(options).await.map_err(unusable)?;
+        let invalid =
+            |InvalidSetting { what, value, fix }| ParameterError::invalid(what, value, fix);
+        let run_id = parameters.run_id.clone();
+        let backend = EtcdRendezvousBackend::create(client.clone(), &run_id).map_err(invalid)?;
+        let (lease, patience) = (backend.lease(), settings.join);
+        let named = run_id.clone();
+        let store: StoreFactory = Arc::new(move |round| {
+            let prefix = keys::dynamic_store_prefix(&named, round);
+            Arc::new(EtcdStore::new(client.clone(), prefix, lease, patience))
+        });
+        let local_addr = local::address(parameters.local_addr.as_deref(), &servers).await;
+        let options = DynamicHandlerOptions { run_id, local_addr, settings, store };
+        Ok(Self::start(Arc::new(backend), options).map_err(invalid)?)
+    }
+
+    /// The name of this node: its address, its process, and something random, since processes in
+    /// containers have small numbers.
     pub fn node(&self) -> &str {
         &self.node
     }
 
-    /// The listener whose port rank 0 has published, for whoever will serve it. Without an owner it is
-    /// held, so that nobody else gets the port, until the next meeting.
-    pub fn take_listener(&self) -> Option<TcpListener> {
-        self.listener.lock().unwrap_or_else(PoisonError::into_inner).take()
-    }
-
-    fn hold(&self, listener: Option<TcpListener>) {
-        *self.listener.lock().unwrap_or_else(PoisonError::into_inner) = listener;
+    /// The port that this node, having rank 0, has published, for whoever will listen there. Until it is
+    /// taken it is kept as long as the round lasts.
+    pub fn take_port(&self) -> Option<TcpSocket> {
+        self.port.take()
     }
 
     async fn join(&self) -> Result<Met, RendezvousError> {
@@ -185,15 +215,12 @@ impl DynamicRendezvousHandler {
         let address = &self.options.local_addr;
         let mut port = None;
         if rank == 0 {
-            let bound = async {
-                let listener = TcpListener::bind((address.trim_matches(['[', ']']), 0)).await?;
-                Ok::<_, std::io::Error>((listener.local_addr()?.port(), listener))
-            };
-            let (number, listener) = bound.await.map_err(|source| RendezvousError::Connection {
-                context: format!("cannot listen at local_addr {address:?}; give one of this host"),
+            let reserved = reserve_port(address).await;
+            let (socket, number) = reserved.map_err(|source| RendezvousError::Connection {
+                context: format!("cannot keep a port at local_addr {address:?}"),
                 source: source.into(),
             })?;
-            self.hold(Some(listener));
+            self.port.hold(socket);
             port = Some(number);
         }
         let store = (self.options.store)(round);
@@ -283,7 +310,7 @@ impl RendezvousHandler for DynamicRendezvousHandler {
         // Dropped before the turn is given up, so that leaving comes before the next joining.
         let mut leave = LeaveOnDrop(Some(&self.commands));
         loop {
-            self.hold(None);
+            self.port.release();
             let met = self.join().await?;
             tokio::select! {
                 // A group that is broken before it has begun is no group: rank 0 may never answer.
@@ -338,7 +365,7 @@ impl RendezvousHandler for DynamicRendezvousHandler {
                 well = false;
             }
         }
-        self.hold(None);
+        self.port.release();
         let driver = self.driver.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(driver) = driver {
             let _ = self.commands.send(Command::Stop);
@@ -347,10 +374,4 @@ impl RendezvousHandler for DynamicRendezvousHandler {
         }
         well
     }
-}
-
-fn node_id(address: &str) -> String {
-    static HANDLERS: AtomicU64 = AtomicU64::new(0);
-    let local = HANDLERS.fetch_add(1, Ordering::Relaxed);
-    format!("{address}_{}_{local}_{:08x}", std::process::id(), fastrand::u32(..))
 }

@@ -24,10 +24,10 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 use super::duty::{ActiveWatch, DutyWatch};
 use super::fault::{connection, fault};
 use super::handler::Standing;
-use super::local::reserve_port;
 use super::request::{RUN_TTL, delay, hold_run_lease, is_fatal, send};
 use crate::client::{Client, ClientError};
 use crate::rendezvous::RendezvousError;
+use crate::rendezvous::local::{HeldPort, reserve_port};
 use crate::session::{Loss, Session};
 
 /// What a handler may ask for.
@@ -61,12 +61,12 @@ pub(super) struct Driver {
     pub(super) machine: Machine,
     pub(super) commands: mpsc::UnboundedReceiver<Command>,
     pub(super) standing: watch::Sender<Standing>,
+    /// The port that this node keeps for its group.
+    pub(super) port: HeldPort,
     origin: Instant,
     session: Option<(Session, Boxed<Loss>)>,
     opening: Option<Boxed<Result<Session, ClientError>>>,
     hosting: Option<(u64, Boxed<Reserved>)>,
-    /// The port that this node keeps for its group.
-    reserved: Option<TcpSocket>,
     active: ActiveWatch,
     duty: DutyWatch,
     requests: FuturesUnordered<Boxed<Result<Answer, Aborted>>>,
@@ -93,6 +93,8 @@ pub(super) struct Parts {
     pub(super) machine: Machine,
     pub(super) commands: mpsc::UnboundedReceiver<Command>,
     pub(super) standing: watch::Sender<Standing>,
+    /// The port that this node keeps for its group.
+    pub(super) port: HeldPort,
 }
 
 impl Driver {
@@ -110,11 +112,11 @@ impl Driver {
             machine: parts.machine,
             commands: parts.commands,
             standing: parts.standing,
+            port: parts.port,
             origin: Instant::now(),
             session: None,
             opening: None,
             hosting: None,
-            reserved: None,
             active,
             duty: DutyWatch::default(),
             requests: FuturesUnordered::new(),
@@ -202,7 +204,7 @@ impl Driver {
                 let Formed { round, rank, world, .. } = formed;
                 tracing::info!(run_id = self.run_id, round, rank, world, "the group has formed");
                 if rank != 0 {
-                    self.reserved = None;
+                    self.port.release();
                 }
                 self.standing.send_modify(|standing| standing.fenced = None);
                 let told =
@@ -220,7 +222,7 @@ impl Driver {
                 }
             }
             Output::Done(Errand::Left) => {
-                self.reserved = None;
+                self.port.release();
                 self.opening = None;
                 if let Some((session, _)) = self.session.take() {
                     // If it cannot be told, the lease lapses by itself.
@@ -361,7 +363,7 @@ impl Driver {
         self.hosting = None;
         match reserved {
             Ok((socket, port)) => {
-                self.reserved = Some(socket);
+                self.port.hold(socket);
                 Input::Hosting { round, address: Address { host: self.address.clone(), port } }
             }
             Err(error) => {
@@ -373,7 +375,7 @@ impl Driver {
 
     fn fenced(&mut self, loss: &Loss) {
         self.session = None;
-        self.reserved = None;
+        self.port.release();
         let member = self.standing.borrow().view.member_of.is_some();
         if member {
             tracing::warn!(run_id = self.run_id, %loss, "fenced: the workers of this node must stop");

@@ -10,16 +10,17 @@ use rallypoint_core::rendezvous::document::Node;
 use rallypoint_core::rendezvous::gate::Limits;
 use rallypoint_core::rendezvous::keys::Keys;
 use rallypoint_core::rendezvous::{Formed, Machine, Settings, View};
+use tokio::net::TcpSocket;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::driver::{Command, Driver, Parts};
 use super::fault::connection;
-use super::local;
 use super::options::HandlerOptions;
 use super::request::{delay, hold_run_lease, is_fatal};
 use crate::client::{Client, ClientOptions};
+use crate::rendezvous::local::{self, HeldPort};
 use crate::rendezvous::{
     CreateError, EtcdOptions, RendezvousError, RendezvousHandler, RendezvousInfo,
     RendezvousParameters, RendezvousStoreInfo, load_extra_data, store_extra_data,
@@ -51,6 +52,7 @@ pub struct EtcdRendezvousHandler {
     options: HandlerOptions,
     commands: mpsc::UnboundedSender<Command>,
     standing: watch::Receiver<Standing>,
+    port: HeldPort,
     _driver: AbortOnDropHandle<()>,
 }
 
@@ -86,13 +88,7 @@ impl EtcdRendezvousHandler {
         let keys = Keys::new(&options.prefix, run_id);
         reach(&client, &keys, options.timeout, &servers).await?;
 
-        let address = match &options.local_addr {
-            Some(address) => address.clone(),
-            None => match local::address_towards(&addresses).await {
-                Some(address) => address.to_string(),
-                None => local::host_name(),
-            },
-        };
+        let address = local::address(options.local_addr.as_deref(), &addresses).await;
         let host = local::host_name();
         let node = Node {
             id: local::node_id(&host),
@@ -115,6 +111,7 @@ impl EtcdRendezvousHandler {
         let (commands, receiver) = mpsc::unbounded_channel();
         let (sender, standing) = watch::channel(Standing::default());
         let id = node.id.clone();
+        let port = HeldPort::default();
         let driver = Driver::new(Parts {
             client: client.clone(),
             machine: Machine::new(settings.clone(), node),
@@ -126,6 +123,7 @@ impl EtcdRendezvousHandler {
             lease_ttl: options.lease_ttl,
             commands: receiver,
             standing: sender,
+            port: port.clone(),
         });
         let driver = AbortOnDropHandle::new(tokio::spawn(driver.run()));
         let mut handler = Self {
@@ -137,6 +135,7 @@ impl EtcdRendezvousHandler {
             options,
             commands,
             standing,
+            port,
             _driver: driver,
         };
         // So that what is asked of the handler from here on has an answer.
@@ -173,6 +172,12 @@ impl EtcdRendezvousHandler {
     /// Where the run keeps its keys.
     pub fn keys(&self) -> &Keys {
         &self.keys
+    }
+
+    /// The port that this node, having rank 0, has published, for whoever will listen there. Until it is
+    /// taken it is kept as long as the round lasts.
+    pub fn take_port(&self) -> Option<TcpSocket> {
+        self.port.take()
     }
 
     /// What is known at the moment: a memory read.

@@ -4,7 +4,6 @@ mod driver;
 mod duty;
 mod fault;
 mod handler;
-mod local;
 mod options;
 mod request;
 

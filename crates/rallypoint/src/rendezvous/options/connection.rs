@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Zero, seconds, text};
+use super::{Zero, text, time};
 use crate::client::{ClientOptions, Credentials, Pem, TlsOptions};
 use crate::rendezvous::endpoint::{Endpoint, Protocol};
 use crate::rendezvous::parameters::{ParameterError, RendezvousParameters};
@@ -31,7 +31,12 @@ impl ConnectionOptions {
         Ok(Self {
             tls: tls(parameters, protocol)?,
             credentials: credentials(parameters)?,
-            timeout: seconds(parameters, "read_timeout", timeout, Zero::Refused)?,
+            timeout: time(
+                parameters,
+                "read_timeout",
+                Duration::from_secs(timeout.into()),
+                Zero::Refused,
+            )?,
             endpoints,
         })
     }

@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use super::{ConnectionOptions, Zero, check_names, count, seconds};
+use rallypoint_core::rendezvous::dynamic::Settings;
+use rallypoint_core::rendezvous::gate::Limits;
+
+use super::{ConnectionOptions, Zero, check_names, count, time};
 use crate::client::ClientOptions;
 use crate::rendezvous::parameters::{ParameterError, RendezvousParameters};
 
@@ -27,7 +30,7 @@ const NAMES: &[&str] = &[
 /// | `heartbeat_timeout` | 5 s | how long one sign of life may take |
 /// | `keep_alive_interval` | 5 s | the time between two signs of life |
 /// | `keep_alive_max_attempt` | 3 | a node that misses so many of them counts as dead |
-/// | `cas_backoff_max_seconds` | 0 s | the longest pause before writing again after another node was quicker |
+/// | `cas_backoff_max_seconds` | 0.1 s | the longest pause before writing again after another node was quicker |
 /// | `read_timeout` | 60 s | how long one request may take |
 ///
 /// Those about the connection are the same as in [`EtcdOptions`](super::EtcdOptions).
@@ -40,7 +43,7 @@ const NAMES: &[&str] = &[
 /// let parameters =
 ///     RendezvousParameters::new("etcd-v2", "", "job-7", 4, 8)?.with("timeout", 900);
 /// let options = DynamicOptions::from_parameters(&parameters)?;
-/// assert_eq!(options.join_timeout, Duration::from_secs(900));
+/// assert_eq!(options.settings.join, Duration::from_secs(900));
 /// # Ok::<(), rallypoint::rendezvous::ParameterError>(())
 /// ```
 #[derive(Debug, Clone)]
@@ -48,20 +51,8 @@ const NAMES: &[&str] = &[
 pub struct DynamicOptions {
     /// How to reach the servers.
     pub connection: ConnectionOptions,
-    /// How long a group may take to form.
-    pub join_timeout: Duration,
-    /// How long nodes may still come when there are enough.
-    pub last_call_timeout: Duration,
-    /// How long closing the run may take.
-    pub close_timeout: Duration,
-    /// How long one sign of life may take.
-    pub heartbeat_timeout: Duration,
-    /// The time between two signs of life.
-    pub keep_alive_interval: Duration,
-    /// A node that misses so many of them counts as dead.
-    pub keep_alive_max_attempt: u32,
-    /// The longest pause before writing again after another node was quicker.
-    pub cas_backoff_max: Duration,
+    /// How large a group may be, and how long everything may take.
+    pub settings: Settings,
 }
 
 impl DynamicOptions {
@@ -71,23 +62,28 @@ impl DynamicOptions {
     /// [`ParameterError`] names the first option that is wrong or unknown, and what would be right.
     pub fn from_parameters(parameters: &RendezvousParameters) -> Result<Self, ParameterError> {
         check_names(parameters, NAMES)?;
-        let time = |key, default| seconds(parameters, key, default, Zero::Refused);
-        let timeout = time("timeout", 600)?;
-        let join_timeout = match parameters.get("join_timeout") {
-            Some(_) => time("join_timeout", 600)?,
-            None => timeout,
+        let time = |key, default: Duration| time(parameters, key, default, Zero::Refused);
+        let RendezvousParameters { min_nodes, max_nodes, .. } = parameters;
+        let usual = Settings::new(Limits { min: *min_nodes, max: *max_nodes });
+        let most = time("timeout", usual.join)?;
+        let attempts = count(parameters, "keep_alive_max_attempt", 2, u32::MAX)?;
+        let backoff = "cas_backoff_max_seconds";
+        let settings = Settings {
+            join: time("join_timeout", most)?,
+            last_call: time("last_call_timeout", usual.last_call)?,
+            close: time("close_timeout", usual.close)?,
+            heartbeat: time("heartbeat_timeout", usual.heartbeat)?,
+            keep_alive_interval: time("keep_alive_interval", usual.keep_alive_interval)?,
+            keep_alive_max_attempt: attempts.unwrap_or(usual.keep_alive_max_attempt),
+            cas_backoff_max: super::time(
+                parameters,
+                backoff,
+                usual.cas_backoff_max,
+                Zero::Allowed,
+            )?,
+            ..usual
         };
-        let attempts = count(parameters, "keep_alive_max_attempt", 1, u32::MAX)?;
-        Ok(Self {
-            connection: ConnectionOptions::read(parameters, 60)?,
-            join_timeout,
-            last_call_timeout: time("last_call_timeout", 30)?,
-            close_timeout: time("close_timeout", 30)?,
-            heartbeat_timeout: time("heartbeat_timeout", 5)?,
-            keep_alive_interval: time("keep_alive_interval", 5)?,
-            keep_alive_max_attempt: attempts.unwrap_or(3),
-            cas_backoff_max: seconds(parameters, "cas_backoff_max_seconds", 0, Zero::Allowed)?,
-        })
+        Ok(Self { connection: ConnectionOptions::read(parameters, 60)?, settings })
     }
 
     /// The options of a client that reaches the servers.

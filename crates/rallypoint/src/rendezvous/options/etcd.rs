@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use rallypoint_core::rendezvous::keys::DEFAULT_PREFIX;
 
-use super::{ConnectionOptions, LONGEST_SECONDS, Zero, check_names, count, seconds, text};
+use super::{ConnectionOptions, LONGEST_SECONDS, Zero, check_names, count, text, time};
 use crate::client::ClientOptions;
 use crate::rendezvous::HandlerOptions;
 use crate::rendezvous::parameters::{ParameterError, RendezvousParameters};
@@ -68,14 +68,14 @@ impl EtcdOptions {
         let prefix = text(parameters, "etcd_prefix")?;
         let prefix = prefix.as_deref().unwrap_or(DEFAULT_PREFIX).trim_matches('/');
         let rank_policy = parameters.get("rank_policy").map(str::parse).transpose()?;
-        let lease_ttl = count(parameters, "lease_ttl", 2, LONGEST_SECONDS)?.unwrap_or(10);
+        let lease_ttl = count(parameters, "lease_ttl", 2, LONGEST_SECONDS)?;
         let RendezvousParameters { run_id, min_nodes, max_nodes, local_addr, .. } = parameters;
         let usual = HandlerOptions::new(run_id.clone(), *min_nodes, *max_nodes);
         let handler = HandlerOptions {
-            timeout: seconds(parameters, "timeout", 600, Zero::Refused)?,
-            last_call: seconds(parameters, "last_call_timeout", 30, Zero::Allowed)?,
+            timeout: time(parameters, "timeout", usual.timeout, Zero::Refused)?,
+            last_call: time(parameters, "last_call_timeout", usual.last_call, Zero::Allowed)?,
             prefix: format!("/{prefix}"),
-            lease_ttl: Duration::from_secs(lease_ttl.into()),
+            lease_ttl: lease_ttl.map_or(usual.lease_ttl, |ttl| Duration::from_secs(ttl.into())),
             rank_policy: rank_policy.unwrap_or_default(),
             node_rank: count(parameters, "node_rank", 0, u32::MAX)?,
             topology: text(parameters, "topology")?,

@@ -174,27 +174,27 @@ fn an_unknown_option_is_refused_with_a_guess() {
 }
 
 #[test]
-fn dynamic_has_the_defaults_of_pytorch() {
+fn dynamic_has_the_defaults_of_pytorch_but_for_a_pause_between_conflicts() {
     let options = dynamic(&[]).unwrap();
-    assert_eq!(options.join_timeout, 600 * SECOND);
-    assert_eq!(options.last_call_timeout, 30 * SECOND);
-    assert_eq!(options.close_timeout, 30 * SECOND);
-    assert_eq!(options.heartbeat_timeout, 5 * SECOND);
-    assert_eq!(options.keep_alive_interval, 5 * SECOND);
-    assert_eq!(options.keep_alive_max_attempt, 3);
-    assert_eq!(options.cas_backoff_max, Duration::ZERO);
+    assert_eq!(options.settings.join, 600 * SECOND);
+    assert_eq!(options.settings.last_call, 30 * SECOND);
+    assert_eq!(options.settings.close, 30 * SECOND);
+    assert_eq!(options.settings.heartbeat, 5 * SECOND);
+    assert_eq!(options.settings.keep_alive_interval, 5 * SECOND);
+    assert_eq!(options.settings.keep_alive_max_attempt, 3);
+    assert_eq!(options.settings.cas_backoff_max, Duration::from_millis(100));
     assert_eq!(options.client_options().timeout, 60 * SECOND);
 }
 
 #[test]
 fn dynamic_takes_what_it_is_given() {
-    assert_eq!(dynamic(&[("timeout", "900")]).unwrap().join_timeout, 900 * SECOND);
+    assert_eq!(dynamic(&[("timeout", "900")]).unwrap().settings.join, 900 * SECOND);
     let both = dynamic(&[("timeout", "900"), ("join_timeout", "5")]).unwrap();
-    assert_eq!(both.join_timeout, 5 * SECOND);
-    let options = dynamic(&[("cas_backoff_max_seconds", "0.25"), ("keep_alive_max_attempt", "1")]);
+    assert_eq!(both.settings.join, 5 * SECOND);
+    let options = dynamic(&[("cas_backoff_max_seconds", "0.25"), ("keep_alive_max_attempt", "2")]);
     let options = options.unwrap();
-    assert_eq!(options.cas_backoff_max, Duration::from_millis(250));
-    assert_eq!(options.keep_alive_max_attempt, 1);
+    assert_eq!(options.settings.cas_backoff_max, Duration::from_millis(250));
+    assert_eq!(options.settings.keep_alive_max_attempt, 2);
     for key in [
         "timeout",
         "join_timeout",

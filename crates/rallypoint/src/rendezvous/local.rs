@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::net::{TcpSocket, UdpSocket, lookup_host};
 
@@ -18,9 +19,21 @@ pub(super) fn node_id(host: &str) -> String {
     format!("{host}-{}-{:08x}", std::process::id(), fastrand::u32(..))
 }
 
+/// Where others reach this host: what was `given`, or else the address by which it reaches `servers`, or
+/// else its name.
+pub(super) async fn address(given: Option<&str>, servers: &[(String, u16)]) -> String {
+    match given {
+        Some(address) => address.to_owned(),
+        None => {
+            let found = address_towards(servers).await.map(|address| address.to_string());
+            found.unwrap_or_else(host_name)
+        }
+    }
+}
+
 /// The address by which this host reaches `servers`, and therefore can be reached by those who reach
 /// them too; none if it cannot be told. Names are not used, since they need not resolve elsewhere.
-pub(super) async fn address_towards(servers: &[(String, u16)]) -> Option<IpAddr> {
+async fn address_towards(servers: &[(String, u16)]) -> Option<IpAddr> {
     for (host, port) in servers {
         let Ok(found) = lookup_host((host.trim_matches(['[', ']']), *port)).await else { continue };
         for server in found {
@@ -65,4 +78,26 @@ fn bound(address: SocketAddr) -> io::Result<TcpSocket> {
     socket.set_reuseaddr(true)?;
     socket.bind(address)?;
     Ok(socket)
+}
+
+/// A port that is kept until somebody takes it.
+#[derive(Debug, Clone, Default)]
+pub(super) struct HeldPort(Arc<Mutex<Option<TcpSocket>>>);
+
+impl HeldPort {
+    fn lock(&self) -> MutexGuard<'_, Option<TcpSocket>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn hold(&self, port: TcpSocket) {
+        *self.lock() = Some(port);
+    }
+
+    pub(super) fn take(&self) -> Option<TcpSocket> {
+        self.lock().take()
+    }
+
+    pub(super) fn release(&self) {
+        drop(self.take());
+    }
 }
