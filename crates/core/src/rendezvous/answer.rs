@@ -65,6 +65,8 @@ impl Machine {
     fn took_place(&mut self, now: Time, place: Place, revision: Revision) {
         self.place = place;
         self.listed = true;
+        // Whatever it was registered as besides went in the same step.
+        self.registered.retain(|late| place == Place::Late(*late));
         self.arrived.get_or_insert(revision);
         if let Some(meeting) = &mut self.meeting {
             meeting.deadline = match place {

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::coordinator::{Coordinator, Step};
 use super::document::{Active, Address, Node, Ranked, Status};
-use super::interface::{Fault, Input, Output, Purpose, RequestId, Settings, View, WatchId};
+use super::interface::{Errand, Fault, Input, Output, Purpose, RequestId, Settings, View, WatchId};
 use super::knowledge::{InForce, Knowledge};
 use super::ranks::Seat;
 use crate::kv::{LeaseId, Revision, Time, Txn};
@@ -273,8 +273,14 @@ impl Machine {
         self.opening_session = false;
         self.forget_whereabouts();
         // Its answer would be about a lease that is not ours any more.
-        if !matches!(self.request, Some((_, Asked::Close(_) | Asked::Reopen | Asked::Diagnose))) {
-            self.request = None;
+        match &self.request {
+            Some((_, Asked::Close(_) | Asked::Reopen | Asked::Diagnose)) => {}
+            Some((_, Asked::Leave)) => {
+                // With the lease goes all that the node wanted to take back.
+                self.request = None;
+                self.outputs.push_back(Output::Done(Errand::Left));
+            }
+            _ => self.request = None,
         }
         self.resign();
     }

@@ -97,14 +97,15 @@ impl Machine {
         }
     }
 
-    /// The node's own document, where it is not there yet, and no trace of having waited.
-    fn here(&mut self, lease: LeaseId) -> Whereabouts {
+    /// The node's own document, where it is not there yet, and no trace of having waited but for the
+    /// one that it shall `keep`. They count as gone only when that was answered.
+    fn here(&self, keep: Option<Late>, lease: LeaseId) -> Whereabouts {
         let mut here = Whereabouts::default();
         if !self.listed {
             here = here.put(self.settings.keys.node(&self.node.id), encode(&self.node), lease);
         }
-        for late in std::mem::take(&mut self.registered) {
-            here = here.delete(self.late_key(late));
+        for late in self.registered.iter().filter(|late| Some(**late) != keep) {
+            here = here.delete(self.late_key(*late));
         }
         // Whoever was in a group may have been reported since.
         here.delete_if(self.seat.is_some(), || self.settings.keys.suspect(&self.node.id))
@@ -121,7 +122,7 @@ impl Machine {
         let joined = self.settings.joined(&self.node, self.arrived, self.seat);
         let key = self.settings.keys.member(round, &self.node.id);
         self.joined_rounds.insert(round);
-        self.here(lease).put(key, encode(&joined), lease)
+        self.here(None, lease).put(key, encode(&joined), lease)
     }
 
     fn open(&mut self, guard: Guard, reason: String, lease: LeaseId) {
@@ -192,7 +193,8 @@ impl Machine {
         let (member, ready) =
             (self.settings.keys.member(round, id), self.settings.keys.ready(round, id));
         let joined = self.joined_rounds.contains(&round);
-        let here = self.here(lease).delete_if(joined, || member).delete_if(joined, || ready);
+        let here = self.here(Some(late), lease);
+        let here = here.delete_if(joined, || member).delete_if(joined, || ready);
         let here = here.put(self.late_key(late), "", lease);
         self.registered.insert(late);
         let txn = self.settings.announce(in_force.revision, here);
