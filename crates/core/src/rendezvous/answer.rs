@@ -57,7 +57,7 @@ impl Machine {
             Asked::Join(round) => self.took_place(now, Place::Joined(round), result.revision),
             Asked::Register(late, round) => {
                 self.joined_rounds.remove(&round);
-                self.took_place(now, Place::Late(late), result.revision);
+                self.took_place(now, Place::Late(late, round), result.revision);
             }
         }
     }
@@ -66,11 +66,11 @@ impl Machine {
         self.place = place;
         self.listed = true;
         // Whatever it was registered as besides went in the same step.
-        self.registered.retain(|late| place == Place::Late(*late));
+        self.registered.retain(|late| matches!(place, Place::Late(kept, _) if kept == *late));
         self.arrived.get_or_insert(revision);
         if let Some(meeting) = &mut self.meeting {
             meeting.deadline = match place {
-                Place::Late(Late::Spare) => None,
+                Place::Late(Late::Spare, _) => None,
                 // Its time begins when there may be a place for it.
                 _ => meeting.deadline.or_else(|| Some(now.saturating_add(self.settings.timeout))),
             };
@@ -88,7 +88,8 @@ impl Machine {
         let own = own.clone();
         let slow = self.coordinator.take().map(|(duty, _)| duty.slow()).unwrap_or_default();
         self.resign();
-        self.coordinator = Some((Coordinator::new(&self.settings, &own.active, slow), 0));
+        let begun = (&own.active, own.revision);
+        self.coordinator = Some((Coordinator::new(&self.settings, begun, slow), 0));
         self.took_place(now, Place::Joined(round), own.revision);
     }
 

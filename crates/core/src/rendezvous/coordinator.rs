@@ -67,6 +67,8 @@ enum Stage {
 pub(super) struct Coordinator {
     round: u64,
     previous: u64,
+    /// When the round was opened.
+    began: Revision,
     gate: Gate,
     sight: Sight,
     /// Events that came before the answer to the survey.
@@ -84,8 +86,13 @@ pub(super) struct Coordinator {
 }
 
 impl Coordinator {
-    pub(super) fn new(settings: &Settings, active: &Active, slow: BTreeSet<String>) -> Self {
+    pub(super) fn new(
+        settings: &Settings,
+        (active, began): (&Active, Revision),
+        slow: BTreeSet<String>,
+    ) -> Self {
         Self {
+            began,
             round: active.round,
             previous: active.previous,
             gate: Gate::new(settings.limits, settings.last_call),
@@ -144,7 +151,7 @@ impl Coordinator {
         if !matches!(self.sight, Sight::Surveying) {
             return Ok(());
         }
-        let mut roster = Roster::new(survey, self.previous, &self.slow)?;
+        let mut roster = Roster::new(survey, self.began, self.previous, &self.slow)?;
         for (watch, event) in self.early.drain(..) {
             roster.apply(watch, &event)?;
         }

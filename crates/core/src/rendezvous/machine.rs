@@ -27,8 +27,8 @@ pub(super) enum Place {
     LeftOut(u64),
     /// It has this rank in a round whose group has not formed yet.
     Confirmed(u64, Ranked),
-    /// It waits for the next round.
-    Late(Late),
+    /// It waits for the round after this.
+    Late(Late, u64),
     /// It is in the group of this round.
     Member(u64),
 }
@@ -251,7 +251,7 @@ impl Machine {
             (Status::Frozen, Place::Confirmed(..)) => {
                 format!("the other nodes of round {round} to confirm, {world} in all")
             }
-            (_, Place::Late(Late::Spare)) => {
+            (_, Place::Late(Late::Spare, _)) => {
                 format!("a place to become free; round {round} is full with {world} nodes")
             }
             _ => format!("the {world} nodes of round {round} to make room"),

@@ -57,7 +57,13 @@ impl Machine {
             }
             (Status::Frozen | Status::Final, place) => {
                 let late = if in_force.active.has_room() { Late::Waiting } else { Late::Spare };
-                if place != Place::Late(late) {
+                // Who waits says so in each round that it missed: those who do not are not waited for.
+                let said = match place {
+                    Place::Late(Late::Waiting, of) => late == Late::Waiting && of == round,
+                    Place::Late(Late::Spare, _) => late == Late::Spare,
+                    _ => false,
+                };
+                if !said {
                     self.register(&in_force, late, lease);
                 }
             }
@@ -72,7 +78,7 @@ impl Machine {
         if active.status == Status::Closed {
             let reason = active.reason.clone();
             return Some(match self.place {
-                Place::Late(Late::Spare) => Fault::NotNeeded { by, reason },
+                Place::Late(Late::Spare, _) => Fault::NotNeeded { by, reason },
                 _ => Fault::Closed { by, reason },
             });
         }

@@ -62,9 +62,10 @@ pub(super) struct Roster {
 }
 
 impl Roster {
-    /// The roster as a survey found it.
+    /// The roster as a survey found it, in a round that began at `began`.
     pub(super) fn new(
         survey: &TxnResult,
+        began: Revision,
         previous: u64,
         slow: &BTreeSet<String>,
     ) -> Result<Self, Corrupt> {
@@ -76,7 +77,12 @@ impl Roster {
         let mut roster = Self {
             revision: survey.revision,
             previous,
-            waiting: ids(1).collect(),
+            // Who waited for this round to begin has joined it, or is too slow or too dead to.
+            waiting: found(1)
+                .iter()
+                .filter(|kv| kv.mod_revision > began)
+                .filter_map(|kv| id_of(&kv.key))
+                .collect(),
             suspects: ids(2).chain(slow.iter().cloned()).collect(),
             ..Self::default()
         };

@@ -90,7 +90,7 @@ fn lead_through(broken: Broken, seed: u64, tracing: bool) -> (Verdict, World) {
 
 impl World {
     fn whole_run(&mut self) -> Verdict {
-        self.run_until(self.plan.chaos)?;
+        self.run_until(self.plan.chaos.max(self.plan.gathering))?;
         self.heal()?;
         self.settle()?;
         if self.plan.funeral {

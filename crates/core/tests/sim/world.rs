@@ -217,7 +217,9 @@ impl World {
             }
             Happening::ServerUp(forgetful) => self.server_up(forgetful),
             Happening::Comes => {
-                self.comes();
+                if !self.healed {
+                    self.comes();
+                }
                 Ok(())
             }
         }
