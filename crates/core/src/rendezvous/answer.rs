@@ -7,6 +7,7 @@ use super::coordinator::{Coordinator, some_of};
 use super::document::{Active, Corrupt, Ranked, Status, decode};
 use super::interface::{Errand, Fault, Formed, Output, Purpose, RequestId};
 use super::keys::Keys;
+use super::knowledge::InForce;
 use super::machine::{Asked, Late, Machine, Order, Place};
 use super::ranks::Seat;
 use crate::kv::{OpResult, RangeResult, Revision, Time, TxnResult};
@@ -32,7 +33,14 @@ impl Machine {
                     self.fail(Fault::TimedOut { waited, missing });
                 }
             }
-            Asked::Leave => self.outputs.push_back(Output::Done(Errand::Left)),
+            Asked::Leave | Asked::Disown => {
+                if result.succeeded {
+                    self.knowledge.deleted(result.revision);
+                }
+                if matches!(asked, Asked::Leave) {
+                    self.outputs.push_back(Output::Done(Errand::Left));
+                }
+            }
             Asked::Suspect => {}
             Asked::Open(active) => self.opened(now, *active, result),
             Asked::Close(closed) if result.succeeded => {
@@ -86,11 +94,16 @@ impl Machine {
         // Opened just now, or by an attempt whose answer was lost.
         let Some(own) = self.own(round) else { return };
         let own = own.clone();
+        self.coordinate(&own);
+        self.took_place(now, Place::Joined(round), own.revision);
+    }
+
+    /// Takes up the duties of the coordinator of a round that nobody else can change.
+    pub(super) fn coordinate(&mut self, own: &InForce) {
         let slow = self.coordinator.take().map(|(duty, _)| duty.slow()).unwrap_or_default();
         self.resign();
         let begun = (&own.active, own.revision);
         self.coordinator = Some((Coordinator::new(&self.settings, begun, slow), 0));
-        self.took_place(now, Place::Joined(round), own.revision);
     }
 
     fn confirm_answered(&mut self, round: u64, result: &TxnResult) {

@@ -97,6 +97,11 @@ impl Knowledge {
         }
     }
 
+    /// A request of our own took the document away.
+    pub(super) fn deleted(&mut self, revision: Revision) {
+        self.learn(revision, None);
+    }
+
     fn learn(&mut self, revision: Revision, active: Option<&KeyValue>) {
         if self.revision >= Some(revision) {
             return;

@@ -50,6 +50,7 @@ pub(super) enum Asked {
     Confirm(u64),
     Register(Late, u64),
     Leave,
+    Disown,
     Close(Box<Active>),
     Reopen,
     Suspect,
@@ -305,15 +306,19 @@ impl Machine {
         self.coordinator.as_mut().filter(|(_, watch)| *watch == id).map(|(duty, _)| duty)
     }
 
-    /// The document in force, if this node wrote it as the coordinator of `round` and still holds it.
-    pub(super) fn own(&self, round: u64) -> Option<&InForce> {
+    /// The document in force, if this node wrote it as the coordinator of its round and still holds it.
+    pub(super) fn holds(&self) -> Option<&InForce> {
         let in_force = self.knowledge.in_force().ok().flatten()?;
         let InForce { active, lease, .. } = in_force;
         let own = active.author.id == self.node.id
-            && active.round == round
             && active.status != Status::Closed
             && Some(*lease) == self.lease;
         own.then_some(in_force)
+    }
+
+    /// The same, if it is of this round.
+    pub(super) fn own(&self, round: u64) -> Option<&InForce> {
+        self.holds().filter(|own| own.active.round == round)
     }
 
     /// Ends the meeting without a group, and takes back what was announced for it.
@@ -355,6 +360,8 @@ impl Machine {
                 let round = self.knowledge.active().map_or(0, |active| active.round);
                 let txn = self.settings.diagnose(round);
                 self.ask(Purpose::Diagnose, txn, Asked::Diagnose);
+            } else if let Some(lease) = self.unwanted() {
+                self.disown(lease);
             } else if self.meeting.is_some() && self.knowledge.is_known() {
                 self.meet();
                 if self.orders.is_empty() {
@@ -364,6 +371,12 @@ impl Machine {
                 return;
             }
         }
+    }
+
+    /// The lease of a round in progress that this node neither coordinates nor needs.
+    fn unwanted(&self) -> Option<LeaseId> {
+        let idle = self.meeting.is_none() && self.giving_up.is_none() && self.coordinator.is_none();
+        if idle { self.holds().map(|own| own.lease) } else { None }
     }
 
     /// To close or to reopen, one must know what is so.

@@ -37,6 +37,9 @@ impl Machine {
             return self.open(Guard::Absent(rounds), reason, lease);
         };
         let round = in_force.active.round;
+        if self.coordinator.is_none() && self.holds().is_some() {
+            return self.find_own(&in_force, lease);
+        }
         match (in_force.active.status, self.place) {
             (Status::Joinable, Place::Joined(joined)) if joined == round => {}
             (Status::Joinable, _) => self.join(&in_force, lease),
@@ -69,6 +72,21 @@ impl Machine {
             }
             // An objection was made above.
             (Status::Closed, _) => {}
+        }
+    }
+
+    /// A round of our own that nobody coordinates: the answer to its opening never came, or came when
+    /// we had given up.
+    fn find_own(&mut self, in_force: &InForce, lease: LeaseId) {
+        match in_force.active.status {
+            Status::Joinable => {
+                self.coordinate(in_force);
+                self.join(in_force, lease);
+            }
+            _ => {
+                let reason = format!("{} came back to its round", self.node.author());
+                self.open(Guard::At(in_force.revision), reason, lease);
+            }
         }
     }
 
@@ -227,25 +245,32 @@ impl Machine {
         }
     }
 
+    /// A round that the node opened and no longer wants, as its opening was carried out when it had
+    /// given up. It would keep the others waiting for as long as the lease lives.
+    pub(super) fn disown(&mut self, lease: LeaseId) {
+        let txn = self.settings.leave(lease, Whereabouts::default());
+        self.ask(Purpose::Leave, txn, Asked::Disown);
+    }
+
     fn leave(&mut self) {
         let keys = &self.settings.keys;
         let id = &self.node.id;
-        let mut here = Whereabouts::default().delete_if(self.listed, || keys.node(id));
+        let mut here = Whereabouts::default();
         for round in &self.joined_rounds {
             here = here.delete(keys.member(*round, id)).delete(keys.ready(*round, id));
         }
         for late in &self.registered {
             here = here.delete(self.late_key(*late));
         }
-        let resign = self.coordinator.as_ref().and_then(|(duty, _)| self.own(duty.round()));
-        let resign = resign.map(|own| own.revision);
-        let nothing = self.lease.is_none() || here.is_empty();
+        let nothing = here.is_empty() && !self.listed && self.holds().is_none();
+        here = here.delete(keys.node(id));
+        let lease = self.lease.filter(|_| !nothing);
         self.forget_whereabouts();
         self.resign();
-        if nothing {
+        let Some(lease) = lease else {
             return self.outputs.push_back(Output::Done(Errand::Left));
-        }
-        let txn = self.settings.leave(resign, here);
+        };
+        let txn = self.settings.leave(lease, here);
         self.ask(Purpose::Leave, txn, Asked::Leave);
     }
 

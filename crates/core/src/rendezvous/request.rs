@@ -125,12 +125,17 @@ impl Settings {
         Txn::when(compares).then([put, rank()]).otherwise(instead)
     }
 
-    /// Takes back everything that a node announced; if it is the coordinator, the round with it.
-    pub(super) fn leave(&self, resign: Option<Revision>, here: Whereabouts) -> Txn {
-        let Some(revision) = resign else { return Txn::default().then(here.ops) };
+    /// Takes back everything that a node announced. If the round in progress is on its lease, that too,
+    /// also when it was begun or changed by a request whose answer never came.
+    pub(super) fn leave(&self, lease: LeaseId, here: Whereabouts) -> Txn {
+        let own = Compare {
+            range: KeyRange::key(self.keys.active()),
+            relation: Relation::Equal,
+            target: Target::Lease(lease),
+        };
         let mut ops = vec![Op::Delete(KeyRange::key(self.keys.active()).into())];
         ops.extend(here.ops.iter().cloned());
-        Txn::when(self.guard(Guard::At(revision))).then(ops).otherwise(here.ops)
+        Txn::when([own]).then(ops).otherwise(here.ops)
     }
 
     pub(super) fn close(&self, guard: Guard, closed: &Active) -> Txn {

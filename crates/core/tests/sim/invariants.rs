@@ -246,12 +246,18 @@ impl World {
     fn check_precedence(&self, number: u64) -> Verdict {
         let Some(active) = &self.inspector.active else { return Ok(()) };
         let Some(round) = self.inspector.rounds.get(&number) else { return Ok(()) };
-        let Some(last) = self.inspector.group(active.previous) else { return Ok(()) };
+        if active.previous == 0 {
+            return Ok(());
+        }
+        // Only who was told that it is in the group can say so.
+        let sat = |id: &String| {
+            self.nodes.iter().any(|node| node.id == *id && node.last_formed == active.previous)
+        };
         let author = self.nodes.iter().find(|node| node.id == active.author.id);
         let Some(seen) = author.and_then(|node| node.decided_on) else { return Ok(()) };
-        let others = round.ranks.keys().any(|id| !last.ranks.contains_key(id));
+        let others = round.ranks.keys().any(|id| !sat(id));
         let left_out = round.members.iter().find(|(id, since)| {
-            last.ranks.contains_key(*id) && !round.ranks.contains_key(*id) && **since <= seen
+            !round.ranks.contains_key(*id) && **since <= seen && sat(id)
         });
         match left_out {
             Some((id, _)) if others => {
