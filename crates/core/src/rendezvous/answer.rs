@@ -60,7 +60,8 @@ impl Machine {
             }
             Asked::Confirm(round) => self.confirm_answered(round, result),
             Asked::Join(_) | Asked::Register(..) if !result.succeeded => {
-                self.knowledge.told(result)
+                self.knowledge.told(result);
+                self.doubt_registration();
             }
             Asked::Join(round) => self.took_place(now, Place::Joined(round), result.revision),
             Asked::Register(late, round) => {
@@ -85,6 +86,14 @@ impl Machine {
         }
     }
 
+    /// What was refused may have been carried out at the first attempt, and have taken back how the node
+    /// was registered. So it registers again.
+    fn doubt_registration(&mut self) {
+        if let Place::Late(..) = self.place {
+            self.place = Place::Nowhere;
+        }
+    }
+
     fn opened(&mut self, now: Time, active: Active, result: &TxnResult) {
         let round = active.round;
         match self.lease.filter(|_| result.succeeded) {
@@ -92,7 +101,7 @@ impl Machine {
             None => self.knowledge.told(result),
         }
         // Opened just now, or by an attempt whose answer was lost.
-        let Some(own) = self.own(round) else { return };
+        let Some(own) = self.own(round) else { return self.doubt_registration() };
         let own = own.clone();
         self.coordinate(&own);
         self.took_place(now, Place::Joined(round), own.revision);

@@ -27,7 +27,11 @@ impl World {
             return;
         }
         let delay = self.delay();
-        if let Some(later) = self.comes_again() {
+        // Only requests are sent again when in doubt. A renewal is one in a stream, and would keep the
+        // dead alive.
+        if let Message::Txn { .. } = message
+            && let Some(later) = self.comes_again()
+        {
             self.after(delay + later, Happening::Arrives(who, message.clone()));
         }
         self.after(delay, Happening::Arrives(who, message));
