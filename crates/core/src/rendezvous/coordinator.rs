@@ -284,6 +284,13 @@ impl Coordinator {
                     let lost = self.lost(roster);
                     noted = (lost.len(), lost.into_iter().take(NAMES).collect());
                 }
+                // The coordinator need not be of the group. If nobody is left of it to meet again, those
+                // who wait must begin.
+                let members = self.ranks.len();
+                if noted.0 == members && !self.ranks.contains_key(&active.author.id) {
+                    let round = self.round;
+                    return Some(self.reopen(format!("all {members} nodes of round {round} are gone")));
+                }
                 let waiting = roster.waiting();
                 if (waiting, noted.0) == (active.waiting, active.lost) {
                     return None;

@@ -23,6 +23,7 @@ mod settle;
 mod world;
 
 use std::panic;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use crate::broken::Broken;
 use crate::invariants::{Verdict, Violation};
@@ -58,12 +59,17 @@ fn number(name: &str, otherwise: u64) -> u64 {
 
 /// The first seed of these that fails, looked for by two threads.
 fn first_failure(broken: Broken, from: u64, runs: u64) -> Option<(u64, Violation)> {
-    let every_other = move |first: u64| {
+    let lowest = AtomicU64::new(u64::MAX);
+    let every_other = |first: u64| {
         let mut seeds = (from + first..from + runs).step_by(2);
-        seeds.find_map(|seed| run(broken, seed).err().map(|found| (seed, found)))
+        seeds.by_ref().take_while(|seed| *seed < lowest.load(Relaxed)).find_map(|seed| {
+            let found = run(broken, seed).err()?;
+            lowest.fetch_min(seed, Relaxed);
+            Some((seed, found))
+        })
     };
     let found = std::thread::scope(|scope| {
-        let other = scope.spawn(move || every_other(1));
+        let other = scope.spawn(|| every_other(1));
         let one = every_other(0);
         [one, other.join().expect("a run catches its own panics")]
     });

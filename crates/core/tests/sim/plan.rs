@@ -78,6 +78,8 @@ pub(crate) struct Plan {
     pub(crate) deaf: u64,
     /// How long workers take to stop.
     pub(crate) stopping: Millis,
+    /// More happenings than this mean that somebody goes round in circles.
+    pub(crate) steps: u64,
     /// A member dies when all is well, to see that it is told.
     pub(crate) funeral: bool,
     /// In the end everybody leaves, to see what is left.
@@ -137,6 +139,7 @@ impl Plan {
             mishaps,
             deaf: random.pick(&[0, 0, 0, 100]),
             stopping: random.pick(&[0, 20, 400]),
+            steps: 2_000 * nodes as u64 + 20_000,
             funeral: random.chance(400),
             farewell: random.chance(250),
         }

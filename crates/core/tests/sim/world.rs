@@ -9,7 +9,7 @@ use rallypoint_core::kv::{Event, KeyValue, LeaseId, Revision, Time, Txn, TxnResu
 use rallypoint_core::rendezvous::{Purpose, RequestId, WatchId};
 
 use crate::broken::Broken;
-use crate::invariants::{Inspector, Verdict};
+use crate::invariants::{Inspector, Verdict, violation};
 use crate::node::Node;
 use crate::plan::{Millis, Mishap, Plan};
 use crate::random::Random;
@@ -113,6 +113,7 @@ pub(crate) struct World {
     pub(crate) trace: Option<VecDeque<String>>,
     queue: BinaryHeap<Reverse<Queued>>,
     sequence: u64,
+    pub(crate) steps: u64,
 }
 
 /// Notes down what happens, if anyone wants to know.
@@ -140,6 +141,7 @@ impl World {
             trace: tracing.then(VecDeque::new),
             queue: BinaryHeap::new(),
             sequence: 0,
+            steps: 0,
         };
         for _ in 0..world.plan.nodes {
             let at = world.random.between(0, world.plan.gathering);
@@ -185,6 +187,10 @@ impl World {
             }
             let Some(Reverse(next)) = self.queue.pop() else { break };
             self.now = next.at;
+            self.steps += 1;
+            if self.steps > self.plan.steps {
+                return violation("quiet", format!("{} steps and no end", self.steps));
+            }
             self.happens(next.what)?;
         }
         self.now = end;
