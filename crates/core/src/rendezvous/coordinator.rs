@@ -81,8 +81,8 @@ pub(super) struct Coordinator {
     slow: BTreeSet<String>,
     why: Option<Waiting>,
     cause: Option<Cause>,
-    /// The number of losses when the names were last looked for.
-    losses: usize,
+    /// What the roster's count was when the lost were last looked for.
+    changes: Option<usize>,
 }
 
 impl Coordinator {
@@ -104,7 +104,7 @@ impl Coordinator {
             slow,
             why: None,
             cause: None,
-            losses: 0,
+            changes: None,
         }
     }
 
@@ -144,7 +144,7 @@ impl Coordinator {
     pub(super) fn blinded(&mut self) {
         self.sight = Sight::None;
         self.early.clear();
-        self.losses = usize::MAX;
+        self.changes = None;
     }
 
     pub(super) fn surveyed(&mut self, survey: &TxnResult) -> Result<(), Corrupt> {
@@ -242,9 +242,9 @@ impl Coordinator {
             }
             Stage::Confirming(until) => {
                 let lost = |roster: &Roster| self.lost(roster);
-                if roster.losses() != self.losses {
+                if Some(roster.changes()) != self.changes {
                     let lost = lost(roster);
-                    self.losses = roster.losses();
+                    self.changes = Some(roster.changes());
                     if !lost.is_empty() {
                         return Some(
                             self.reopen(format!(
@@ -279,8 +279,8 @@ impl Coordinator {
             }
             Stage::Keeping { noting: false } => {
                 let mut noted = (active.lost, active.lost_names.clone());
-                if roster.losses() != self.losses {
-                    self.losses = roster.losses();
+                if Some(roster.changes()) != self.changes {
+                    self.changes = Some(roster.changes());
                     let lost = self.lost(roster);
                     noted = (lost.len(), lost.into_iter().take(NAMES).collect());
                 }

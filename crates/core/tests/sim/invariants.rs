@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use rallypoint_core::kv::{Event, EventKind, LeaseId, Revision};
+use rallypoint_core::kv::{Event, EventKind, LeaseId, Op, Revision, Txn};
 use rallypoint_core::rendezvous::document::{Active, Address, Ranked, Status, decode};
 use rallypoint_core::rendezvous::gate::Limits;
 use rallypoint_core::rendezvous::{Formed, Purpose, Settings};
@@ -22,6 +22,11 @@ pub(crate) type Verdict = Result<(), Violation>;
 
 pub(crate) fn violation(invariant: &'static str, what: impl Into<String>) -> Verdict {
     Err(Violation { invariant, what: what.into() })
+}
+
+/// The round that a key belongs to.
+pub(crate) fn round_of(key: &str) -> Option<u64> {
+    key.split("/v_").nth(1).and_then(|rest| rest.split('/').next())?.parse().ok()
 }
 
 /// What is known of a round.
@@ -53,7 +58,8 @@ pub(crate) struct Inspector {
     /// The run is closed.
     pub(crate) closed: bool,
     latest: u64,
-    pub(crate) last_group: u64,
+    /// The last round that was swept.
+    pub(crate) swept: Option<u64>,
     pub(crate) waiting: BTreeSet<String>,
     pub(crate) spares: BTreeSet<String>,
 }
@@ -67,7 +73,7 @@ impl Inspector {
             active: None,
             closed: false,
             latest: 0,
-            last_group: 0,
+            swept: None,
             waiting: BTreeSet::new(),
             spares: BTreeSet::new(),
         }
@@ -76,6 +82,15 @@ impl Inspector {
     /// The group of a round, if it has formed.
     pub(crate) fn group(&self, round: u64) -> Option<&Group> {
         self.rounds.get(&round).and_then(|round| round.group.as_ref())
+    }
+
+    /// The rounds that a sweep was to delete must stay gone.
+    pub(crate) fn swept(&mut self, sweep: &Txn) {
+        for op in &sweep.success {
+            let Op::Delete(delete) = op else { continue };
+            let key = String::from_utf8_lossy(delete.range.start()).into_owned();
+            self.swept = self.swept.max(round_of(&key));
+        }
     }
 
     fn follow(&mut self, event: &Event) -> Verdict {
@@ -234,7 +249,6 @@ impl World {
             }
         }
         round.group = Some(group);
-        self.inspector.last_group = number;
         if world as usize == limits.max && waiting > 0 {
             let what = format!("round {number} is full and is told of {waiting} waiting nodes");
             return violation("surplus", what);

@@ -107,6 +107,9 @@ impl World {
                             result.revision
                         );
                         self.published()?;
+                        if purpose == Purpose::Sweep {
+                            self.inspector.swept(&txn);
+                        }
                         broken::answer(self.broken, purpose, &mut result);
                         let result = Rc::new(result);
                         self.reply(who, Delivery::Answer { id, purpose, result });

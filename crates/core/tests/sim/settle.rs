@@ -3,7 +3,7 @@
 use rallypoint_core::kv::{KeyRange, Range};
 use rallypoint_core::rendezvous::document::Status;
 
-use crate::invariants::{Verdict, Violation, violation};
+use crate::invariants::{Verdict, Violation, round_of, violation};
 use crate::node::Agent;
 use crate::plan::{Millis, RUN_LEASE};
 use crate::world::{Who, World, tell};
@@ -134,7 +134,7 @@ impl World {
         }
         let left = self.server.store.range(&Range::new(KeyRange::all()));
         let left = left.map_err(|error| Violation { invariant: "sound", what: error.to_string() })?;
-        let last = self.inspector.last_group;
+        let swept = self.inspector.swept;
         for kv in left.kvs {
             let key = String::from_utf8_lossy(&kv.key).into_owned();
             if kv.lease != RUN_LEASE {
@@ -144,10 +144,9 @@ impl World {
             if personal.iter().any(|part| key.contains(part)) {
                 return violation("keys", format!("{key} is the run's, but was a node's"));
             }
-            let round = key.split("/v_").nth(1).and_then(|rest| rest.split('/').next());
-            let round = round.and_then(|round| round.parse::<u64>().ok());
-            if round.is_some_and(|round| round < last) {
-                return violation("keys", format!("{key} is older than round {last}"));
+            let round = round_of(&key);
+            if round.is_some() && round <= swept {
+                return violation("keys", format!("{key} was swept and is there"));
             }
         }
         Ok(())
