@@ -126,10 +126,11 @@ impl Coordinator {
         }
     }
 
+    /// Nothing while it cannot see: it would wake, find nothing to decide on, and wake again.
     pub(super) fn next_wake(&self) -> Option<Time> {
-        match self.stage {
-            Stage::Gathering => self.gate.next_wake(),
-            Stage::Confirming(until) => Some(until),
+        match (self.stage, &self.sight) {
+            (Stage::Gathering, Sight::Clear(_)) => self.gate.next_wake(),
+            (Stage::Confirming(until), Sight::Clear(_)) => Some(until),
             _ => None,
         }
     }

@@ -466,13 +466,13 @@ impl World {
     }
 
     fn renewed(&mut self, who: Who, number: u64, sent: Millis, alive: bool) -> Verdict {
-        self.looks_at_session(who, number)?;
+        let (now, belief) = (self.now, self.belief());
         let node = &mut self.nodes[who];
         let Some(session) = &mut node.session else { return Ok(()) };
         if session.number != number || node.cut {
             return Ok(());
         }
-        if alive {
+        if alive && now < session.sent + belief {
             session.sent = session.sent.max(sent);
             return Ok(());
         }
