@@ -10,6 +10,7 @@ use super::keys::Keys;
 use super::knowledge::InForce;
 use super::machine::{Asked, Late, Machine, Order, Place};
 use super::ranks::Seat;
+use super::request::Whereabouts;
 use crate::kv::{OpResult, RangeResult, Revision, Time, TxnResult};
 
 fn range(result: &TxnResult, index: usize) -> Option<&RangeResult> {
@@ -21,6 +22,7 @@ fn range(result: &TxnResult, index: usize) -> Option<&RangeResult> {
 
 impl Machine {
     pub(super) fn answered(&mut self, now: Time, id: RequestId, result: &TxnResult) {
+        self.heard = self.heard.max(result.revision);
         if let Some((purpose, active)) = self.duties.remove(&id) {
             return self.duty_answered(now, purpose, active, result);
         }
@@ -33,14 +35,9 @@ impl Machine {
                     self.fail(Fault::TimedOut { waited, missing });
                 }
             }
-            Asked::Leave | Asked::Disown => {
-                if result.succeeded {
-                    self.knowledge.deleted(result.revision);
-                }
-                if matches!(asked, Asked::Leave) {
-                    self.outputs.push_back(Output::Done(Errand::Left));
-                }
-            }
+            Asked::Disown if result.succeeded => self.knowledge.deleted(result.revision),
+            Asked::Disown => {}
+            Asked::Leave(here) => self.leave_answered(here, result),
             Asked::Suspect => {}
             Asked::Open(active) => self.opened(now, *active, result),
             Asked::Close(closed) if result.succeeded => {
@@ -68,6 +65,20 @@ impl Machine {
                 self.joined_rounds.remove(&round);
                 self.took_place(now, Place::Late(late, round), result.revision);
             }
+        }
+    }
+
+    fn leave_answered(&mut self, here: Whereabouts, result: &TxnResult) {
+        if let Some(OpResult::Txn(disowned)) = result.results.first()
+            && disowned.succeeded
+        {
+            self.knowledge.deleted(result.revision);
+        }
+        // Something that was under way came first; now we know of it.
+        let found = range(result, 0).and_then(|found| found.kvs.first());
+        match self.lease.filter(|lease| found.is_some_and(|kv| kv.lease == *lease)) {
+            Some(lease) => self.take_back(lease, here),
+            None => self.outputs.push_back(Output::Done(Errand::Left)),
         }
     }
 

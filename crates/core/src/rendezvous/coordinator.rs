@@ -290,7 +290,9 @@ impl Coordinator {
                 let members = self.ranks.len();
                 if noted.0 == members && !self.ranks.contains_key(&active.author.id) {
                     let round = self.round;
-                    return Some(self.reopen(format!("all {members} nodes of round {round} are gone")));
+                    return Some(
+                        self.reopen(format!("all {members} nodes of round {round} are gone")),
+                    );
                 }
                 let waiting = roster.waiting();
                 if (waiting, noted.0) == (active.waiting, active.lost) {

@@ -32,6 +32,11 @@ impl Knowledge {
         Self { active_key, round_key, revision: None, in_force: Ok(None), rounds: None }
     }
 
+    /// Everything up to here is known.
+    pub(super) fn revision(&self) -> Revision {
+        self.revision.unwrap_or(0)
+    }
+
     pub(super) fn is_known(&self) -> bool {
         self.revision.is_some()
     }

@@ -12,6 +12,7 @@ use super::document::{Active, Address, Node, Ranked, Status};
 use super::interface::{Errand, Fault, Input, Output, Purpose, RequestId, Settings, View, WatchId};
 use super::knowledge::{InForce, Knowledge};
 use super::ranks::Seat;
+use super::request::{Unmoved, Whereabouts};
 use crate::kv::{LeaseId, Revision, Time, Txn};
 
 /// How long a node that gives up still tries to find out who was missing.
@@ -49,7 +50,7 @@ pub(super) enum Asked {
     Join(u64),
     Confirm(u64),
     Register(Late, u64),
-    Leave,
+    Leave(Whereabouts),
     Disown,
     Close(Box<Active>),
     Reopen,
@@ -91,6 +92,8 @@ pub struct Machine {
     pub(super) joined_rounds: BTreeSet<u64>,
     /// How it has asked to be registered, under the present lease.
     pub(super) registered: BTreeSet<Late>,
+    /// The latest revision of an answer to this node.
+    pub(super) heard: Revision,
     /// When the node first announced itself.
     pub(super) arrived: Option<Revision>,
     /// The place in the last group that it was in.
@@ -124,6 +127,7 @@ impl Machine {
             listed: false,
             joined_rounds: BTreeSet::new(),
             registered: BTreeSet::new(),
+            heard: 0,
             arrived: None,
             seat: None,
             hosting: None,
@@ -276,7 +280,7 @@ impl Machine {
         // Its answer would be about a lease that is not ours any more.
         match &self.request {
             Some((_, Asked::Close(_) | Asked::Reopen | Asked::Diagnose)) => {}
-            Some((_, Asked::Leave)) => {
+            Some((_, Asked::Leave(_))) => {
                 // With the lease goes all that the node wanted to take back.
                 self.request = None;
                 self.outputs.push_back(Output::Done(Errand::Left));
@@ -300,6 +304,12 @@ impl Machine {
         if self.coordinator.take().is_some() {
             self.outputs.push_back(Output::Unwatch);
         }
+    }
+
+    /// The condition under which this node may say where it is.
+    pub(super) fn unmoved(&self) -> Unmoved {
+        let known = self.knowledge.revision().max(self.heard);
+        Unmoved { node: self.settings.keys.node(&self.node.id), known }
     }
 
     fn coordinator_of(&mut self, id: WatchId) -> Option<&mut Coordinator> {

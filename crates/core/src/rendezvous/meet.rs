@@ -170,7 +170,7 @@ impl Machine {
             frozen_because: String::new(),
         };
         let here = self.joins(active.round, lease);
-        let txn = self.settings.open(guard, &active, lease, here);
+        let txn = self.settings.open(guard, &active, lease, (self.unmoved(), here));
         self.ask(Purpose::Open, txn, Asked::Open(Box::new(active)));
     }
 
@@ -187,7 +187,7 @@ impl Machine {
 
     fn join(&mut self, in_force: &InForce, lease: LeaseId) {
         let here = self.joins(in_force.active.round, lease);
-        let txn = self.settings.announce(in_force.revision, here);
+        let txn = self.settings.announce(in_force.revision, self.unmoved(), here);
         self.ask(Purpose::Join, txn, Asked::Join(in_force.active.round));
     }
 
@@ -207,7 +207,8 @@ impl Machine {
             }
         }
         let document = (active, *revision);
-        let txn = self.settings.confirm(document, &self.node.id, lease, listens.as_ref());
+        let (unmoved, id) = (self.unmoved(), &self.node.id);
+        let txn = self.settings.confirm(document, unmoved, id, lease, listens.as_ref());
         self.ask(Purpose::Confirm, txn, Asked::Confirm(active.round));
     }
 
@@ -221,7 +222,7 @@ impl Machine {
         let here = here.delete_if(joined, || member).delete_if(joined, || ready);
         let here = here.put(self.late_key(late), "", lease);
         self.registered.insert(late);
-        let txn = self.settings.announce(in_force.revision, here);
+        let txn = self.settings.announce(in_force.revision, self.unmoved(), here);
         self.ask(Purpose::Register, txn, Asked::Register(late, round));
     }
 
@@ -234,9 +235,8 @@ impl Machine {
                     self.knowledge.in_force().ok().flatten().map(|in_force| in_force.revision);
                 if let (Some(lease), Some(revision)) = (self.lease, guard) {
                     let key = self.settings.keys.suspect(&node);
-                    let txn = self
-                        .settings
-                        .announce(revision, Whereabouts::default().put(key, "", lease));
+                    let here = Whereabouts::default().put(key, "", lease);
+                    let txn = self.settings.announce(revision, self.unmoved(), here);
                     self.ask(Purpose::Suspect, txn, Asked::Suspect);
                 }
             }
@@ -248,7 +248,7 @@ impl Machine {
     /// A round that the node opened and no longer wants, as its opening was carried out when it had
     /// given up. It would keep the others waiting for as long as the lease lives.
     pub(super) fn disown(&mut self, lease: LeaseId) {
-        let txn = self.settings.leave(lease, Whereabouts::default());
+        let txn = self.settings.disown(lease);
         self.ask(Purpose::Leave, txn, Asked::Disown);
     }
 
@@ -263,15 +263,18 @@ impl Machine {
             here = here.delete(self.late_key(*late));
         }
         let nothing = here.is_empty() && !self.listed && self.holds().is_none();
-        here = here.delete(keys.node(id));
         let lease = self.lease.filter(|_| !nothing);
         self.forget_whereabouts();
         self.resign();
         let Some(lease) = lease else {
             return self.outputs.push_back(Output::Done(Errand::Left));
         };
-        let txn = self.settings.leave(lease, here);
-        self.ask(Purpose::Leave, txn, Asked::Leave);
+        self.take_back(lease, here);
+    }
+
+    pub(super) fn take_back(&mut self, lease: LeaseId, here: Whereabouts) {
+        let txn = self.settings.leave(self.unmoved(), lease, here.clone());
+        self.ask(Purpose::Leave, txn, Asked::Leave(here));
     }
 
     fn close(&mut self, reason: String) {

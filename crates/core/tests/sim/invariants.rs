@@ -187,7 +187,10 @@ impl World {
         if status == Status::Joinable {
             if !round.opener.is_empty() {
                 let (first, second) = (&round.opener, &active.author.id);
-                return violation("R2", format!("round {number} was opened by {first} and {second}"));
+                return violation(
+                    "R2",
+                    format!("round {number} was opened by {first} and {second}"),
+                );
             }
             round.opener = active.author.id.clone();
         }
@@ -245,7 +248,10 @@ impl World {
         for id in group.ranks.keys() {
             let owner = round.ready.get(id).and_then(|lease| self.server.owners.get(lease));
             if owner.is_none_or(|who| self.nodes[*who].id != *id) {
-                return violation("R4", format!("round {number} is final, but {id} did not confirm"));
+                return violation(
+                    "R4",
+                    format!("round {number} is final, but {id} did not confirm"),
+                );
             }
         }
         round.group = Some(group);
@@ -270,9 +276,10 @@ impl World {
         let author = self.nodes.iter().find(|node| node.id == active.author.id);
         let Some(seen) = author.and_then(|node| node.decided_on) else { return Ok(()) };
         let others = round.ranks.keys().any(|id| !sat(id));
-        let left_out = round.members.iter().find(|(id, since)| {
-            !round.ranks.contains_key(*id) && **since <= seen && sat(id)
-        });
+        let left_out = round
+            .members
+            .iter()
+            .find(|(id, since)| !round.ranks.contains_key(*id) && **since <= seen && sat(id));
         match left_out {
             Some((id, _)) if others => {
                 violation("precedence", format!("round {number} left {id} out for a newcomer"))
@@ -309,7 +316,8 @@ impl World {
         for node in self.nodes.iter().filter(|node| node.alive && !node.paused) {
             let Some(session) = &node.session else { continue };
             if self.server.store.lease_status(self.time(), session.lease).is_none() {
-                let what = format!("{} believes in lease {}, which is over", node.id, session.lease);
+                let what =
+                    format!("{} believes in lease {}, which is over", node.id, session.lease);
                 return violation("fence", what);
             }
         }

@@ -6,7 +6,8 @@ use crate::world::{Delivery, Happening, Message, Who, World, tell};
 impl World {
     /// How long a message is under way.
     pub(crate) fn delay(&mut self) -> Millis {
-        let longest = if self.healed { self.plan.network.delay.min(20) } else { self.plan.network.delay };
+        let longest =
+            if self.healed { self.plan.network.delay.min(20) } else { self.plan.network.delay };
         self.random.between(0, longest)
     }
 

@@ -27,7 +27,9 @@ pub(crate) enum Agent {
     Meeting,
     Running(u64),
     /// It takes its leave, for good unless it comes back.
-    Leaving { returns: bool },
+    Leaving {
+        returns: bool,
+    },
     Gone,
 }
 
@@ -300,7 +302,9 @@ impl World {
             Delivery::Answer { .. } | Delivery::NoLease if node.cut => Ok(()),
             Delivery::Answer { id, purpose, result } => {
                 node.pending.remove(&id);
-                if purpose == Purpose::Survey && let Some(set) = &mut node.set {
+                if purpose == Purpose::Survey
+                    && let Some(set) = &mut node.set
+                {
                     set.seen = set.seen.max(result.revision);
                 }
                 self.give(who, Input::Answered { id, result: (*result).clone() })

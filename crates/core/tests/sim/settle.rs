@@ -133,7 +133,8 @@ impl World {
             return violation("liveness", format!("n{who} cannot leave"));
         }
         let left = self.server.store.range(&Range::new(KeyRange::all()));
-        let left = left.map_err(|error| Violation { invariant: "sound", what: error.to_string() })?;
+        let left =
+            left.map_err(|error| Violation { invariant: "sound", what: error.to_string() })?;
         let swept = self.inspector.swept;
         for kv in left.kvs {
             let key = String::from_utf8_lossy(&kv.key).into_owned();

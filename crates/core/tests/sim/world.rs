@@ -200,9 +200,7 @@ impl World {
     pub(crate) fn happens(&mut self, what: Happening) -> Verdict {
         match what {
             Happening::Arrives(who, message) => self.arrives(who, message),
-            Happening::Delivered(who, _) | Happening::Rings(who, _)
-                if !self.nodes[who].alive =>
-            {
+            Happening::Delivered(who, _) | Happening::Rings(who, _) if !self.nodes[who].alive => {
                 Ok(())
             }
             what @ (Happening::Delivered(who, _) | Happening::Rings(who, _))
