@@ -43,6 +43,39 @@ fn every_seed_keeps_every_promise() {
     }
 }
 
+/// More nodes than fit into one transaction: their ranks are written in pieces.
+#[test]
+fn a_large_group_forms_and_forms_again() {
+    for seed in 0..4 {
+        let mut random = Random::new(seed);
+        let plan = Plan { nodes: 300, ..Plan::large(&mut random) };
+        let mut world = World::new(plan, random, Broken::Nothing, false);
+        world.whole_run().unwrap_or_else(|found| panic!("seed {seed}: {found:?}"));
+    }
+}
+
+/// Seeds that found a bug of ours, by what was wrong.
+#[test]
+fn seeds_that_found_bugs_find_them_no_more() {
+    let seeds = [
+        (3, "a registration asked for twice was refused for good"),
+        (28, "a node that lost its lease while leaving was never told that it had left"),
+        (39, "a full group was told of a node that had waited for the round before"),
+        (56, "nobody coordinated a round whose opening was answered too late"),
+        (58, "a spare whose joining was answered too late was registered as nothing"),
+        (195, "nobody began again when the whole group was dead"),
+        (700, "a node that left and came back in the same round was counted as lost"),
+        (1326, "a coordinator without watches was woken over and over"),
+        (2815, "a late copy of a leave ended a later visit"),
+        (4767, "a late copy of a registration moved it to a lost lease"),
+    ];
+    for (seed, bug) in seeds {
+        if let Err(found) = run(Broken::Nothing, seed) {
+            panic!("{bug}?\n{}", tell_all(Broken::Nothing, seed, &found));
+        }
+    }
+}
+
 /// The run of one seed, told.
 #[test]
 fn one_seed() {
@@ -50,6 +83,29 @@ fn one_seed() {
     if let Err(found) = run(Broken::Nothing, seed) {
         panic!("{}", tell_all(Broken::Nothing, seed, &found));
     }
+}
+
+/// Each wrong variant is found within its number of seeds, by one of its invariants.
+#[test]
+#[expect(
+    clippy::print_stderr,
+    reason = "which seed found what is worth knowing, and shown on request"
+)]
+fn every_broken_variant_is_found() {
+    let mut survivors = Vec::new();
+    for (broken, seeds, invariants) in broken::TABLE {
+        match first_failure(broken, 0, seeds) {
+            Some((seed, found)) => {
+                let by = found.invariant;
+                eprintln!("{broken:?}: seed {seed}, by {by}: {}", found.what);
+                if !invariants.contains(&by) {
+                    survivors.push(format!("{broken:?} was found by {by}: {}", found.what));
+                }
+            }
+            None => survivors.push(format!("{broken:?} was not found in {seeds} seeds")),
+        }
+    }
+    assert!(survivors.is_empty(), "{}", survivors.join("\n"));
 }
 
 #[expect(clippy::disallowed_methods, reason = "how long to test is not the core's to decide")]

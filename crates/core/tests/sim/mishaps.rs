@@ -94,6 +94,7 @@ impl World {
 
     pub(crate) fn leaves(&mut self, who: Who, returns: bool) -> Verdict {
         if matches!(self.nodes[who].agent, Agent::Leaving { .. }) {
+            self.nodes[who].agent = Agent::Leaving { returns };
             return Ok(());
         }
         tell!(self, "{} leaves", self.nodes[who].id);

@@ -148,6 +148,26 @@ impl Plan {
         }
     }
 
+    /// A group too large for one transaction, which loses a member.
+    pub(crate) fn large(random: &mut Random) -> Self {
+        let plan = Self::of(random);
+        let limits = Limits { min: 200, max: 290 };
+        let timeout = Duration::from_secs(60);
+        let last_call = Duration::from_secs(2);
+        let confirm = Duration::from_secs(3);
+        Self {
+            settings: Settings { limits, timeout, last_call, confirm, ..plan.settings },
+            network: Network { delay: 50, loss: 10, twice: 10, later: 1_000, retry: 500 },
+            mishaps: vec![(3_000, Mishap::Crash(7, None)), (5_000, Mishap::WorkersFail(9))],
+            chaos: 8_000,
+            steps: 1_000_000,
+            deaf: 0,
+            funeral: true,
+            farewell: true,
+            ..plan
+        }
+    }
+
     /// One mishap, of the kinds that this run has.
     fn mishap(random: &mut Random, kinds: u64) -> Mishap {
         let who = random.below(1 << 20);

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use rallypoint_core::error::StoreError;
-use rallypoint_core::kv::{KeyRange, LeaseId, Range, Revision, Watch};
+use rallypoint_core::kv::{KeyRange, LeaseId, Range, Revision, Txn, Watch};
 use rallypoint_core::rendezvous::Purpose;
 use rallypoint_core::store::{Store, StoreOptions, StreamId, WatchMessage};
 
@@ -110,6 +110,9 @@ impl World {
                         if purpose == Purpose::Sweep {
                             self.inspector.swept(&txn);
                         }
+                        if purpose == Purpose::Freeze && result.succeeded {
+                            self.confirms_for_others(who, &txn);
+                        }
                         broken::answer(self.broken, purpose, &mut result);
                         let result = Rc::new(result);
                         self.reply(who, Delivery::Answer { id, purpose, result });
@@ -146,6 +149,20 @@ impl World {
         }
         self.look_at_leases();
         Ok(())
+    }
+
+    /// Tells the coordinator that everyone has confirmed, where that is what is broken.
+    fn confirms_for_others(&mut self, who: Who, freeze: &Txn) {
+        let (true, Some(id)) = (
+            broken::confirms_for_others(self.broken),
+            self.nodes[who].set.as_ref().map(|set| set.id),
+        ) else {
+            return;
+        };
+        let events = broken::confirmations(freeze, self.server.store.revision());
+        let epoch = self.nodes[who].epoch;
+        let watched = Delivery::Watched { epoch, id, watch: broken::READY, events };
+        self.after(1, Happening::Delivered(who, watched));
     }
 
     fn look_at_leases(&mut self) {
