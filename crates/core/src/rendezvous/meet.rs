@@ -192,6 +192,8 @@ impl Machine {
         let (member, ready) =
             (self.settings.keys.member(round, id), self.settings.keys.ready(round, id));
         let joined = self.joined_rounds.contains(&round);
+        // It may have asked before and been refused. A transaction cannot delete a key and put it.
+        self.registered.remove(&late);
         let here = self.here(lease).delete_if(joined, || member).delete_if(joined, || ready);
         let here = here.put(self.late_key(late), "", lease);
         self.registered.insert(late);
