@@ -5,6 +5,40 @@ use crate::kv::{KeyRange, LeaseId};
 /// Where the runs lie unless the user says otherwise, as in PyTorch.
 pub const DEFAULT_PREFIX: &str = "/torchelastic/p2p";
 
+/// Where the states of dynamic rendezvous lie unless the user says otherwise, as in PyTorch.
+pub const DYNAMIC_PREFIX: &str = "/torch/elastic/rendezvous";
+
+/// The one key that holds the whole state of a dynamic rendezvous.
+///
+/// ```
+/// use rallypoint_core::rendezvous::keys;
+/// let prefix = Some(keys::DYNAMIC_PREFIX);
+/// assert_eq!(keys::dynamic_state(prefix, "job-7"), "/torch/elastic/rendezvous/job-7");
+/// assert_eq!(keys::dynamic_state(None, "job-7"), "job-7");
+/// ```
+pub fn dynamic_state(prefix: Option<&str>, run_id: &str) -> String {
+    match prefix.map(|prefix| prefix.trim_end_matches('/')) {
+        None | Some("") => run_id.to_owned(),
+        Some(prefix) => format!("{prefix}/{run_id}"),
+    }
+}
+
+/// The name of the store of one round of a dynamic rendezvous, as in PyTorch.
+pub fn dynamic_store(run_id: &str, round: u64) -> String {
+    format!("torch.rendezvous.{run_id}.{round}")
+}
+
+/// What the keys of that store begin with on etcd. The slash keeps round 1 apart from round 10.
+///
+/// ```
+/// use rallypoint_core::rendezvous::keys;
+/// let prefix = keys::dynamic_store_prefix("job-7", 3);
+/// assert_eq!(prefix, "/torch/elastic/store/torch.rendezvous.job-7.3/");
+/// ```
+pub fn dynamic_store_prefix(run_id: &str, round: u64) -> String {
+    format!("/torch/elastic/store/{}/", dynamic_store(run_id, round))
+}
+
 /// Where one run keeps its keys.
 ///
 /// ```

@@ -7,6 +7,7 @@
 //! - [`Machine`]: one node's part. `coordinator` and `roster` are the part of the one node that a round
 //!   has for its coordinator; `request` builds the transactions; `meet` decides on them and `answer` reads
 //!   the answers.
+//! - [`dynamic`]: the same meeting over a single document, for a store that can only compare and set.
 //!
 //! # Driving the machine
 //!
@@ -17,6 +18,7 @@
 mod answer;
 mod coordinator;
 pub mod document;
+pub mod dynamic;
 pub mod gate;
 mod interface;
 pub mod keys;

@@ -32,7 +32,7 @@ struct Cli {
 enum Command {
     /// Run the coordination server, which speaks etcd's v3 API
     #[command(after_help = serve::AFTER_HELP)]
-    Serve(serve::Serve),
+    Serve(Box<serve::Serve>),
     /// Measure this machine, its network and its servers
     #[command(subcommand)]
     Bench(bench::Bench),
@@ -75,7 +75,11 @@ fn report(error: &dyn Error) {
     let mut line = format!("rallypoint: {error}");
     let mut source = error.source();
     while let Some(cause) = source {
-        line.push_str(&format!(": {cause}"));
+        // Some errors say what caused them themselves.
+        let text = cause.to_string();
+        if !line.contains(&text) {
+            line.push_str(&format!(": {text}"));
+        }
         source = cause.source();
     }
     let _ = writeln!(std::io::stderr(), "{line}");

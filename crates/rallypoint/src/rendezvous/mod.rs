@@ -5,7 +5,9 @@
 //! - [`RendezvousParameters`]: what a node is told; [`EtcdOptions`] and [`DynamicOptions`] are what the
 //!   backends make of it.
 //! - [`RendezvousHandlerRegistry`]: the backends by name.
+//! - [`dynamic`]: the handler for any store that can compare and set.
 
+pub mod dynamic;
 mod endpoint;
 mod error;
 mod etcd;

@@ -10,7 +10,7 @@ use thiserror::Error;
 
 use super::parameters::{ParameterError, RendezvousParameters};
 use super::suggest::{did_you_mean, list, suggest};
-use super::{RendezvousError, RendezvousHandler};
+use super::{EtcdRendezvousHandler, RendezvousError, RendezvousHandler};
 
 /// Why a handler could not be made.
 #[derive(Debug, Error)]
@@ -245,5 +245,8 @@ impl RendezvousHandlerRegistry {
 
 /// The backends of this crate.
 fn builtin() -> Vec<(&'static str, RendezvousHandlerCreator)> {
-    Vec::new()
+    let etcd = RendezvousHandlerCreator::new(|parameters| async move {
+        EtcdRendezvousHandler::from_parameters(&parameters).await
+    });
+    vec![("etcd", etcd)]
 }

@@ -12,6 +12,7 @@ mod cluster;
 mod connections;
 mod damage;
 mod differential;
+mod dynamic;
 mod embedded;
 mod etcd_store;
 mod etcdctl;

@@ -205,9 +205,11 @@ impl Driver {
                     self.reserved = None;
                 }
                 self.standing.send_modify(|standing| standing.fenced = None);
-                // Without anyone to tell, the node leaves again: see `gave_up`.
-                if let Some(entering) = self.entering.take() {
-                    let _ = entering.send(Ok(formed));
+                let told =
+                    self.entering.take().is_some_and(|entering| entering.send(Ok(formed)).is_ok());
+                if !told {
+                    // Whoever asked has gone in this very moment.
+                    self.machine.handle(self.now(), Input::Leave);
                 }
             }
             Output::Failed(failed) => {

@@ -10,7 +10,7 @@ pub(super) fn connection(
     servers: &str,
     source: impl std::error::Error + Send + Sync + 'static,
 ) -> RendezvousError {
-    let context = format!("no use of the servers {servers}");
+    let context = format!("the rendezvous servers ({servers}) cannot be used");
     RendezvousError::Connection { context, source: Box::new(source) }
 }
 

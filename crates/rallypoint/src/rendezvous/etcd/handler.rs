@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use bytes::Bytes;
 use rallypoint_core::rendezvous::document::Node;
 use rallypoint_core::rendezvous::gate::Limits;
-use rallypoint_core::rendezvous::keys::{DEFAULT_PREFIX, Keys};
-use rallypoint_core::rendezvous::ranks::RankPolicy;
+use rallypoint_core::rendezvous::keys::Keys;
 use rallypoint_core::rendezvous::{Formed, Machine, Settings, View};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep, timeout};
@@ -17,60 +17,15 @@ use tokio_util::task::AbortOnDropHandle;
 use super::driver::{Command, Driver, Parts};
 use super::fault::connection;
 use super::local;
+use super::options::HandlerOptions;
 use super::request::{delay, hold_run_lease, is_fatal};
 use crate::client::{Client, ClientOptions};
-use crate::rendezvous::{RendezvousError, RendezvousHandler, RendezvousInfo, RendezvousStoreInfo};
+use crate::rendezvous::{
+    CreateError, EtcdOptions, RendezvousError, RendezvousHandler, RendezvousInfo,
+    RendezvousParameters, RendezvousStoreInfo, load_extra_data, store_extra_data,
+};
 use crate::session::Loss;
-use crate::store::EtcdStore;
-
-/// How a node meets the others of its run.
-#[derive(Debug, Clone)]
-pub struct HandlerOptions {
-    /// The name of the run, the same for all of its nodes and for no others.
-    pub run_id: String,
-    /// At least so many nodes make a group.
-    pub min_nodes: usize,
-    /// At most so many do.
-    pub max_nodes: usize,
-    /// Where runs keep their keys.
-    pub prefix: String,
-    /// How long [`next_rendezvous`](RendezvousHandler::next_rendezvous) may take.
-    pub timeout: Duration,
-    /// How long a round waits for more nodes once there are enough.
-    pub last_call: Duration,
-    /// How long a node may be silent before it counts as dead, in whole seconds.
-    pub lease_ttl: Duration,
-    /// How ranks are given.
-    pub rank_policy: RankPolicy,
-    /// The rank that this node would like to have.
-    pub node_rank: Option<u32>,
-    /// Where this node stands, such as `rack2/node11`.
-    pub topology: Option<String>,
-    /// Where the other nodes reach this one. Without it, the address by which it reaches the servers.
-    pub local_addr: Option<String>,
-    /// How many workers it runs, for people who look.
-    pub local_workers: u32,
-}
-
-impl HandlerOptions {
-    /// A group of `min_nodes` to `max_nodes` for this run, everything else as usual.
-    pub fn new(run_id: impl Into<String>, min_nodes: usize, max_nodes: usize) -> Self {
-        Self {
-            run_id: run_id.into(),
-            min_nodes,
-            max_nodes,
-            prefix: DEFAULT_PREFIX.to_owned(),
-            timeout: Duration::from_secs(600),
-            last_call: Duration::from_secs(30),
-            lease_ttl: Duration::from_secs(10),
-            rank_policy: RankPolicy::default(),
-            node_rank: None,
-            topology: None,
-            local_addr: None,
-            local_workers: 1,
-        }
-    }
-}
+use crate::store::{EtcdStore, StoreError};
 
 /// What a handler knows at the moment.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -122,14 +77,8 @@ impl EtcdRendezvousHandler {
         client_options: ClientOptions,
         options: HandlerOptions,
     ) -> Result<Self, RendezvousError> {
+        options.validate()?;
         let HandlerOptions { min_nodes, max_nodes, run_id, .. } = &options;
-        if *min_nodes == 0 || max_nodes < min_nodes || run_id.is_empty() || run_id.contains('/') {
-            let what = format!(
-                "run {run_id:?} with {min_nodes} to {max_nodes} nodes: give a name without a slash, at \
-                 least 1 node, and no fewer at most than at least"
-            );
-            return Err(RendezvousError::State { what, source: None });
-        }
         let servers = client_options.endpoints.join(", ");
         let addresses = client_options.hosts().map_err(|error| connection(&servers, error))?;
         let client = Client::connect(client_options).await;
@@ -201,9 +150,14 @@ impl EtcdRendezvousHandler {
         Ok(handler)
     }
 
-    /// The same handler under another name, for those who register it under one.
-    pub fn with_backend(self, backend: impl Into<String>) -> Self {
-        Self { backend: backend.into(), ..self }
+    /// Connects as the parameters say.
+    ///
+    /// # Errors
+    /// [`CreateError::Parameter`] names the option that is wrong; otherwise as for [`open`](Self::open).
+    pub async fn from_parameters(parameters: &RendezvousParameters) -> Result<Self, CreateError> {
+        let EtcdOptions { connection, handler } = EtcdOptions::from_parameters(parameters)?;
+        let opened = Self::open(connection.client_options(), handler).await?;
+        Ok(Self { backend: parameters.backend.clone(), ..opened })
     }
 
     /// The id by which the others know this node.
@@ -263,6 +217,33 @@ impl EtcdRendezvousHandler {
     pub async fn reopen(&self) -> Result<bool, RendezvousError> {
         let (reply, reopened) = oneshot::channel();
         self.ask(Command::Reopen(reply), reopened).await
+    }
+
+    /// Leaves something for the others of `round`, under a name.
+    ///
+    /// # Errors
+    /// [`StoreError::TooLarge`], or [`StoreError::Client`] if the server could not be asked.
+    pub async fn store_extra_data(
+        &self,
+        round: u64,
+        name: &str,
+        value: impl Into<Bytes>,
+    ) -> Result<(), StoreError> {
+        let lease = self.keys.run_lease();
+        store_extra_data(&self.client, &self.keys, lease, round, name, value).await
+    }
+
+    /// What was left under `name` for the nodes of `round`. Waits for it as long as `timeout`.
+    ///
+    /// # Errors
+    /// [`StoreError::Timeout`] names the round and the name if nobody has left anything.
+    pub async fn load_extra_data(
+        &self,
+        round: u64,
+        name: &str,
+        timeout: Duration,
+    ) -> Result<Bytes, StoreError> {
+        load_extra_data(&self.client, &self.keys, round, name, timeout).await
     }
 
     async fn ask<T>(
@@ -360,7 +341,9 @@ impl RendezvousHandler for EtcdRendezvousHandler {
     }
 
     async fn num_nodes_waiting(&self) -> Result<usize, RendezvousError> {
-        Ok(self.standing.borrow().view.nodes_waiting)
+        let standing = self.standing.borrow();
+        // A node that was fenced is the one that waits: it must stop its workers and meet again.
+        Ok(standing.view.nodes_waiting.max(usize::from(standing.fenced.is_some())))
     }
 
     async fn shutdown(&self) -> bool {

@@ -5,6 +5,8 @@ mod duty;
 mod fault;
 mod handler;
 mod local;
+mod options;
 mod request;
 
-pub use self::handler::{EtcdRendezvousHandler, HandlerOptions, Standing};
+pub use self::handler::{EtcdRendezvousHandler, Standing};
+pub use self::options::HandlerOptions;

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use rallypoint_core::rendezvous::keys::DEFAULT_PREFIX;
-use rallypoint_core::rendezvous::ranks::RankPolicy;
 
 use super::{ConnectionOptions, LONGEST_SECONDS, Zero, check_names, count, seconds, text};
 use crate::client::ClientOptions;
+use crate::rendezvous::HandlerOptions;
 use crate::rendezvous::parameters::{ParameterError, RendezvousParameters};
 
 const NAMES: &[&str] = &[
@@ -44,7 +44,7 @@ const NAMES: &[&str] = &[
 /// let parameters = RendezvousParameters::new("etcd", "a:2379,b:2379", "job-7", 4, 8)?
 ///     .with("last_call_timeout", 0.5);
 /// let options = EtcdOptions::from_parameters(&parameters)?;
-/// assert_eq!(options.last_call_timeout, Duration::from_millis(500));
+/// assert_eq!(options.handler.last_call, Duration::from_millis(500));
 /// assert_eq!(options.client_options().endpoints, ["a:2379", "b:2379"]);
 /// # Ok::<(), rallypoint::rendezvous::ParameterError>(())
 /// ```
@@ -53,22 +53,8 @@ const NAMES: &[&str] = &[
 pub struct EtcdOptions {
     /// How to reach the servers.
     pub connection: ConnectionOptions,
-    /// How long a group may take to form.
-    pub timeout: Duration,
-    /// How long nodes may still come when there are enough.
-    pub last_call_timeout: Duration,
-    /// Where the runs keep their keys: begins with a slash and does not end with one.
-    pub etcd_prefix: String,
-    /// How long a silent node counts as alive: whole seconds.
-    pub lease_ttl: Duration,
-    /// How ranks are given.
-    pub rank_policy: RankPolicy,
-    /// The rank that this node would like to have.
-    pub node_rank: Option<u32>,
-    /// Where this node stands.
-    pub topology: Option<String>,
-    /// How many workers this node runs.
-    pub local_world_size: Option<u32>,
+    /// How to meet there.
+    pub handler: HandlerOptions,
 }
 
 impl EtcdOptions {
@@ -83,17 +69,22 @@ impl EtcdOptions {
         let prefix = prefix.as_deref().unwrap_or(DEFAULT_PREFIX).trim_matches('/');
         let rank_policy = parameters.get("rank_policy").map(str::parse).transpose()?;
         let lease_ttl = count(parameters, "lease_ttl", 2, LONGEST_SECONDS)?.unwrap_or(10);
-        Ok(Self {
-            connection: ConnectionOptions::read(parameters, 10)?,
+        let RendezvousParameters { run_id, min_nodes, max_nodes, local_addr, .. } = parameters;
+        let usual = HandlerOptions::new(run_id.clone(), *min_nodes, *max_nodes);
+        let handler = HandlerOptions {
             timeout: seconds(parameters, "timeout", 600, Zero::Refused)?,
-            last_call_timeout: seconds(parameters, "last_call_timeout", 30, Zero::Allowed)?,
-            etcd_prefix: format!("/{prefix}"),
+            last_call: seconds(parameters, "last_call_timeout", 30, Zero::Allowed)?,
+            prefix: format!("/{prefix}"),
             lease_ttl: Duration::from_secs(lease_ttl.into()),
             rank_policy: rank_policy.unwrap_or_default(),
             node_rank: count(parameters, "node_rank", 0, u32::MAX)?,
             topology: text(parameters, "topology")?,
-            local_world_size: count(parameters, "local_world_size", 1, u32::MAX)?,
-        })
+            local_addr: local_addr.clone(),
+            local_workers: count(parameters, "local_world_size", 1, u32::MAX)?
+                .unwrap_or(usual.local_workers),
+            ..usual
+        };
+        Ok(Self { connection: ConnectionOptions::read(parameters, 10)?, handler })
     }
 
     /// The options of a client that reaches the servers.

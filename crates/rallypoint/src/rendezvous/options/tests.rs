@@ -25,13 +25,13 @@ const SECOND: Duration = Duration::from_secs(1);
 #[test]
 fn etcd_has_the_defaults_of_pytorch() {
     let options = etcd(&[]).unwrap();
-    assert_eq!(options.timeout, 600 * SECOND);
-    assert_eq!(options.last_call_timeout, 30 * SECOND);
-    assert_eq!(options.etcd_prefix, "/torchelastic/p2p");
-    assert_eq!(options.lease_ttl, 10 * SECOND);
-    assert_eq!(options.rank_policy, RankPolicy::Stable);
-    assert_eq!((options.node_rank, options.local_world_size), (None, None));
-    assert_eq!(options.topology, None);
+    assert_eq!(options.handler.timeout, 600 * SECOND);
+    assert_eq!(options.handler.last_call, 30 * SECOND);
+    assert_eq!(options.handler.prefix, "/torchelastic/p2p");
+    assert_eq!(options.handler.lease_ttl, 10 * SECOND);
+    assert_eq!(options.handler.rank_policy, RankPolicy::Stable);
+    assert_eq!((options.handler.node_rank, options.handler.local_workers), (None, 1));
+    assert_eq!(options.handler.topology, None);
     let client = options.client_options();
     assert_eq!(client.endpoints, ["localhost:2379"]);
     assert!(client.tls.is_none() && client.credentials.is_none());
@@ -53,13 +53,13 @@ fn etcd_takes_what_it_is_given() {
         ("read_timeout", "2.5"),
     ])
     .unwrap();
-    assert_eq!(options.timeout, 900 * SECOND);
-    assert_eq!(options.last_call_timeout, Duration::ZERO);
-    assert_eq!(options.etcd_prefix, "/custom/runs");
-    assert_eq!(options.lease_ttl, 2 * SECOND);
-    assert_eq!(options.rank_policy, RankPolicy::Topology);
-    assert_eq!((options.node_rank, options.local_world_size), (Some(0), Some(8)));
-    assert_eq!(options.topology.as_deref(), Some("rack2/node1"));
+    assert_eq!(options.handler.timeout, 900 * SECOND);
+    assert_eq!(options.handler.last_call, Duration::ZERO);
+    assert_eq!(options.handler.prefix, "/custom/runs");
+    assert_eq!(options.handler.lease_ttl, 2 * SECOND);
+    assert_eq!(options.handler.rank_policy, RankPolicy::Topology);
+    assert_eq!((options.handler.node_rank, options.handler.local_workers), (Some(0), 8));
+    assert_eq!(options.handler.topology.as_deref(), Some("rack2/node1"));
     assert_eq!(options.client_options().timeout, Duration::from_millis(2500));
 }
 

@@ -1,0 +1,368 @@
+//! The task behind a handler: the only one of its node that joins, leaves and shows that it lives.
+//!
+//! It reads the document, asks the core what to do, does that, and waits for the next change. It never
+//! decides anything itself.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rallypoint_core::kv::Time;
+use rallypoint_core::rendezvous::dynamic::{
+    Action, Failure, Observer, Reason, State, Wish, decide,
+};
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
+
+use super::backend::{RendezvousBackend, Token};
+use crate::rendezvous::RendezvousError;
+
+/// The pause after a failure, so that a store that refuses everything is not asked all the time.
+const AFTER_FAILURE: Duration = Duration::from_millis(500);
+
+/// What a handler asks of its driver.
+pub(super) enum Command {
+    /// To be in a group.
+    Join(oneshot::Sender<Result<Met, RendezvousError>>),
+    /// To be in none any more: whoever asked has gone away.
+    Leave,
+    /// To leave and end.
+    Stop,
+}
+
+/// A group that formed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Met {
+    pub(super) round: u64,
+    pub(super) rank: u32,
+    pub(super) world_size: u32,
+}
+
+/// What the handler can know without asking.
+#[derive(Debug, Clone)]
+pub(super) struct View {
+    /// How many nodes would like a new round.
+    pub(super) waiting: usize,
+    /// The round of the group that the node is in, while it is whole.
+    pub(super) whole: Option<u64>,
+    /// Whether the node is in the group of the round in progress.
+    pub(super) member: bool,
+    pub(super) closed: bool,
+    /// When the store was last heard of.
+    pub(super) contact: Instant,
+    /// How it failed since.
+    pub(super) trouble: Option<String>,
+}
+
+pub(super) struct Driver {
+    pub(super) run_id: String,
+    pub(super) backend: Arc<dyn RendezvousBackend>,
+    pub(super) observer: Observer,
+    pub(super) commands: mpsc::UnboundedReceiver<Command>,
+    pub(super) view: watch::Sender<View>,
+    /// What moments are counted from.
+    pub(super) origin: Instant,
+    pub(super) known: Option<(State, Token)>,
+    pub(super) wish: Wish,
+    pub(super) reply: Option<oneshot::Sender<Result<Met, RendezvousError>>>,
+    /// When the present wait began.
+    pub(super) since: Instant,
+    /// The last round that the node was in.
+    pub(super) met: u64,
+    pub(super) stopping: bool,
+    pub(super) said: Option<Reason>,
+    /// Requests that failed in a row.
+    pub(super) failures: u32,
+}
+
+impl Driver {
+    /// Works until it is told to stop; true if the node has left by then.
+    pub(super) async fn run(mut self) -> bool {
+        let mut conflicts = 0;
+        loop {
+            let now = self.now();
+            let state = self.known.as_ref().map(|(state, _)| state);
+            let (action, reason) = decide(now, state, &mut self.observer, self.wish);
+            self.say(now, reason);
+            match action {
+                Action::Write(state) => match self.write(*state).await {
+                    Ok(true) => conflicts = 0,
+                    Ok(false) => {
+                        conflicts += 1;
+                        let most = self.observer.settings().cas_backoff_max;
+                        sleep(backoff(conflicts, most)).await;
+                    }
+                    Err(error) => {
+                        self.trouble(error);
+                        if self.stopping {
+                            return false;
+                        }
+                        self.pause().await;
+                    }
+                },
+                Action::Wait(until) => self.wait(until).await,
+                Action::Meet { round, rank, world_size } => {
+                    self.met = round;
+                    self.wish = Wish::Rest;
+                    self.show();
+                    self.answer(Ok(Met { round, rank, world_size }));
+                }
+                Action::Gone => {
+                    self.wish = Wish::Rest;
+                    self.show();
+                    if self.stopping {
+                        return true;
+                    }
+                }
+                Action::Fail(failure) => {
+                    let error = self.error(failure);
+                    self.wish = Wish::Leave;
+                    self.answer(Err(error));
+                }
+            }
+        }
+    }
+
+    fn now(&self) -> Time {
+        self.origin.elapsed()
+    }
+
+    async fn wait(&mut self, until: Option<Time>) {
+        let until = until.and_then(|until| self.origin.checked_add(until));
+        let backend = self.backend.clone();
+        let token = self.known.as_ref().map(|(_, token)| token.clone());
+        tokio::select! {
+            command = self.commands.recv() => self.take(command).await,
+            () = backend.changed(token.as_ref()) => self.read().await,
+            () = sleep_or_never(until) => {}
+        }
+    }
+
+    /// After a failure: a little while, or until something is asked for.
+    async fn pause(&mut self) {
+        tokio::select! {
+            command = self.commands.recv() => self.take(command).await,
+            () = sleep(AFTER_FAILURE) => self.read().await,
+        }
+    }
+
+    async fn take(&mut self, command: Option<Command>) {
+        match command {
+            Some(Command::Join(reply)) => {
+                self.since = Instant::now();
+                self.observer.begin_waiting(self.now());
+                self.wish = Wish::Join { not_before: self.met + 1 };
+                self.reply = Some(reply);
+                self.read().await;
+            }
+            Some(Command::Leave) => self.leave(),
+            // Without a handler there is nobody to work for.
+            Some(Command::Stop) | None => {
+                self.stopping = true;
+                self.leave();
+                let (by, run_id) = (self.observer.me().to_owned(), self.run_id.clone());
+                let reason = "this node's handler was shut down".to_owned();
+                self.answer(Err(RendezvousError::Closed { run_id, by, reason }));
+            }
+        }
+    }
+
+    fn leave(&mut self) {
+        self.reply = None;
+        self.wish = Wish::Leave;
+        // A group that has formed in the meantime is left too, and must not be taken for a new one when
+        // the node comes again.
+        if let Some((state, _)) = &self.known
+            && state.complete
+            && state.participants.contains_key(self.observer.me())
+        {
+            self.met = self.met.max(state.round);
+        }
+    }
+
+    /// How long one request may take. Commands wait meanwhile, so it is bounded; but whoever waits for a
+    /// group is better told what the client found out than that there was no time.
+    fn patience(&self) -> Duration {
+        let settings = self.observer.settings();
+        match self.wish {
+            Wish::Join { .. } => settings.heartbeat.max(settings.close),
+            Wish::Rest | Wish::Leave => settings.heartbeat,
+        }
+    }
+
+    async fn read(&mut self) {
+        let limit = self.patience();
+        let read = match timeout(limit, self.backend.get_state()).await {
+            Ok(read) => read,
+            Err(elapsed) => Err(self.too_slow("read", limit, elapsed)),
+        };
+        match read.and_then(|found| self.keep(found)) {
+            Ok(()) => {}
+            Err(error) => {
+                self.trouble(error);
+                sleep(AFTER_FAILURE).await;
+            }
+        }
+    }
+
+    /// Writes the state; false if it was another meanwhile, which is then known.
+    async fn write(&mut self, state: State) -> Result<bool, RendezvousError> {
+        let limit = self.patience();
+        let token = self.known.as_ref().map(|(_, token)| token);
+        let bytes = state.to_json().into();
+        let written = match timeout(limit, self.backend.set_state(bytes, token)).await {
+            Ok(written) => written?,
+            Err(elapsed) => return Err(self.too_slow("write", limit, elapsed)),
+        };
+        match written {
+            Some((_, token, true)) => {
+                self.note(Some((state, token)));
+                Ok(true)
+            }
+            Some((bytes, token, false)) => self.keep(Some((bytes, token))).map(|()| false),
+            None => self.keep(None).map(|()| false),
+        }
+    }
+
+    fn keep(&mut self, found: Option<(bytes::Bytes, Token)>) -> Result<(), RendezvousError> {
+        let read =
+            |(bytes, token): (bytes::Bytes, Token)| Ok((decode(&*self.backend, &bytes)?, token));
+        let known = found.map(read).transpose()?;
+        self.note(known);
+        Ok(())
+    }
+
+    /// Takes note of what is in force just now.
+    fn note(&mut self, known: Option<(State, Token)>) {
+        let now = self.now();
+        if let Some((state, _)) = &known {
+            self.observer.look(now, state);
+        }
+        self.known = known;
+        self.failures = 0;
+        self.view.send_modify(|view| (view.contact, view.trouble) = (Instant::now(), None));
+        self.show();
+    }
+
+    /// Shows the handler what it may want to know.
+    fn show(&self) {
+        let (me, met) = (self.observer.me(), self.met);
+        let living = self.known.as_ref().map(|(state, _)| self.observer.without_dead(state));
+        self.view.send_if_modified(|view| {
+            let before = view.clone();
+            match &living {
+                Some(state) => {
+                    let current = state.complete && state.round == met;
+                    view.closed = state.closed.is_some();
+                    view.member = current && state.takes_part(me);
+                    let whole =
+                        view.member && state.live_participants() == state.participants.len();
+                    view.whole = whole.then_some(met);
+                    view.waiting = match met {
+                        0 if state.complete => state.waiting(state.round),
+                        0 => 0,
+                        met => state.waiting(met),
+                    };
+                }
+                // Lost with all that it said; the members have to meet again.
+                None => {
+                    (view.closed, view.member, view.whole) = (false, false, None);
+                    view.waiting = usize::from(met > 0);
+                }
+            }
+            (before.waiting, before.whole, before.member, before.closed)
+                != (view.waiting, view.whole, view.member, view.closed)
+        });
+    }
+
+    fn trouble(&mut self, error: RendezvousError) {
+        self.failures = self.failures.saturating_add(1);
+        if self.failures.is_power_of_two() {
+            let (run_id, node, failures) = (&self.run_id, self.observer.me(), self.failures);
+            tracing::warn!(run_id, node, failures, %error, "the rendezvous state is out of reach");
+        }
+        let text = error.to_string();
+        self.view.send_modify(|view| view.trouble = Some(text));
+        // Whoever waits decides what to do about it. The node leaves as soon as it can.
+        if matches!(self.wish, Wish::Join { .. }) {
+            self.wish = Wish::Leave;
+            self.answer(Err(error));
+        }
+    }
+
+    fn answer(&mut self, answer: Result<Met, RendezvousError>) {
+        if let Some(reply) = self.reply.take() {
+            // Nobody there any more means that a command to leave is on its way.
+            let _ = reply.send(answer);
+        }
+    }
+
+    fn say(&mut self, now: Time, reason: Reason) {
+        // A heartbeat changes nothing, so what was said before still holds.
+        if reason == Reason::Heartbeat || self.said.as_ref() == Some(&reason) {
+            return;
+        }
+        let round = self.known.as_ref().map_or(0, |(state, _)| state.round);
+        let (run_id, node) = (&self.run_id, self.observer.me());
+        tracing::info!(run_id, round, node, "{}", reason.describe(now));
+        self.said = Some(reason);
+    }
+
+    fn too_slow(
+        &self,
+        what: &str,
+        limit: Duration,
+        elapsed: tokio::time::error::Elapsed,
+    ) -> RendezvousError {
+        let place = self.backend.place();
+        let context = format!("cannot {what} the rendezvous state at {place} within {limit:?}");
+        RendezvousError::Connection { context, source: elapsed.into() }
+    }
+
+    fn error(&self, failure: Failure) -> RendezvousError {
+        let run_id = self.run_id.clone();
+        match failure {
+            Failure::Closed(closed) => {
+                RendezvousError::Closed { run_id, by: closed.by, reason: closed.reason }
+            }
+            Failure::NotNeeded(closed) => {
+                let reason = format!("it was closed by {}: {}", closed.by, closed.reason);
+                RendezvousError::GracefulExit { run_id, reason }
+            }
+            Failure::Timeout { missing } => {
+                RendezvousError::Timeout { run_id, waited: self.since.elapsed(), missing }
+            }
+            Failure::Limits { theirs, ours } => RendezvousError::State {
+                what: format!(
+                    "nodes of run {run_id:?} disagree on min_nodes:max_nodes: {ours} here, {theirs} at \
+                     the others; give all of them the same, or come again {:?} after the others ended",
+                    self.observer.settings().silence()
+                ),
+                source: None,
+            },
+        }
+    }
+}
+
+/// Reads a state, whose place is named if it makes no sense.
+pub(super) fn decode(
+    backend: &dyn RendezvousBackend,
+    bytes: &[u8],
+) -> Result<State, RendezvousError> {
+    State::from_json(bytes).map_err(|source| RendezvousError::State {
+        what: format!("the rendezvous state at {} is unusable: {source}", backend.place()),
+        source: Some(source.into()),
+    })
+}
+
+/// How long to wait after so many lost writes in a row: at random, or the losers would meet again.
+pub(super) fn backoff(conflicts: u32, most: Duration) -> Duration {
+    let step = Duration::from_millis(2).saturating_mul(1 << conflicts.min(10));
+    step.min(most).mul_f64(fastrand::f64())
+}
+
+async fn sleep_or_never(until: Option<Instant>) {
+    match until {
+        Some(until) => sleep_until(until).await,
+        None => std::future::pending().await,
+    }
+}

@@ -1,0 +1,318 @@
+//! The state of a rendezvous in one key of an etcd, or of our own server.
+
+use std::sync::{Mutex, OnceLock, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use rallypoint_core::error::StoreError;
+use rallypoint_core::kv::{
+    Compare, KeyRange, KeyValue, LeaseId, Op, OpResult, Put, Revision, Txn, Watch,
+};
+use rallypoint_core::rendezvous::dynamic::InvalidSetting;
+use rallypoint_core::rendezvous::keys;
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep, timeout_at};
+use tokio_util::task::AbortOnDropHandle;
+
+use super::backend::{RendezvousBackend, Token};
+use crate::client::{Client, ClientError, KeepAliveStream, WatchError, describe};
+use crate::rendezvous::RendezvousError;
+
+/// How long a state lives that nobody writes.
+const DEFAULT_TTL: Duration = Duration::from_secs(2 * 60 * 60);
+
+/// A state in one key of an etcd. Its tokens are the key's mod revisions.
+///
+/// ```no_run
+/// use rallypoint::client::{Client, ClientOptions};
+/// use rallypoint::rendezvous::dynamic::EtcdRendezvousBackend;
+///
+/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// let client = Client::connect(ClientOptions::new(["10.0.0.1:2379"])).await?;
+/// let backend = EtcdRendezvousBackend::create(client, "job-7")?;
+/// # Ok(())
+/// # }
+/// ```
+pub struct EtcdRendezvousBackend {
+    client: Client,
+    key: String,
+    ttl: Duration,
+    /// Made from the key, so that all writers share it. With a lease for each writer, the state would
+    /// hang on the lease of whoever wrote last, and a run whose nodes come and go would leave two hours'
+    /// worth of leases behind; so it is one lease, which lives as long as anybody writes.
+    lease: LeaseId,
+    /// When this process last made or renewed the lease.
+    renewed: Mutex<Option<Instant>>,
+    following: OnceLock<Following>,
+}
+
+/// A watch of the key, opened when someone first waits for a change.
+struct Following {
+    seen: watch::Receiver<Seen>,
+    _task: AbortOnDropHandle<()>,
+}
+
+/// The newest thing that is known of the key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Seen {
+    Nothing,
+    Present(Revision),
+    Absent(Revision),
+}
+
+impl std::fmt::Debug for EtcdRendezvousBackend {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("EtcdRendezvousBackend").field("key", &self.key).finish_non_exhaustive()
+    }
+}
+
+impl EtcdRendezvousBackend {
+    /// The state of the run `run_id`, where PyTorch keeps it, for two hours after the last write.
+    ///
+    /// # Errors
+    /// [`InvalidSetting`] if the run id is empty.
+    pub fn create(client: Client, run_id: &str) -> Result<Self, InvalidSetting> {
+        Self::new(client, run_id, Some(keys::DYNAMIC_PREFIX), None)
+    }
+
+    /// The state of the run `run_id` below `key_prefix`, kept for `ttl` after the last write (two hours
+    /// if there is none, or it is nothing). The time to live is that of whoever wrote first.
+    ///
+    /// # Errors
+    /// [`InvalidSetting`] if the run id is empty.
+    pub fn new(
+        client: Client,
+        run_id: &str,
+        key_prefix: Option<&str>,
+        ttl: Option<Duration>,
+    ) -> Result<Self, InvalidSetting> {
+        if run_id.is_empty() {
+            let fix = "give the name that all nodes of the job share".to_owned();
+            return Err(InvalidSetting { what: "run_id", value: "\"\"".to_owned(), fix });
+        }
+        let key = keys::dynamic_state(key_prefix, run_id);
+        let ttl = ttl.filter(|ttl| !ttl.is_zero()).unwrap_or(DEFAULT_TTL);
+        let lease = lease_of(&key);
+        let (renewed, following) = (Mutex::default(), OnceLock::new());
+        Ok(Self { client, key, ttl, lease, renewed, following })
+    }
+
+    /// The lease that the state lives on, for a store whose keys shall end with it: a run that begins
+    /// again after its state has lapsed would otherwise meet the keys of its first rounds. It exists once
+    /// the state has been written.
+    pub fn lease(&self) -> LeaseId {
+        self.lease
+    }
+
+    fn failed(&self, what: &str, source: ClientError) -> RendezvousError {
+        let context = format!("cannot {what} the rendezvous state at {}", self.place());
+        RendezvousError::Connection { context, source: source.into() }
+    }
+
+    async fn read(&self) -> Result<Option<(Bytes, Token)>, ClientError> {
+        let found = self.client.range(KeyRange::key(self.key.clone())).await?;
+        Ok(found.kvs.into_iter().next().map(decode))
+    }
+
+    /// Sees to it that the lease lives for a good while.
+    async fn keep_lease(&self) -> Result<(), ClientError> {
+        let renewed = *self.renewed.lock().unwrap_or_else(PoisonError::into_inner);
+        // Every heartbeat is a write, and most need no second request.
+        if renewed.is_some_and(|renewed| renewed.elapsed() < self.ttl / 4) {
+            return Ok(());
+        }
+        let begun = Instant::now();
+        let seconds = self.ttl.as_secs() + u64::from(self.ttl.subsec_nanos() > 0);
+        let seconds = i64::try_from(seconds).unwrap_or(i64::MAX);
+        // The second attempt is for a lease that ran out between the two requests of the first.
+        for _ in 0..2 {
+            match self.client.lease_grant(seconds, Some(self.lease)).await {
+                Ok(_) => break,
+                // Somebody made it: perhaps we ourselves, without hearing of it.
+                Err(
+                    ClientError::Store(StoreError::LeaseExists)
+                    | ClientError::OutcomeUnknown { .. },
+                ) => {
+                    if self.renew_lease().await? {
+                        break;
+                    }
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        *self.renewed.lock().unwrap_or_else(PoisonError::into_inner) = Some(begun);
+        Ok(())
+    }
+
+    /// Renews the lease; false if there is none.
+    async fn renew_lease(&self) -> Result<bool, ClientError> {
+        let mut failures = 0;
+        loop {
+            let bound = Instant::now() + self.client.stream_timeout(failures);
+            let answer = async {
+                let mut stream = KeepAliveStream::open(&self.client, self.lease, bound).await?;
+                match timeout_at(bound, stream.answer()).await {
+                    Ok(answer) => answer,
+                    Err(_) => Err(stream.abandon(tonic::Status::deadline_exceeded("no answer"))),
+                }
+            };
+            match answer.await {
+                Ok(seconds) => return Ok(seconds > 0),
+                Err(failed) if failures < 3 => {
+                    failures += 1;
+                    sleep(self.client.stream_delay(failures, failed.failure)).await;
+                }
+                // A read, which repeats itself and says which endpoints it tried.
+                Err(failed) => {
+                    let reason = describe(&failed.status);
+                    tracing::warn!(key = self.key, reason, "the lease of a state was not renewed");
+                    let left = self.client.lease_time_to_live(self.lease, false).await?;
+                    return Ok(left.is_some());
+                }
+            }
+        }
+    }
+
+    async fn write(
+        &self,
+        state: &Bytes,
+        compare: Compare,
+    ) -> Result<Option<(Bytes, Token, bool)>, ClientError> {
+        let key = self.key.clone();
+        let txn = Txn::when([compare])
+            .then([Op::Put(Put::new(key.clone(), state.clone()).on_lease(self.lease))])
+            .otherwise([Op::Range(KeyRange::key(key).into())]);
+        for attempt in 0.. {
+            self.keep_lease().await?;
+            match self.client.txn(txn.clone()).await {
+                Ok(done) if done.succeeded => {
+                    let token = Token::new(done.revision.to_string());
+                    return Ok(Some((state.clone(), token, true)));
+                }
+                Ok(done) => {
+                    let found = done.results.into_iter().next();
+                    let Some(OpResult::Range(range)) = found else { return Ok(None) };
+                    let current = range.kvs.into_iter().next().map(decode);
+                    return Ok(current.map(|(state, token)| (state, token, false)));
+                }
+                // It ran out, or the server forgot it: make it anew.
+                Err(ClientError::Store(StoreError::LeaseNotFound)) if attempt < 2 => {
+                    *self.renewed.lock().unwrap_or_else(PoisonError::into_inner) = None;
+                }
+                // Every state that is written differs from every other, so equal bytes are ours. If they
+                // are not there, our write may still be on its way; it then comes about only if nobody
+                // else's does, and whoever reads next sees it.
+                Err(ClientError::OutcomeUnknown { .. }) => {
+                    let current = self.read().await?;
+                    return Ok(current.map(|(found, token)| {
+                        let ours = found == *state;
+                        (found, token, ours)
+                    }));
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(None)
+    }
+}
+
+#[async_trait]
+impl RendezvousBackend for EtcdRendezvousBackend {
+    fn name(&self) -> &str {
+        "etcd-v2"
+    }
+
+    fn place(&self) -> String {
+        format!("key {:?}", self.key)
+    }
+
+    async fn get_state(&self) -> Result<Option<(Bytes, Token)>, RendezvousError> {
+        self.read().await.map_err(|error| self.failed("read", error))
+    }
+
+    async fn set_state(
+        &self,
+        state: Bytes,
+        token: Option<&Token>,
+    ) -> Result<Option<(Bytes, Token, bool)>, RendezvousError> {
+        let compare = match token.map(revision) {
+            None => Compare::absent(self.key.clone()),
+            Some(Some(revision)) => Compare::unchanged_since(self.key.clone(), revision),
+            // No token of ours. To etcd revision 0 would mean that there is no key.
+            Some(None) => {
+                let current = self.get_state().await?;
+                return Ok(current.map(|(state, token)| (state, token, false)));
+            }
+        };
+        self.write(&state, compare).await.map_err(|error| self.failed("write", error))
+    }
+
+    async fn changed(&self, token: Option<&Token>) {
+        let token = token.and_then(revision);
+        let following = self.following.get_or_init(|| {
+            let (sender, seen) = watch::channel(Seen::Nothing);
+            let task = tokio::spawn(follow(self.client.clone(), self.key.clone(), sender));
+            Following { seen, _task: AbortOnDropHandle::new(task) }
+        });
+        let differs = |seen: &Seen| match (*seen, token) {
+            (Seen::Present(now), Some(token)) | (Seen::Absent(now), Some(token)) => now > token,
+            (Seen::Present(_), None) => true,
+            (Seen::Absent(_), None) | (Seen::Nothing, _) => false,
+        };
+        if following.seen.clone().wait_for(differs).await.is_err() {
+            // The task ends only with its runtime; then nothing may spin here.
+            sleep(Duration::from_secs(1)).await;
+        }
+    }
+}
+
+/// Tells of each change of the key, for as long as anybody could want to know.
+async fn follow(client: Client, key: String, seen: watch::Sender<Seen>) {
+    loop {
+        let Err(error) = follow_once(&client, &key, &seen).await;
+        tracing::warn!(key, %error, "the rendezvous state cannot be watched; trying again");
+        sleep(Duration::from_secs(1)).await;
+    }
+}
+
+async fn follow_once(
+    client: &Client,
+    key: &str,
+    seen: &watch::Sender<Seen>,
+) -> Result<std::convert::Infallible, WatchError> {
+    let range = KeyRange::key(key.to_owned());
+    let mut watcher = client.watch([Watch::new(range.clone())]).await?;
+    // What happened before the watch; and everything after it will be told.
+    let found = client.range(range).await?;
+    let first = found.kvs.first();
+    seen.send_replace(match first {
+        Some(kv) => Seen::Present(kv.mod_revision),
+        None => Seen::Absent(found.revision),
+    });
+    loop {
+        let batch = watcher.next().await?;
+        let Some(event) = batch.events.last() else { continue };
+        let revision = event.kv.mod_revision;
+        seen.send_replace(match event.kv.version {
+            0 => Seen::Absent(revision),
+            _ => Seen::Present(revision),
+        });
+    }
+}
+
+fn decode(kv: KeyValue) -> (Bytes, Token) {
+    (kv.value, Token::new(kv.mod_revision.to_string()))
+}
+
+fn revision(token: &Token) -> Option<Revision> {
+    token.as_str().parse().ok().filter(|revision| *revision > 0)
+}
+
+/// A positive number that is always the same for a key (FNV-1a), and hardly ever for two.
+fn lease_of(key: &str) -> LeaseId {
+    let hash = key.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    });
+    LeaseId::try_from(hash >> 1).unwrap_or(LeaseId::MAX).max(1)
+}

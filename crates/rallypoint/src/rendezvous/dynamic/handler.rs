@@ -1,0 +1,356 @@
+//! A node's way into its group, over any backend.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use rallypoint_core::rendezvous::dynamic::{InvalidSetting, Observer, Settings, State, Wish};
+use tokio::net::TcpListener;
+use tokio::sync::{Mutex as AsyncMutex, mpsc, oneshot, watch};
+use tokio::time::{Instant, sleep, timeout};
+use tokio_util::task::AbortOnDropHandle;
+
+use super::backend::{RendezvousBackend, Token};
+use super::driver::{Command, Driver, Met, View, backoff, decode};
+use crate::rendezvous::{RendezvousError, RendezvousHandler, RendezvousInfo, RendezvousStoreInfo};
+use crate::store::{Store, StoreError};
+
+/// Makes the store of a round. Each round must get another, or its nodes would read what an earlier
+/// group left: put everything below
+/// [`keys::dynamic_store_prefix`](rallypoint_core::rendezvous::keys::dynamic_store_prefix), on
+/// [the state's lease](super::EtcdRendezvousBackend::lease).
+pub type StoreFactory = Arc<dyn Fn(u64) -> Arc<dyn Store> + Send + Sync>;
+
+/// What a [`DynamicRendezvousHandler`] is made from.
+#[derive(Clone)]
+pub struct DynamicHandlerOptions {
+    /// The name of the run that all nodes of the job share.
+    pub run_id: String,
+    /// This host's name or address, at which the others reach it.
+    pub local_addr: String,
+    /// How large a group may be, and how long everything may take.
+    pub settings: Settings,
+    /// The store of each round.
+    pub store: StoreFactory,
+}
+
+/// A node's way into its group, over any backend.
+///
+/// Dropping it stops the heartbeats without a word, and the others notice after a while;
+/// [`shutdown`](RendezvousHandler::shutdown) tells them.
+///
+/// ```no_run
+/// use std::sync::Arc;
+/// use rallypoint::core::rendezvous::gate::Limits;
+/// use rallypoint::rendezvous::RendezvousHandler;
+/// use rallypoint::rendezvous::dynamic::*;
+///
+/// # async fn example(
+/// #     backend: EtcdRendezvousBackend,
+/// #     store: StoreFactory,
+/// # ) -> Result<(), Box<dyn std::error::Error>> {
+/// let handler = DynamicRendezvousHandler::start(
+///     Arc::new(backend),
+///     DynamicHandlerOptions {
+///         run_id: "job-7".into(),
+///         local_addr: "10.0.0.3".into(),
+///         settings: Settings::new(Limits { min: 2, max: 4 }),
+///         store,
+///     },
+/// )?;
+/// let group = handler.next_rendezvous().await?;
+/// println!("rank {} of {}", group.rank, group.world_size);
+/// handler.shutdown().await;
+/// # Ok(())
+/// # }
+/// ```
+pub struct DynamicRendezvousHandler {
+    backend: Arc<dyn RendezvousBackend>,
+    options: DynamicHandlerOptions,
+    node: String,
+    commands: mpsc::UnboundedSender<Command>,
+    view: watch::Receiver<View>,
+    driver: Mutex<Option<AbortOnDropHandle<bool>>>,
+    /// One meeting at a time.
+    turn: AsyncMutex<()>,
+    /// What rank 0 has published, held for as long as the round lasts.
+    listener: Mutex<Option<TcpListener>>,
+}
+
+impl std::fmt::Debug for DynamicRendezvousHandler {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("DynamicRendezvousHandler")
+            .field("run_id", &self.options.run_id)
+            .field("node", &self.node)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Takes the node out again if nobody waits for its group any more.
+struct LeaveOnDrop<'a>(Option<&'a mpsc::UnboundedSender<Command>>);
+
+impl Drop for LeaveOnDrop<'_> {
+    fn drop(&mut self) {
+        if let Some(commands) = self.0 {
+            // A driver that has ended has left.
+            let _ = commands.send(Command::Leave);
+        }
+    }
+}
+
+impl DynamicRendezvousHandler {
+    /// Makes a handler, and the task that works for it. Nothing is written before the first
+    /// meeting. Must be called inside a tokio runtime.
+    ///
+    /// # Errors
+    /// [`InvalidSetting`] names the first option that is wrong and what would be right.
+    pub fn start(
+        backend: Arc<dyn RendezvousBackend>,
+        options: DynamicHandlerOptions,
+    ) -> Result<Self, InvalidSetting> {
+        let needed = [
+            ("run_id", &options.run_id, "give the name that all nodes of the job share"),
+            ("local_addr", &options.local_addr, "give a name or address of this host"),
+        ];
+        for (what, value, fix) in needed {
+            if value.trim().is_empty() {
+                return Err(InvalidSetting { what, value: format!("{value:?}"), fix: fix.into() });
+            }
+        }
+        options.settings.validate()?;
+        let node = node_id(&options.local_addr);
+        let now = Instant::now();
+        let (commands, receiver) = mpsc::unbounded_channel();
+        let (sender, view) = watch::channel(View {
+            waiting: 0,
+            whole: None,
+            member: false,
+            closed: false,
+            contact: now,
+            trouble: None,
+        });
+        let driver = Driver {
+            run_id: options.run_id.clone(),
+            backend: backend.clone(),
+            observer: Observer::new(node.clone(), options.settings.clone()),
+            commands: receiver,
+            view: sender,
+            origin: now,
+            known: None,
+            wish: Wish::Rest,
+            reply: None,
+            since: now,
+            met: 0,
+            stopping: false,
+            said: None,
+            failures: 0,
+        };
+        let driver = Mutex::new(Some(AbortOnDropHandle::new(tokio::spawn(driver.run()))));
+        let (turn, listener) = (AsyncMutex::default(), Mutex::default());
+        Ok(Self { backend, options, node, commands, view, driver, turn, listener })
+    }
+
+    /// The name of this node: its address, process and number within it, and something random, since
+    /// processes in containers have small numbers.
+    pub fn node(&self) -> &str {
+        &self.node
+    }
+
+    /// The listener whose port rank 0 has published, for whoever will serve it. Without an owner it is
+    /// held, so that nobody else gets the port, until the next meeting.
+    pub fn take_listener(&self) -> Option<TcpListener> {
+        self.listener.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    fn hold(&self, listener: Option<TcpListener>) {
+        *self.listener.lock().unwrap_or_else(PoisonError::into_inner) = listener;
+    }
+
+    async fn join(&self) -> Result<Met, RendezvousError> {
+        let (reply, answer) = oneshot::channel();
+        let sent = self.commands.send(Command::Join(reply));
+        let ended = || RendezvousError::Closed {
+            run_id: self.options.run_id.clone(),
+            by: self.node.clone(),
+            reason: "this node's handler was shut down".to_owned(),
+        };
+        sent.map_err(|_| ended())?;
+        answer.await.map_err(|_| ended())?
+    }
+
+    /// Gets what the group needs to begin.
+    async fn prepare(&self, met: Met, left: Duration) -> Result<RendezvousInfo, RendezvousError> {
+        let Met { round, rank, world_size } = met;
+        let address = &self.options.local_addr;
+        let mut port = None;
+        if rank == 0 {
+            let bound = async {
+                let listener = TcpListener::bind((address.trim_matches(['[', ']']), 0)).await?;
+                Ok::<_, std::io::Error>((listener.local_addr()?.port(), listener))
+            };
+            let (number, listener) = bound.await.map_err(|source| RendezvousError::Connection {
+                context: format!("cannot listen at local_addr {address:?}; give one of this host"),
+                source: source.into(),
+            })?;
+            self.hold(Some(listener));
+            port = Some(number);
+        }
+        let store = (self.options.store)(round);
+        let listens = port.map(|port| (address.as_str(), port));
+        let built = RendezvousStoreInfo::build(rank, &*store, listens, left).await;
+        let bootstrap_store_info = built.map_err(|error| match error {
+            StoreError::Timeout { waited, .. } => RendezvousError::Timeout {
+                run_id: self.options.run_id.clone(),
+                waited,
+                missing: format!("rank 0 of round {round} did not say where it listens: {error}"),
+            },
+            error => RendezvousError::Connection {
+                context: format!("cannot learn where rank 0 of round {round} listens"),
+                source: error.into(),
+            },
+        })?;
+        Ok(RendezvousInfo { store, rank, world_size, round, bootstrap_store_info })
+    }
+
+    /// Waits until the group of `round` has lost somebody, or somebody wants another round.
+    async fn broken(&self, round: u64) {
+        let mut view = self.view.clone();
+        if view.wait_for(|view| view.whole != Some(round)).await.is_err() {
+            // No driver, so nothing more will be known.
+            std::future::pending().await
+        }
+    }
+
+    async fn state(&self) -> Result<Option<(State, Token)>, RendezvousError> {
+        let Some((bytes, token)) = self.backend.get_state().await? else { return Ok(None) };
+        Ok(Some((decode(&*self.backend, &bytes)?, token)))
+    }
+
+    async fn close(&self, reason: &str) -> Result<(), RendezvousError> {
+        let mut known = self.state().await?;
+        for conflicts in 1.. {
+            let fresh = || State::fresh(self.options.settings.limits, 1);
+            let mut state = known.as_ref().map_or_else(fresh, |(state, _)| state.clone());
+            if state.closed.is_some() {
+                break;
+            }
+            state.close(&self.node, reason);
+            state.sign(&self.node);
+            let token = known.as_ref().map(|(_, token)| token);
+            known = match self.backend.set_state(state.to_json().into(), token).await? {
+                Some((_, _, true)) => break,
+                Some((bytes, token, false)) => Some((decode(&*self.backend, &bytes)?, token)),
+                None => None,
+            };
+            sleep(backoff(conflicts, self.options.settings.cas_backoff_max)).await;
+        }
+        Ok(())
+    }
+
+    async fn in_time<T>(
+        &self,
+        what: &str,
+        work: impl Future<Output = Result<T, RendezvousError>>,
+    ) -> Result<T, RendezvousError> {
+        let limit = self.options.settings.close;
+        match timeout(limit, work).await {
+            Ok(done) => done,
+            Err(elapsed) => Err(RendezvousError::Connection {
+                context: format!(
+                    "cannot {what} run {:?} at {} within {limit:?} (close_timeout)",
+                    self.options.run_id,
+                    self.backend.place()
+                ),
+                source: elapsed.into(),
+            }),
+        }
+    }
+}
+
+#[async_trait]
+impl RendezvousHandler for DynamicRendezvousHandler {
+    fn backend(&self) -> &str {
+        self.backend.name()
+    }
+
+    fn run_id(&self) -> &str {
+        &self.options.run_id
+    }
+
+    async fn next_rendezvous(&self) -> Result<RendezvousInfo, RendezvousError> {
+        let _turn = self.turn.lock().await;
+        // Dropped before the turn is given up, so that leaving comes before the next joining.
+        let mut leave = LeaveOnDrop(Some(&self.commands));
+        loop {
+            self.hold(None);
+            let met = self.join().await?;
+            tokio::select! {
+                // A group that is broken before it has begun is no group: rank 0 may never answer.
+                () = self.broken(met.round) => continue,
+                info = self.prepare(met, self.options.settings.join) => {
+                    let info = info?;
+                    leave.0 = None;
+                    return Ok(info);
+                }
+            }
+        }
+    }
+
+    async fn is_closed(&self) -> Result<bool, RendezvousError> {
+        let state = self.in_time("ask about", self.state()).await?;
+        Ok(state.is_some_and(|(state, _)| state.closed.is_some()))
+    }
+
+    async fn set_closed(&self, reason: &str) -> Result<(), RendezvousError> {
+        self.in_time("close", self.close(reason)).await
+    }
+
+    async fn num_nodes_waiting(&self) -> Result<usize, RendezvousError> {
+        let view = self.view.borrow();
+        let silent = view.contact.elapsed();
+        // By now the others take this node for dead, and may have met without it.
+        if let Some(trouble) = &view.trouble
+            && silent >= self.options.settings.silence()
+        {
+            return Err(RendezvousError::Connection {
+                context: format!(
+                    "nothing was heard of run {:?} for {silent:.1?}, so the others take this node for \
+                     dead",
+                    self.options.run_id
+                ),
+                source: trouble.as_str().into(),
+            });
+        }
+        Ok(view.waiting)
+    }
+
+    async fn shutdown(&self) -> bool {
+        let (member, closed) = {
+            let view = self.view.borrow();
+            (view.member, view.closed)
+        };
+        let mut well = true;
+        if member && !closed {
+            let reason = "a member of the group has finished its part";
+            if let Err(error) = self.set_closed(reason).await {
+                tracing::warn!(run_id = self.options.run_id, %error, "the run was not closed");
+                well = false;
+            }
+        }
+        self.hold(None);
+        let driver = self.driver.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(driver) = driver {
+            let _ = self.commands.send(Command::Stop);
+            let left = timeout(self.options.settings.close, driver).await;
+            well &= matches!(left, Ok(Ok(true)));
+        }
+        well
+    }
+}
+
+fn node_id(address: &str) -> String {
+    static HANDLERS: AtomicU64 = AtomicU64::new(0);
+    let local = HANDLERS.fetch_add(1, Ordering::Relaxed);
+    format!("{address}_{}_{local}_{:08x}", std::process::id(), fastrand::u32(..))
+}

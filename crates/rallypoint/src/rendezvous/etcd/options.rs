@@ -1,0 +1,80 @@
+//! What a handler is told.
+
+use std::time::Duration;
+
+use rallypoint_core::rendezvous::keys::DEFAULT_PREFIX;
+use rallypoint_core::rendezvous::ranks::RankPolicy;
+
+use crate::rendezvous::RendezvousError;
+#[cfg(doc)]
+use crate::rendezvous::RendezvousHandler;
+
+/// How a node meets the others of its run.
+#[derive(Debug, Clone)]
+pub struct HandlerOptions {
+    /// The name of the run, the same for all of its nodes and for no others.
+    pub run_id: String,
+    /// At least so many nodes make a group.
+    pub min_nodes: usize,
+    /// At most so many do.
+    pub max_nodes: usize,
+    /// Where runs keep their keys.
+    pub prefix: String,
+    /// How long [`next_rendezvous`](RendezvousHandler::next_rendezvous) may take.
+    pub timeout: Duration,
+    /// How long a round waits for more nodes once there are enough.
+    pub last_call: Duration,
+    /// How long a node may be silent before it counts as dead, in whole seconds.
+    pub lease_ttl: Duration,
+    /// How ranks are given.
+    pub rank_policy: RankPolicy,
+    /// The rank that this node would like to have.
+    pub node_rank: Option<u32>,
+    /// Where this node stands, such as `rack2/node11`.
+    pub topology: Option<String>,
+    /// Where the other nodes reach this one. Without it, the address by which it reaches the servers.
+    pub local_addr: Option<String>,
+    /// How many workers it runs, for people who look.
+    pub local_workers: u32,
+}
+
+impl HandlerOptions {
+    /// A group of `min_nodes` to `max_nodes` for this run, everything else as usual.
+    pub fn new(run_id: impl Into<String>, min_nodes: usize, max_nodes: usize) -> Self {
+        Self {
+            run_id: run_id.into(),
+            min_nodes,
+            max_nodes,
+            prefix: DEFAULT_PREFIX.to_owned(),
+            timeout: Duration::from_secs(600),
+            last_call: Duration::from_secs(30),
+            lease_ttl: Duration::from_secs(10),
+            rank_policy: RankPolicy::default(),
+            node_rank: None,
+            topology: None,
+            local_addr: None,
+            local_workers: 1,
+        }
+    }
+    pub(super) fn validate(&self) -> Result<(), RendezvousError> {
+        let Self { min_nodes, max_nodes, run_id, lease_ttl, .. } = self;
+        let wrong = |what: String| Err(RendezvousError::State { what, source: None });
+        if run_id.is_empty() || run_id.contains('/') {
+            return wrong(format!(
+                "run_id {run_id:?}: give a name that is not empty and has no slash"
+            ));
+        }
+        if *min_nodes == 0 {
+            return wrong("min_nodes 0: give at least 1".to_owned());
+        }
+        if max_nodes < min_nodes {
+            return wrong(format!(
+                "max_nodes {max_nodes}: give at least min_nodes, which is {min_nodes}"
+            ));
+        }
+        if lease_ttl.is_zero() {
+            return wrong("lease_ttl 0: give at least 2 s, which is etcd's least".to_owned());
+        }
+        Ok(())
+    }
+}
