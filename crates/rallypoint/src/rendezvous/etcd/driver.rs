@@ -4,7 +4,7 @@
 //! ends when the handler is dropped, and all of these with it.
 
 use std::collections::BTreeMap;
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -439,11 +439,15 @@ async fn open_session(
     }
 }
 
+/// The end of the session, by the clock of the moment: a process that was stopped may hear of what
+/// happened meanwhile before the session's own task runs again.
 async fn lost(session: &mut Option<(Session, Boxed<Loss>)>) -> Loss {
-    match session {
-        Some((_, lost)) => lost.as_mut().await,
-        None => std::future::pending().await,
-    }
+    let Some((session, lost)) = session else { return std::future::pending().await };
+    poll_fn(|context| {
+        session.is_lost();
+        lost.as_mut().poll(context)
+    })
+    .await
 }
 
 async fn ready<T>(future: &mut Option<Boxed<T>>) -> T {
