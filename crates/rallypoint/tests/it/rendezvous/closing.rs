@@ -105,7 +105,8 @@ async fn a_run_that_is_over_leaves_only_what_the_run_holds(endpoint: String) {
     );
     assert!(spare.shutdown().await);
 
-    let left = observer.client.range(KeyRange::prefix(observer.keys.root().to_owned())).await.unwrap();
+    let left =
+        observer.client.range(KeyRange::prefix(observer.keys.root().to_owned())).await.unwrap();
     let earlier = |key: &str| (1..round).any(|old| key.contains(&format!("/v_{old}/")));
     for kv in &left.kvs {
         let key = String::from_utf8_lossy(&kv.key);

@@ -111,11 +111,6 @@ impl Node {
         self.process.signal(Signal::TERM);
     }
 
-    /// The process that it is.
-    pub fn process_id(&self) -> u32 {
-        self.process.id()
-    }
-
     fn read(&mut self) {
         let text = std::fs::read(&self.log).unwrap_or_default();
         let text = String::from_utf8_lossy(&text);
@@ -164,11 +159,6 @@ impl Node {
         let find =
             |event: &Value| event["for"].as_str().filter(|what| what.contains(text)).map(drop);
         self.hear(&format!("waiting for {text:?}"), find).await;
-    }
-
-    /// Its next group.
-    pub async fn formed(&mut self) -> Place {
-        self.hear("a group", place).await
     }
 
     /// Its id, as the others know it.
