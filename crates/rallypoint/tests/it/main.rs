@@ -22,6 +22,7 @@ mod gate;
 mod kill;
 mod limits;
 mod linearizability;
+mod rendezvous;
 mod rendezvous_api;
 mod retry;
 mod secure;
