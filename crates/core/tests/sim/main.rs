@@ -54,17 +54,11 @@ fn a_large_group_forms_and_forms_again() {
     }
 }
 
-/// Seeds that found a bug of ours, by what was wrong.
+/// Seeds that found a bug of ours, by what was wrong. The table of wrong variants has the others: a seed
+/// means something else as soon as plans are drawn differently.
 #[test]
 fn seeds_that_found_bugs_find_them_no_more() {
     let seeds = [
-        (3, "a registration asked for twice was refused for good"),
-        (28, "a node that lost its lease while leaving was never told that it had left"),
-        (39, "a full group was told of a node that had waited for the round before"),
-        (56, "nobody coordinated a round whose opening was answered too late"),
-        (58, "a spare whose joining was answered too late was registered as nothing"),
-        (195, "nobody began again when the whole group was dead"),
-        (700, "a node that left and came back in the same round was counted as lost"),
         (1326, "a coordinator without watches was woken over and over"),
         (2815, "a late copy of a leave ended a later visit"),
         (4767, "a late copy of a registration moved it to a lost lease"),

@@ -302,7 +302,8 @@ impl World {
             Delivery::Answer { .. } | Delivery::NoLease if node.cut => Ok(()),
             Delivery::Answer { id, purpose, result } => {
                 node.pending.remove(&id);
-                if purpose == Purpose::Survey
+                if node.machine.awaits(id)
+                    && purpose == Purpose::Survey
                     && let Some(set) = &mut node.set
                 {
                     set.seen = set.seen.max(result.revision);

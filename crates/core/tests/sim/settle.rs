@@ -110,6 +110,10 @@ impl World {
         tell!(self, "--- {} dies", self.nodes[dead].id);
         self.ends(dead, false);
         self.run_until(self.now + self.plan.ttl_millis() + A_LITTLE)?;
+        if self.inspector.closed {
+            // Nobody meets again in a closed run.
+            return Ok(());
+        }
         let unaware = |who: &&Who| {
             let node = &self.nodes[**who];
             node.alive && node.agent == Agent::Running(round)
