@@ -160,6 +160,12 @@ impl Machine {
         self.joined_rounds.retain(|joined| joined == round);
         self.meeting = None;
         self.outputs.push_back(Output::Formed(Formed { round: *round, rank, world, store }));
+        // Its coordinator may have handed the group over.
+        if self.coordinator.is_none()
+            && let Some(own) = self.own(*round).cloned()
+        {
+            self.coordinate(&own);
+        }
     }
 
     fn duty_answered(
@@ -186,17 +192,11 @@ impl Machine {
             Some(active) => self.own(round).is_some_and(|own| own.active == **active),
             None => result.succeeded,
         };
-        if !so {
-            return;
-        }
-        if let Some((coordinator, _)) = &mut self.coordinator {
-            coordinator.succeeded(now, purpose, &self.settings);
-        }
-        if purpose == Purpose::Finish {
-            let sweep = self.settings.sweep(round);
-            if !sweep.success.is_empty() {
-                self.ask_on_duty(Purpose::Sweep, sweep, None);
-            }
+        let still = self.own(round).is_some();
+        match &mut self.coordinator {
+            Some((coordinator, _)) if so => coordinator.succeeded(now, purpose, &self.settings),
+            Some((coordinator, _)) if still => coordinator.refused(now, purpose),
+            _ => {}
         }
     }
 

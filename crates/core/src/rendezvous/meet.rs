@@ -37,7 +37,8 @@ impl Machine {
             return self.open(Guard::Absent(rounds), reason, lease);
         };
         let round = in_force.active.round;
-        if self.coordinator.is_none() && self.holds().is_some() {
+        let confirmed = matches!(self.place, Place::Confirmed(confirmed, _) if confirmed == round);
+        if self.coordinator.is_none() && self.holds().is_some() && !confirmed {
             return self.find_own(&in_force, lease);
         }
         match (in_force.active.status, self.place) {
@@ -168,6 +169,7 @@ impl Machine {
             lost: 0,
             lost_names: Vec::new(),
             frozen_because: String::new(),
+            began: 0,
         };
         let here = self.joins(active.round, lease);
         let txn = self.settings.open(guard, &active, lease, (self.unmoved(), here));
@@ -301,6 +303,7 @@ impl Machine {
             lost: 0,
             lost_names: Vec::new(),
             frozen_because: String::new(),
+            began: 0,
         };
         let txn = self.settings.close(guard, &closed);
         self.ask(Purpose::Close, txn, Asked::Close(Box::new(closed)));

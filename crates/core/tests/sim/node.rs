@@ -153,6 +153,8 @@ impl World {
         if let Some(session) = self.nodes[who].session.take().filter(|_| closes) {
             self.send(who, Message::Revoke { lease: session.lease });
         }
+        self.inspector.now = self.now;
+        self.inspector.upset(&self.nodes[who].id);
         let node = &mut self.nodes[who];
         node.alive = false;
         node.agent = Agent::Gone;
@@ -212,14 +214,18 @@ impl World {
     }
 
     /// The agent looks whether its group must meet again: a memory read, ten times a second.
-    fn polls(&mut self, who: Who) {
-        let Agent::Running(round) = self.nodes[who].agent else { return };
+    fn polls(&mut self, who: Who) -> Verdict {
+        let Agent::Running(round) = self.nodes[who].agent else { return Ok(()) };
         let view = self.nodes[who].machine.view(Duration::from_millis(self.now));
         if view.nodes_waiting > 0 || view.member_of != Some(round) {
             tell!(self, "{} must meet again: {view:?}", self.nodes[who].id);
+            if view.member_of == Some(round) {
+                self.check_reason(who, round)?;
+            }
             let delay = self.random.between(0, 100) + self.plan.stopping;
             self.enters_after(who, delay);
         }
+        Ok(())
     }
 
     // ---- The driver
@@ -227,6 +233,15 @@ impl World {
     /// Gives the machine an input, and does what it says.
     pub(crate) fn give(&mut self, who: Who, input: Input) -> Verdict {
         let time = self.time();
+        self.inspector.now = self.now;
+        match &input {
+            Input::Enter | Input::Leave | Input::SessionLost => {
+                self.inspector.upset(&self.nodes[who].id);
+            }
+            Input::Suspect { node } => self.inspector.upset(node),
+            Input::Reopen => self.inspector.upset_all(),
+            _ => {}
+        }
         self.nodes[who].machine.handle(time, input);
         while let Some(output) = self.nodes[who].machine.poll_output() {
             self.obey(who, output)?;
@@ -242,8 +257,7 @@ impl World {
                 self.at(wake, Happening::Rings(who, Timer::Wake));
             }
         }
-        self.polls(who);
-        Ok(())
+        self.polls(who)
     }
 
     fn obey(&mut self, who: Who, output: Output) -> Verdict {
@@ -320,7 +334,7 @@ impl World {
             Delivery::Snapshot { epoch, revision, active } if epoch == now_epoch => {
                 node.active.next = Some(revision + 1);
                 let early = std::mem::take(&mut node.active.early);
-                self.give(who, Input::Snapshot { revision, active })?;
+                self.give(who, Input::Snapshot { revision, active, forgotten: false })?;
                 if early.is_empty() || !self.nodes[who].alive {
                     return Ok(());
                 }
