@@ -197,6 +197,11 @@ impl Coordinator {
         }
         let Sight::Clear(roster) = &self.sight else { return None };
         let (active, revision) = active;
+        // A coordinator that took its round up again does not know whom it had ranked before.
+        let begins = matches!(self.stage, Stage::Gathering | Stage::Ranking(_));
+        if begins && active.status != Status::Joinable {
+            return Some(self.reopen(format!("round {} lost its roster", self.round)));
+        }
         match self.stage {
             Stage::Gathering => {
                 match self.gate.decide(now, roster.roll()) {

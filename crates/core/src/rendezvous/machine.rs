@@ -13,7 +13,7 @@ use super::interface::{Errand, Fault, Input, Output, Purpose, RequestId, Setting
 use super::knowledge::{InForce, Knowledge};
 use super::ranks::Seat;
 use super::request::{Unmoved, Whereabouts};
-use crate::kv::{LeaseId, Revision, Time, Txn};
+use crate::kv::{KeyValue, LeaseId, Revision, Time, Txn};
 
 /// How long a node that gives up still tries to find out who was missing.
 const DIAGNOSIS: Time = Time::from_secs(2);
@@ -84,6 +84,8 @@ pub struct Machine {
     /// A session was asked for and is not there yet.
     pub(super) opening_session: bool,
     pub(super) knowledge: Knowledge,
+    /// A snapshot that may be of a server that lost its memory.
+    older_snapshot: Option<(Revision, Option<KeyValue>)>,
     pub(super) meeting: Option<Meeting>,
     pub(super) place: Place,
     /// The node's own document is there, under the present lease.
@@ -122,6 +124,7 @@ impl Machine {
             node,
             lease: None,
             opening_session: false,
+            older_snapshot: None,
             meeting: None,
             place: Place::Nowhere,
             listed: false,
@@ -159,7 +162,7 @@ impl Machine {
                 self.opening_session = false;
             }
             Input::SessionLost => self.fenced(),
-            Input::Snapshot { revision, active } => self.knowledge.reset(revision, active.as_ref()),
+            Input::Snapshot { revision, active } => self.look_again(revision, active),
             Input::ActiveChanged { events } => self.knowledge.follow(&events),
             Input::Answered { id, result } => self.answered(now, id, &result),
             Input::Watching { id } => {
@@ -263,6 +266,18 @@ impl Machine {
         }
     }
 
+    /// A snapshot that is older than what is known was overtaken by an answer on its way, or is of a
+    /// server that lost its memory. Such a server has lost the lease as well, and will say so: until
+    /// then it is kept aside.
+    fn look_again(&mut self, revision: Revision, active: Option<KeyValue>) {
+        if self.lease.is_some() && revision < self.knowledge.revision() {
+            self.older_snapshot = Some((revision, active));
+        } else {
+            self.older_snapshot = None;
+            self.knowledge.reset(revision, active.as_ref());
+        }
+    }
+
     fn enter(&mut self, now: Time) {
         if let Place::Member(_) = self.place {
             self.place = Place::Nowhere;
@@ -275,6 +290,9 @@ impl Machine {
     /// Whatever the node has announced may be gone, and with it its right to run.
     fn fenced(&mut self) {
         self.lease = None;
+        if let Some((revision, active)) = self.older_snapshot.take() {
+            self.knowledge.reset(revision, active.as_ref());
+        }
         self.opening_session = false;
         self.forget_whereabouts();
         // Its answer would be about a lease that is not ours any more.

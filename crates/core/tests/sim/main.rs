@@ -61,6 +61,7 @@ fn seeds_that_found_bugs_find_them_no_more() {
     let seeds = [
         (1326, "a coordinator without watches was woken over and over"),
         (2815, "a late copy of a leave ended a later visit"),
+        (70_642, "a coordinator that was told something old froze its round a second time"),
         (4767, "a late copy of a registration moved it to a lost lease"),
     ];
     for (seed, bug) in seeds {
