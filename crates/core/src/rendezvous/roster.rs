@@ -46,7 +46,8 @@ pub(super) struct Roster {
     revision: Revision,
     /// The last round that formed a group.
     previous: u64,
-    joined: BTreeMap<String, Candidate>,
+    /// With the revision at which they did.
+    joined: BTreeMap<String, (Candidate, Revision)>,
     /// How many of those were in the last group.
     returned: usize,
     /// Live nodes that have not joined and are worth waiting for: those of the last group, and others.
@@ -117,6 +118,8 @@ impl Roster {
             (Watched::Nodes, EventKind::Delete) => self.not_to_come(&id),
             (Watched::Waiting, EventKind::Put) => drop(self.waiting.insert(id)),
             (Watched::Waiting, EventKind::Delete) => drop(self.waiting.remove(&id)),
+            // The watches do not wait for each other: it may have joined after that was said.
+            (Watched::Suspects, EventKind::Put) if self.joined_after(&id, &event.kv) => {}
             (Watched::Suspects, EventKind::Put) => {
                 self.not_to_come(&id);
                 self.changes += 1;
@@ -143,7 +146,7 @@ impl Roster {
         let Joined { hint, topology, seat, .. } = joined;
         let candidate = Candidate { id: id.clone(), arrived, hint, topology, seat };
         let returned = self.is_returned(&candidate);
-        if let Some(before) = self.joined.insert(id, candidate) {
+        if let Some((before, _)) = self.joined.insert(id, (candidate, kv.mod_revision)) {
             self.returned -= usize::from(self.is_returned(&before));
         }
         self.returned += usize::from(returned);
@@ -151,11 +154,15 @@ impl Roster {
     }
 
     fn part(&mut self, id: String) {
-        if let Some(candidate) = self.joined.remove(&id) {
+        if let Some((candidate, _)) = self.joined.remove(&id) {
             self.returned -= usize::from(self.is_returned(&candidate));
             self.gone.insert(id);
             self.changes += 1;
         }
+    }
+
+    fn joined_after(&self, id: &str, said: &KeyValue) -> bool {
+        self.joined.get(id).is_some_and(|(_, joined)| *joined > said.mod_revision)
     }
 
     fn confirm(&mut self, kv: &KeyValue) {
@@ -184,7 +191,7 @@ impl Roster {
     }
 
     pub(super) fn candidates(&self) -> Vec<Candidate> {
-        self.joined.values().cloned().collect()
+        self.joined.values().map(|(candidate, _)| candidate.clone()).collect()
     }
 
     pub(super) fn waiting(&self) -> usize {
@@ -213,3 +220,6 @@ impl Roster {
 fn id_of(key: &[u8]) -> Option<String> {
     Keys::id_of(key).map(str::to_owned)
 }
+
+#[cfg(test)]
+mod tests;
