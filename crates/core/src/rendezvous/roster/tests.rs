@@ -12,8 +12,11 @@ fn event(kind: EventKind, key: &str, mod_revision: Revision) -> Event {
     Event { kind, kv, prev_kv: None }
 }
 
-/// A roster that has seen these: the watch, and a put or a deletion of node a's key, in this order.
-fn roster(events: &[(usize, EventKind, Revision)]) -> Roster {
+/// What a watch saw: which, and when node a's key was put or deleted.
+type Seen = (usize, EventKind, Revision);
+
+/// A roster that has seen these, in this order.
+fn roster(events: &[Seen]) -> Roster {
     let mut roster = Roster::new(&TxnResult::default(), 0, 0, &BTreeSet::new()).unwrap();
     for (watch, kind, revision) in events {
         roster.apply(*watch, &event(*kind, "x/a", *revision)).unwrap();
@@ -24,7 +27,7 @@ fn roster(events: &[(usize, EventKind, Revision)]) -> Roster {
 #[test]
 fn a_node_is_lost_by_the_last_that_is_known_of_it() {
     use EventKind::{Delete, Put};
-    let table: [(&[(usize, EventKind, Revision)], bool, &str); 6] = [
+    let table: [(&[Seen], bool, &str); 6] = [
         (&[], true, "it never joined"),
         (&[(MEMBERS, Put, 5)], false, "it joined"),
         (&[(MEMBERS, Put, 5), (MEMBERS, Delete, 6)], true, "it is gone"),
