@@ -215,6 +215,11 @@ impl Coordinator {
         if let Some(step) = self.look(settings) {
             return Some(step);
         }
+        // A coordinator that took its round up again does not know whom it had ranked before.
+        let begins = matches!(self.stage, Stage::Gathering | Stage::Ranking(_));
+        if begins && active.0.status != Status::Joinable && self.roster().is_some() {
+            return Some(self.reopen(format!("round {} lost its roster", self.round)));
+        }
         if self.stage == Stage::Gathering {
             self.gather(now, settings);
         }

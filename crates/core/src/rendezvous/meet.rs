@@ -7,6 +7,10 @@ use super::machine::{Asked, Late, Machine, Order, Place};
 use super::request::{Guard, Whereabouts};
 use crate::kv::LeaseId;
 
+/// Of so many rounds a node takes its traces back when it leaves, so that one transaction holds them.
+/// Those of earlier ones are swept by the next group, or go with the lease.
+const TAKEN_BACK: usize = 32;
+
 impl Machine {
     /// One step towards a group.
     pub(super) fn meet(&mut self) {
@@ -147,6 +151,9 @@ impl Machine {
         let joined = self.settings.joined(&self.node, self.arrived, self.seat);
         let key = self.settings.keys.member(round, &self.node.id);
         self.joined_rounds.insert(round);
+        if self.joined_rounds.len() > TAKEN_BACK {
+            self.joined_rounds.pop_first();
+        }
         self.here(None, lease).put(key, encode(&joined), lease)
     }
 

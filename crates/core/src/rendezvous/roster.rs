@@ -243,3 +243,6 @@ impl Roster {
 fn id_of(key: &[u8]) -> Option<String> {
     Keys::id_of(key).map(str::to_owned)
 }
+
+#[cfg(test)]
+mod tests;
