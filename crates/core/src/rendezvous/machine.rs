@@ -340,6 +340,7 @@ impl Machine {
     /// Decides what to do next.
     fn step(&mut self, now: Time) {
         self.check_deadlines(now);
+        self.take_up_duty();
         self.do_duty(now);
         while self.request.is_none() {
             if let Some(order) = self.next_order() {
@@ -379,6 +380,19 @@ impl Machine {
             self.request = None;
             let waited = now.saturating_sub(meeting.since);
             self.fail(Fault::TimedOut { waited, missing: None });
+        }
+    }
+
+    /// A round that this node opened needs it, also if it could not believe the answer that said so:
+    /// after a server lost its memory, or when a look at the document came late.
+    fn take_up_duty(&mut self) {
+        let free = self.coordinator.is_none() && self.request.is_none() && self.orders.is_empty();
+        let joinable = |active: &&Active| active.status == Status::Joinable;
+        let round = self.knowledge.active().filter(joinable).map(|active| active.round);
+        let own = round.filter(|_| free && self.meeting.is_some());
+        if let Some(own) = own.and_then(|round| self.own(round)) {
+            let coordinator = Coordinator::new(&self.settings, &own.active, BTreeSet::new());
+            self.coordinator = Some((coordinator, 0));
         }
     }
 
