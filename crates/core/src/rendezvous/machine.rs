@@ -52,7 +52,8 @@ pub(super) enum Asked {
     Leave,
     Close(Box<Active>),
     Reopen,
-    Suspect,
+    /// This node, in the round in force then.
+    Suspect(String, u64),
     Diagnose,
 }
 

@@ -1,11 +1,11 @@
-//! A round whose document is there and whose coordinator does not know it yet.
+//! Answers that come in an unlucky order, or a little too late.
 
 #![allow(clippy::unwrap_used, reason = "a test that fails should stop")]
 
 use std::time::Duration;
 
 use rallypoint_core::kv::{
-    Event, EventKind, KeyValue, Op, OpResult, Put, RangeResult, Txn, TxnResult,
+    Compare, Event, EventKind, KeyValue, Op, OpResult, Put, RangeResult, Txn, TxnResult,
 };
 use rallypoint_core::rendezvous::document::Node;
 use rallypoint_core::rendezvous::gate::Limits;
@@ -103,4 +103,30 @@ fn a_look_that_is_late_does_not_cost_a_round_its_coordinator() {
     outputs(&mut machine, Input::Answered { id, result });
     let why = machine.view(Duration::from_millis(1)).waits_for.unwrap();
     assert_eq!(why, "looking who is there");
+}
+
+/// Another report, or a late node, changed the document while ours was on its way.
+#[test]
+fn a_report_is_repeated_as_long_as_its_round_is_in_force() {
+    let mut machine = machine();
+    let (_, txn) = {
+        outputs(&mut machine, Input::SessionOpened { lease: 7 });
+        outputs(&mut machine, Input::Snapshot { revision: 10, active: None });
+        request(outputs(&mut machine, Input::Enter), Purpose::Open)
+    };
+    let mut machine = self::machine();
+    outputs(&mut machine, Input::SessionOpened { lease: 8 });
+    let active = Some(document(&txn, 11));
+    outputs(&mut machine, Input::Snapshot { revision: 11, active });
+    let suspect = Input::Suspect { node: "other".to_owned() };
+    let (id, _) = request(outputs(&mut machine, suspect), Purpose::Suspect);
+    let refused = |kv| {
+        let found = RangeResult { revision: 12, kvs: vec![kv], count: 1, more: false };
+        TxnResult { revision: 12, succeeded: false, results: vec![OpResult::Range(found)] }
+    };
+    let result = refused(document(&txn, 12));
+    let (_, again) =
+        request(outputs(&mut machine, Input::Answered { id, result }), Purpose::Suspect);
+    let unchanged = Compare::unchanged_since(Keys::new("/p", "run").active(), 12);
+    assert_eq!(again.compares, [unchanged]);
 }
