@@ -18,6 +18,8 @@ use serde_json::{Value, json};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
+type Failure = Box<dyn Error + Send + Sync>;
+
 #[derive(Parser)]
 struct Options {
     /// The servers, separated by commas.
@@ -46,8 +48,6 @@ struct Options {
     prefix: String,
 }
 
-type Failure = Box<dyn Error + Send + Sync>;
-
 fn handler_options(options: Options) -> Result<HandlerOptions, Failure> {
     let (min, max) = options.nnodes.split_once(':').unwrap_or((&options.nnodes, &options.nnodes));
     Ok(HandlerOptions {
@@ -70,9 +70,8 @@ async fn main() -> Result<(), Failure> {
         (more["event"], more["node"]) = (event.into(), handler.node_id().into());
         println!("{more}");
     };
-    let mut commands = commands();
+    let (mut commands, mut changes) = (commands(), handler.changes());
     let mut terminated = signal(SignalKind::terminate())?;
-    let mut changes = handler.changes();
     let mut meeting = Some(handler.next_rendezvous());
     let (mut member, mut waits_for) = (false, None);
     loop {
