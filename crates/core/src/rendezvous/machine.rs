@@ -54,7 +54,8 @@ pub(super) enum Asked {
     Disown,
     Close(Box<Active>),
     Reopen,
-    Suspect,
+    /// This node, in the round in force then.
+    Suspect(String, u64),
     Diagnose,
 }
 

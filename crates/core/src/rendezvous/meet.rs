@@ -239,16 +239,7 @@ impl Machine {
     pub(super) fn obey(&mut self, order: Order) {
         match order {
             Order::Leave => self.leave(),
-            Order::Suspect(node) => {
-                let guard =
-                    self.knowledge.in_force().ok().flatten().map(|in_force| in_force.revision);
-                if let (Some(lease), Some(revision)) = (self.lease, guard) {
-                    let key = self.settings.keys.suspect(&node);
-                    let here = Whereabouts::default().put(key, "", lease);
-                    let txn = self.settings.announce(revision, self.unmoved(), here);
-                    self.ask(Purpose::Suspect, txn, Asked::Suspect);
-                }
-            }
+            Order::Suspect(node) => self.report(node),
             Order::Close(reason) => self.close(reason),
             Order::Reopen => self.reopen(),
         }
@@ -259,6 +250,16 @@ impl Machine {
     pub(super) fn disown(&mut self, lease: LeaseId) {
         let txn = self.settings.disown(lease);
         self.ask(Purpose::Leave, txn, Asked::Disown);
+    }
+
+    fn report(&mut self, node: String) {
+        let in_force = self.knowledge.in_force().ok().flatten();
+        if let (Some(lease), Some(InForce { active, revision, .. })) = (self.lease, in_force) {
+            let (round, key) = (active.round, self.settings.keys.suspect(&node));
+            let here = Whereabouts::default().put(key, "", lease);
+            let txn = self.settings.announce(*revision, self.unmoved(), here);
+            self.ask(Purpose::Suspect, txn, Asked::Suspect(node, round));
+        }
     }
 
     fn leave(&mut self) {

@@ -7,7 +7,7 @@ use tokio::time::timeout;
 
 use super::handlers::{handler, meet, met, options};
 use super::node::{Job, PATIENCE};
-use super::{Observer, on_each_server};
+use super::{Observer, on_each_server, on_old_etcd};
 
 on_each_server!(
     a_closed_run_says_who_closed_it_and_why,
@@ -15,6 +15,8 @@ on_each_server!(
     a_run_that_is_over_leaves_only_what_the_run_holds,
     who_is_asked_to_end_leaves_the_others_alone,
 );
+
+on_old_etcd!(a_run_that_is_over_leaves_only_what_the_run_holds);
 
 async fn a_closed_run_says_who_closed_it_and_why(endpoint: String) {
     let (first, second) =
