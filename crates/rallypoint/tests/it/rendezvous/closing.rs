@@ -41,9 +41,11 @@ async fn a_closed_run_says_who_closed_it_and_why(endpoint: String) {
     }
 
     assert!(late.reopen().await.unwrap());
-    let mut changes = second.changes();
-    let open = changes.wait_for(|standing| standing.view.closed.is_none());
-    timeout(PATIENCE, open).await.unwrap().unwrap();
+    for node in [&first, &second] {
+        let mut changes = node.changes();
+        let open = changes.wait_for(|standing| standing.view.closed.is_none());
+        timeout(PATIENCE, open).await.unwrap().unwrap();
+    }
     assert!(!second.reopen().await.unwrap());
     let (again, _) = tokio::join!(met(meet(&first)), met(meet(&second)));
     assert!(again.round > one.round);
