@@ -104,7 +104,7 @@ impl Coordinator {
             previous: active.previous,
             // Before the first round there is nothing.
             swept: active.round <= 1,
-            gate: Gate::new(settings.limits, settings.last_call),
+            gate: Gate::new(settings.limits, settings.last_call).courteous(settings.confirm),
             sight: Sight::None,
             early: Vec::new(),
             stage: if handed_over { Stage::Keeping { noting: false } } else { Stage::Gathering },

@@ -56,23 +56,6 @@ fn a_large_group_forms_and_forms_again() {
     }
 }
 
-/// Seeds that found a bug of ours, by what was wrong. The table of wrong variants has the others: a seed
-/// means something else as soon as plans are drawn differently.
-#[test]
-fn seeds_that_found_bugs_find_them_no_more() {
-    let seeds = [
-        (1326, "a coordinator without watches was woken over and over"),
-        (2815, "a late copy of a leave ended a later visit"),
-        (70_642, "a coordinator that was told something old froze its round a second time"),
-        (4767, "a late copy of a registration moved it to a lost lease"),
-    ];
-    for (seed, bug) in seeds {
-        if let Err(found) = run(Broken::Nothing, seed) {
-            panic!("{bug}?\n{}", tell_all(Broken::Nothing, seed, &found));
-        }
-    }
-}
-
 /// The run of one seed, told.
 #[test]
 fn one_seed() {
