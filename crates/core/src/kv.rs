@@ -351,9 +351,25 @@ impl Txn {
         Self { failure: ops.into_iter().collect(), ..self }
     }
 
-    /// Whether neither branch can change anything.
+    /// Several reads at one revision, all of which may be cancelled without harm.
+    ///
+    /// An etcd before 3.5.5 crashes when a transaction is cancelled that could not write
+    /// (etcd-io/etcd#14110). So there is a write, of a key that the first read names, in the branch that
+    /// never runs.
+    pub fn reading(ranges: impl IntoIterator<Item = Range>) -> Self {
+        let ops: Vec<Op> = ranges.into_iter().map(Op::Range).collect();
+        let never = ops.first().and_then(|op| match op {
+            Op::Range(range) => Some(Op::Delete(KeyRange::key(range.range.start().clone()).into())),
+            _ => None,
+        });
+        Self::default().then(ops).otherwise(never)
+    }
+
+    /// Whether nothing that it may come to do changes anything. Without conditions, the branch for when
+    /// they do not hold never runs.
     pub fn is_read_only(&self) -> bool {
-        self.success.iter().chain(&self.failure).all(|op| match op {
+        let failure = if self.compares.is_empty() { &[] } else { self.failure.as_slice() };
+        self.success.iter().chain(failure).all(|op| match op {
             Op::Range(_) => true,
             Op::Put(_) | Op::Delete(_) => false,
             Op::Txn(inner) => inner.is_read_only(),

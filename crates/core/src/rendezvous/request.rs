@@ -184,20 +184,20 @@ impl Settings {
     /// Who is there, for an error message: a few names and how many there are.
     pub(super) fn diagnose(&self, round: u64) -> Txn {
         const NAMES: i64 = 16;
-        let some = |range| Op::Range(Range { keys_only: true, limit: NAMES, ..Range::new(range) });
+        let some = |range| Range { keys_only: true, limit: NAMES, ..Range::new(range) };
         let (members, ranks) = (self.keys.members(round), self.keys.ranks(round));
-        Txn::default().then([some(members), some(ranks), some(self.keys.all_ready(round))])
+        Txn::reading([some(members), some(ranks), some(self.keys.all_ready(round))])
     }
 
     /// Who is there, for the coordinator of a round.
     pub(super) fn survey(&self, round: u64, previous: u64) -> Txn {
-        let keys = |range| Op::Range(Range { keys_only: true, ..Range::new(range) });
-        Txn::default().then([
+        let keys = |range| Range { keys_only: true, ..Range::new(range) };
+        Txn::reading([
             keys(self.keys.nodes()),
             keys(self.keys.all_waiting()),
             keys(self.keys.suspects()),
-            Op::Range(Range::new(self.keys.members(round))),
-            Op::Range(Range::new(self.keys.all_ready(round))),
+            Range::new(self.keys.members(round)),
+            Range::new(self.keys.all_ready(round)),
             keys(self.keys.members(previous)),
             Op::Range(Range::new(self.keys.ranks(round))),
         ])

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use bytes::Bytes;
-use rallypoint_core::kv::{EventKind, KeyRange, Op, OpResult, Range, Txn, Watch};
+use rallypoint_core::kv::{EventKind, KeyRange, OpResult, Range, Txn, Watch};
 use tokio::time::{Instant, timeout_at};
 
 use crate::client::{Client, ClientError, WatchError, Watcher};
@@ -42,7 +42,7 @@ pub(super) async fn read(
     let mut found = BTreeMap::new();
     for part in keys.chunks(MAX_OPS) {
         let range = |key: &Bytes| Range { keys_only, ..KeyRange::key(key.clone()).into() };
-        let txn = Txn::default().then(part.iter().map(|key| Op::Range(range(key))));
+        let txn = Txn::reading(part.iter().map(range));
         for result in client.txn(txn).await?.results {
             if let OpResult::Range(range) = result {
                 found.extend(range.kvs.into_iter().map(|kv| (kv.key, kv.value)));

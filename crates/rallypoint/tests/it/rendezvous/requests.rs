@@ -1,6 +1,7 @@
 //! What a group costs: so many requests for each node, however many nodes there are.
 
 use rallypoint::client::Traffic;
+use rallypoint::core::kv::{KeyRange, Put, Range, Txn};
 use rallypoint::rendezvous::RendezvousHandler;
 use tokio::task::JoinSet;
 
@@ -85,4 +86,22 @@ async fn a_node_costs_the_same_in_any_group_embedded() {
 async fn a_node_costs_the_same_in_any_group_etcd_3_5() {
     let server = Etcd::start(Version::V3_5).await;
     bounded(costs_do_not_grow(server.endpoint())).await;
+}
+
+/// Nodes cancel what they have asked for whenever it does not matter any more. A server must survive it.
+#[tokio::test]
+async fn reads_that_are_cancelled_do_no_harm() {
+    let server = Etcd::start(Version::V3_5).await;
+    let client = crate::client::client([server.endpoint()]).await;
+    for number in 0..64 {
+        let value = vec![b'x'; 16 << 10];
+        client.put(Put::new(format!("k/{number}"), value)).await.unwrap();
+    }
+    let reading = || Txn::reading((0..16).map(|_| Range::new(KeyRange::prefix("k/"))));
+    for number in 0..300 {
+        let little = std::time::Duration::from_micros(number * 20);
+        let _ = tokio::time::timeout(little, client.txn(reading())).await;
+    }
+    let found = client.txn(reading()).await.unwrap();
+    assert!(found.succeeded && found.results.len() == 16);
 }
