@@ -11,6 +11,7 @@ mod client;
 mod cluster;
 mod connections;
 mod damage;
+mod defects;
 mod differential;
 mod dynamic;
 mod embedded;
