@@ -7,8 +7,10 @@ use super::coordinator::{Coordinator, some_of};
 use super::document::{Active, Corrupt, Ranked, Status, decode};
 use super::interface::{Errand, Fault, Formed, Output, Purpose, RequestId};
 use super::keys::Keys;
+use super::knowledge::InForce;
 use super::machine::{Asked, Late, Machine, Order, Place};
 use super::ranks::Seat;
+use super::request::Whereabouts;
 use crate::kv::{OpResult, RangeResult, Revision, Time, TxnResult};
 
 fn range(result: &TxnResult, index: usize) -> Option<&RangeResult> {
@@ -20,6 +22,7 @@ fn range(result: &TxnResult, index: usize) -> Option<&RangeResult> {
 
 impl Machine {
     pub(super) fn answered(&mut self, now: Time, id: RequestId, result: &TxnResult) {
+        self.heard = self.heard.max(result.revision);
         if let Some((purpose, active)) = self.duties.remove(&id) {
             return self.duty_answered(now, purpose, active, result);
         }
@@ -32,7 +35,9 @@ impl Machine {
                     self.fail(Fault::TimedOut { waited, missing });
                 }
             }
-            Asked::Leave => self.outputs.push_back(Output::Done(Errand::Left)),
+            Asked::Disown if result.succeeded => self.knowledge.deleted(result.revision),
+            Asked::Disown => {}
+            Asked::Leave(here) => self.leave_answered(here, result),
             Asked::Suspect => {}
             Asked::Open(active) => self.opened(now, *active, result),
             Asked::Close(closed) if result.succeeded => {
@@ -52,26 +57,51 @@ impl Machine {
             }
             Asked::Confirm(round) => self.confirm_answered(round, result),
             Asked::Join(_) | Asked::Register(..) if !result.succeeded => {
-                self.knowledge.told(result)
+                self.knowledge.told(result);
+                self.doubt_registration();
             }
             Asked::Join(round) => self.took_place(now, Place::Joined(round), result.revision),
             Asked::Register(late, round) => {
                 self.joined_rounds.remove(&round);
-                self.took_place(now, Place::Late(late), result.revision);
+                self.took_place(now, Place::Late(late, round), result.revision);
             }
+        }
+    }
+
+    fn leave_answered(&mut self, here: Whereabouts, result: &TxnResult) {
+        if let Some(OpResult::Txn(disowned)) = result.results.first()
+            && disowned.succeeded
+        {
+            self.knowledge.deleted(result.revision);
+        }
+        // Something that was under way came first; now we know of it.
+        let found = range(result, 0).and_then(|found| found.kvs.first());
+        match self.lease.filter(|lease| found.is_some_and(|kv| kv.lease == *lease)) {
+            Some(lease) => self.take_back(lease, here),
+            None => self.outputs.push_back(Output::Done(Errand::Left)),
         }
     }
 
     fn took_place(&mut self, now: Time, place: Place, revision: Revision) {
         self.place = place;
         self.listed = true;
+        // Whatever it was registered as besides went in the same step.
+        self.registered.retain(|late| matches!(place, Place::Late(kept, _) if kept == *late));
         self.arrived.get_or_insert(revision);
         if let Some(meeting) = &mut self.meeting {
             meeting.deadline = match place {
-                Place::Late(Late::Spare) => None,
+                Place::Late(Late::Spare, _) => None,
                 // Its time begins when there may be a place for it.
                 _ => meeting.deadline.or_else(|| Some(now.saturating_add(self.settings.timeout))),
             };
+        }
+    }
+
+    /// What was refused may have been carried out at the first attempt, and have taken back how the node
+    /// was registered. So it registers again.
+    fn doubt_registration(&mut self) {
+        if let Place::Late(..) = self.place {
+            self.place = Place::Nowhere;
         }
     }
 
@@ -82,12 +112,18 @@ impl Machine {
             None => self.knowledge.told(result),
         }
         // Opened just now, or by an attempt whose answer was lost.
-        let Some(own) = self.own(round) else { return };
+        let Some(own) = self.own(round) else { return self.doubt_registration() };
         let own = own.clone();
+        self.coordinate(&own);
+        self.took_place(now, Place::Joined(round), own.revision);
+    }
+
+    /// Takes up the duties of the coordinator of a round that nobody else can change.
+    pub(super) fn coordinate(&mut self, own: &InForce) {
         let slow = self.coordinator.take().map(|(duty, _)| duty.slow()).unwrap_or_default();
         self.resign();
-        self.coordinator = Some((Coordinator::new(&self.settings, &own.active, slow), 0));
-        self.took_place(now, Place::Joined(round), own.revision);
+        let begun = (&own.active, own.revision);
+        self.coordinator = Some((Coordinator::new(&self.settings, begun, slow), 0));
     }
 
     fn confirm_answered(&mut self, round: u64, result: &TxnResult) {

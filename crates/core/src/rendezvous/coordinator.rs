@@ -67,6 +67,8 @@ enum Stage {
 pub(super) struct Coordinator {
     round: u64,
     previous: u64,
+    /// When the round was opened.
+    began: Revision,
     gate: Gate,
     sight: Sight,
     /// Events that came before the answer to the survey.
@@ -79,13 +81,18 @@ pub(super) struct Coordinator {
     slow: BTreeSet<String>,
     why: Option<Waiting>,
     cause: Option<Cause>,
-    /// The number of losses when the names were last looked for.
-    losses: usize,
+    /// What the roster's count was when the lost were last looked for.
+    changes: Option<usize>,
 }
 
 impl Coordinator {
-    pub(super) fn new(settings: &Settings, active: &Active, slow: BTreeSet<String>) -> Self {
+    pub(super) fn new(
+        settings: &Settings,
+        (active, began): (&Active, Revision),
+        slow: BTreeSet<String>,
+    ) -> Self {
         Self {
+            began,
             round: active.round,
             previous: active.previous,
             gate: Gate::new(settings.limits, settings.last_call),
@@ -97,7 +104,7 @@ impl Coordinator {
             slow,
             why: None,
             cause: None,
-            losses: 0,
+            changes: None,
         }
     }
 
@@ -119,10 +126,11 @@ impl Coordinator {
         }
     }
 
+    /// Nothing while it cannot see: it would wake, find nothing to decide on, and wake again.
     pub(super) fn next_wake(&self) -> Option<Time> {
-        match self.stage {
-            Stage::Gathering => self.gate.next_wake(),
-            Stage::Confirming(until) => Some(until),
+        match (self.stage, &self.sight) {
+            (Stage::Gathering, Sight::Clear(_)) => self.gate.next_wake(),
+            (Stage::Confirming(until), Sight::Clear(_)) => Some(until),
             _ => None,
         }
     }
@@ -137,14 +145,14 @@ impl Coordinator {
     pub(super) fn blinded(&mut self) {
         self.sight = Sight::None;
         self.early.clear();
-        self.losses = usize::MAX;
+        self.changes = None;
     }
 
     pub(super) fn surveyed(&mut self, survey: &TxnResult) -> Result<(), Corrupt> {
         if !matches!(self.sight, Sight::Surveying) {
             return Ok(());
         }
-        let mut roster = Roster::new(survey, self.previous, &self.slow)?;
+        let mut roster = Roster::new(survey, self.began, self.previous, &self.slow)?;
         for (watch, event) in self.early.drain(..) {
             roster.apply(watch, &event)?;
         }
@@ -235,9 +243,9 @@ impl Coordinator {
             }
             Stage::Confirming(until) => {
                 let lost = |roster: &Roster| self.lost(roster);
-                if roster.losses() != self.losses {
+                if Some(roster.changes()) != self.changes {
                     let lost = lost(roster);
-                    self.losses = roster.losses();
+                    self.changes = Some(roster.changes());
                     if !lost.is_empty() {
                         return Some(
                             self.reopen(format!(
@@ -272,10 +280,19 @@ impl Coordinator {
             }
             Stage::Keeping { noting: false } => {
                 let mut noted = (active.lost, active.lost_names.clone());
-                if roster.losses() != self.losses {
-                    self.losses = roster.losses();
+                if Some(roster.changes()) != self.changes {
+                    self.changes = Some(roster.changes());
                     let lost = self.lost(roster);
                     noted = (lost.len(), lost.into_iter().take(NAMES).collect());
+                }
+                // The coordinator need not be of the group. If nobody is left of it to meet again, those
+                // who wait must begin.
+                let members = self.ranks.len();
+                if noted.0 == members && !self.ranks.contains_key(&active.author.id) {
+                    let round = self.round;
+                    return Some(
+                        self.reopen(format!("all {members} nodes of round {round} are gone")),
+                    );
                 }
                 let waiting = roster.waiting();
                 if (waiting, noted.0) == (active.waiting, active.lost) {

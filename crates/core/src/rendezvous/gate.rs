@@ -151,3 +151,6 @@ impl Gate {
         self.until
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -32,6 +32,11 @@ impl Knowledge {
         Self { active_key, round_key, revision: None, in_force: Ok(None), rounds: None }
     }
 
+    /// Everything up to here is known.
+    pub(super) fn revision(&self) -> Revision {
+        self.revision.unwrap_or(0)
+    }
+
     pub(super) fn is_known(&self) -> bool {
         self.revision.is_some()
     }
@@ -95,6 +100,11 @@ impl Knowledge {
             self.rounds = Some(active.rounds());
             self.in_force = Ok(Some(InForce { active, revision, lease }));
         }
+    }
+
+    /// A request of our own took the document away.
+    pub(super) fn deleted(&mut self, revision: Revision) {
+        self.learn(revision, None);
     }
 
     fn learn(&mut self, revision: Revision, active: Option<&KeyValue>) {

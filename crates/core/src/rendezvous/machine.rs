@@ -9,9 +9,10 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::coordinator::{Coordinator, Step};
 use super::document::{Active, Address, Node, Ranked, Status};
-use super::interface::{Fault, Input, Output, Purpose, RequestId, Settings, View, WatchId};
+use super::interface::{Errand, Fault, Input, Output, Purpose, RequestId, Settings, View, WatchId};
 use super::knowledge::{InForce, Knowledge};
 use super::ranks::Seat;
+use super::request::{Unmoved, Whereabouts};
 use crate::kv::{LeaseId, Revision, Time, Txn};
 
 /// How long a node that gives up still tries to find out who was missing.
@@ -27,8 +28,8 @@ pub(super) enum Place {
     LeftOut(u64),
     /// It has this rank in a round whose group has not formed yet.
     Confirmed(u64, Ranked),
-    /// It waits for the next round.
-    Late(Late),
+    /// It waits for the round after this.
+    Late(Late, u64),
     /// It is in the group of this round.
     Member(u64),
 }
@@ -49,7 +50,8 @@ pub(super) enum Asked {
     Join(u64),
     Confirm(u64),
     Register(Late, u64),
-    Leave,
+    Leave(Whereabouts),
+    Disown,
     Close(Box<Active>),
     Reopen,
     Suspect,
@@ -90,6 +92,8 @@ pub struct Machine {
     pub(super) joined_rounds: BTreeSet<u64>,
     /// How it has asked to be registered, under the present lease.
     pub(super) registered: BTreeSet<Late>,
+    /// The latest revision of an answer to this node.
+    pub(super) heard: Revision,
     /// When the node first announced itself.
     pub(super) arrived: Option<Revision>,
     /// The place in the last group that it was in.
@@ -123,6 +127,7 @@ impl Machine {
             listed: false,
             joined_rounds: BTreeSet::new(),
             registered: BTreeSet::new(),
+            heard: 0,
             arrived: None,
             seat: None,
             hosting: None,
@@ -252,7 +257,7 @@ impl Machine {
             (Status::Frozen, Place::Confirmed(..)) => {
                 format!("the other nodes of round {round} to confirm, {world} in all")
             }
-            (_, Place::Late(Late::Spare)) => {
+            (_, Place::Late(Late::Spare, _)) => {
                 format!("a place to become free; round {round} is full with {world} nodes")
             }
             _ => format!("the {world} nodes of round {round} to make room"),
@@ -274,8 +279,14 @@ impl Machine {
         self.opening_session = false;
         self.forget_whereabouts();
         // Its answer would be about a lease that is not ours any more.
-        if !matches!(self.request, Some((_, Asked::Close(_) | Asked::Reopen | Asked::Diagnose))) {
-            self.request = None;
+        match &self.request {
+            Some((_, Asked::Close(_) | Asked::Reopen | Asked::Diagnose)) => {}
+            Some((_, Asked::Leave(_))) => {
+                // With the lease goes all that the node wanted to take back.
+                self.request = None;
+                self.outputs.push_back(Output::Done(Errand::Left));
+            }
+            _ => self.request = None,
         }
         self.resign();
     }
@@ -296,19 +307,29 @@ impl Machine {
         }
     }
 
+    /// The condition under which this node may say where it is.
+    pub(super) fn unmoved(&self) -> Unmoved {
+        let known = self.knowledge.revision().max(self.heard);
+        Unmoved { node: self.settings.keys.node(&self.node.id), known }
+    }
+
     fn coordinator_of(&mut self, id: WatchId) -> Option<&mut Coordinator> {
         self.coordinator.as_mut().filter(|(_, watch)| *watch == id).map(|(duty, _)| duty)
     }
 
-    /// The document in force, if this node wrote it as the coordinator of `round` and still holds it.
-    pub(super) fn own(&self, round: u64) -> Option<&InForce> {
+    /// The document in force, if this node wrote it as the coordinator of its round and still holds it.
+    pub(super) fn holds(&self) -> Option<&InForce> {
         let in_force = self.knowledge.in_force().ok().flatten()?;
         let InForce { active, lease, .. } = in_force;
         let own = active.author.id == self.node.id
-            && active.round == round
             && active.status != Status::Closed
             && Some(*lease) == self.lease;
         own.then_some(in_force)
+    }
+
+    /// The same, if it is of this round.
+    pub(super) fn own(&self, round: u64) -> Option<&InForce> {
+        self.holds().filter(|own| own.active.round == round)
     }
 
     /// Ends the meeting without a group, and takes back what was announced for it.
@@ -350,6 +371,8 @@ impl Machine {
                 let round = self.knowledge.active().map_or(0, |active| active.round);
                 let txn = self.settings.diagnose(round);
                 self.ask(Purpose::Diagnose, txn, Asked::Diagnose);
+            } else if let Some(lease) = self.unwanted() {
+                self.disown(lease);
             } else if self.meeting.is_some() && self.knowledge.is_known() {
                 self.meet();
                 if self.orders.is_empty() {
@@ -359,6 +382,12 @@ impl Machine {
                 return;
             }
         }
+    }
+
+    /// The lease of a round in progress that this node neither coordinates nor needs.
+    fn unwanted(&self) -> Option<LeaseId> {
+        let idle = self.meeting.is_none() && self.giving_up.is_none() && self.coordinator.is_none();
+        if idle { self.holds().map(|own| own.lease) } else { None }
     }
 
     /// To close or to reopen, one must know what is so.

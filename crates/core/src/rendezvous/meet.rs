@@ -37,6 +37,9 @@ impl Machine {
             return self.open(Guard::Absent(rounds), reason, lease);
         };
         let round = in_force.active.round;
+        if self.coordinator.is_none() && self.holds().is_some() {
+            return self.find_own(&in_force, lease);
+        }
         match (in_force.active.status, self.place) {
             (Status::Joinable, Place::Joined(joined)) if joined == round => {}
             (Status::Joinable, _) => self.join(&in_force, lease),
@@ -57,12 +60,33 @@ impl Machine {
             }
             (Status::Frozen | Status::Final, place) => {
                 let late = if in_force.active.has_room() { Late::Waiting } else { Late::Spare };
-                if place != Place::Late(late) {
+                // Who waits says so in each round that it missed: those who do not are not waited for.
+                let said = match place {
+                    Place::Late(Late::Waiting, of) => late == Late::Waiting && of == round,
+                    Place::Late(Late::Spare, _) => late == Late::Spare,
+                    _ => false,
+                };
+                if !said {
                     self.register(&in_force, late, lease);
                 }
             }
             // An objection was made above.
             (Status::Closed, _) => {}
+        }
+    }
+
+    /// A round of our own that nobody coordinates: the answer to its opening never came, or came when
+    /// we had given up.
+    fn find_own(&mut self, in_force: &InForce, lease: LeaseId) {
+        match in_force.active.status {
+            Status::Joinable => {
+                self.coordinate(in_force);
+                self.join(in_force, lease);
+            }
+            _ => {
+                let reason = format!("{} came back to its round", self.node.author());
+                self.open(Guard::At(in_force.revision), reason, lease);
+            }
         }
     }
 
@@ -72,7 +96,7 @@ impl Machine {
         if active.status == Status::Closed {
             let reason = active.reason.clone();
             return Some(match self.place {
-                Place::Late(Late::Spare) => Fault::NotNeeded { by, reason },
+                Place::Late(Late::Spare, _) => Fault::NotNeeded { by, reason },
                 _ => Fault::Closed { by, reason },
             });
         }
@@ -97,14 +121,15 @@ impl Machine {
         }
     }
 
-    /// The node's own document, where it is not there yet, and no trace of having waited.
-    fn here(&mut self, lease: LeaseId) -> Whereabouts {
+    /// The node's own document, where it is not there yet, and no trace of having waited but for the
+    /// one that it shall `keep`. They count as gone only when that was answered.
+    fn here(&self, keep: Option<Late>, lease: LeaseId) -> Whereabouts {
         let mut here = Whereabouts::default();
         if !self.listed {
             here = here.put(self.settings.keys.node(&self.node.id), encode(&self.node), lease);
         }
-        for late in std::mem::take(&mut self.registered) {
-            here = here.delete(self.late_key(late));
+        for late in self.registered.iter().filter(|late| Some(**late) != keep) {
+            here = here.delete(self.late_key(*late));
         }
         // Whoever was in a group may have been reported since.
         here.delete_if(self.seat.is_some(), || self.settings.keys.suspect(&self.node.id))
@@ -121,7 +146,7 @@ impl Machine {
         let joined = self.settings.joined(&self.node, self.arrived, self.seat);
         let key = self.settings.keys.member(round, &self.node.id);
         self.joined_rounds.insert(round);
-        self.here(lease).put(key, encode(&joined), lease)
+        self.here(None, lease).put(key, encode(&joined), lease)
     }
 
     fn open(&mut self, guard: Guard, reason: String, lease: LeaseId) {
@@ -145,7 +170,7 @@ impl Machine {
             frozen_because: String::new(),
         };
         let here = self.joins(active.round, lease);
-        let txn = self.settings.open(guard, &active, lease, here);
+        let txn = self.settings.open(guard, &active, lease, (self.unmoved(), here));
         self.ask(Purpose::Open, txn, Asked::Open(Box::new(active)));
     }
 
@@ -162,7 +187,7 @@ impl Machine {
 
     fn join(&mut self, in_force: &InForce, lease: LeaseId) {
         let here = self.joins(in_force.active.round, lease);
-        let txn = self.settings.announce(in_force.revision, here);
+        let txn = self.settings.announce(in_force.revision, self.unmoved(), here);
         self.ask(Purpose::Join, txn, Asked::Join(in_force.active.round));
     }
 
@@ -182,7 +207,8 @@ impl Machine {
             }
         }
         let document = (active, *revision);
-        let txn = self.settings.confirm(document, &self.node.id, lease, listens.as_ref());
+        let (unmoved, id) = (self.unmoved(), &self.node.id);
+        let txn = self.settings.confirm(document, unmoved, id, lease, listens.as_ref());
         self.ask(Purpose::Confirm, txn, Asked::Confirm(active.round));
     }
 
@@ -192,10 +218,11 @@ impl Machine {
         let (member, ready) =
             (self.settings.keys.member(round, id), self.settings.keys.ready(round, id));
         let joined = self.joined_rounds.contains(&round);
-        let here = self.here(lease).delete_if(joined, || member).delete_if(joined, || ready);
+        let here = self.here(Some(late), lease);
+        let here = here.delete_if(joined, || member).delete_if(joined, || ready);
         let here = here.put(self.late_key(late), "", lease);
         self.registered.insert(late);
-        let txn = self.settings.announce(in_force.revision, here);
+        let txn = self.settings.announce(in_force.revision, self.unmoved(), here);
         self.ask(Purpose::Register, txn, Asked::Register(late, round));
     }
 
@@ -208,9 +235,8 @@ impl Machine {
                     self.knowledge.in_force().ok().flatten().map(|in_force| in_force.revision);
                 if let (Some(lease), Some(revision)) = (self.lease, guard) {
                     let key = self.settings.keys.suspect(&node);
-                    let txn = self
-                        .settings
-                        .announce(revision, Whereabouts::default().put(key, "", lease));
+                    let here = Whereabouts::default().put(key, "", lease);
+                    let txn = self.settings.announce(revision, self.unmoved(), here);
                     self.ask(Purpose::Suspect, txn, Asked::Suspect);
                 }
             }
@@ -219,26 +245,36 @@ impl Machine {
         }
     }
 
+    /// A round that the node opened and no longer wants, as its opening was carried out when it had
+    /// given up. It would keep the others waiting for as long as the lease lives.
+    pub(super) fn disown(&mut self, lease: LeaseId) {
+        let txn = self.settings.disown(lease);
+        self.ask(Purpose::Leave, txn, Asked::Disown);
+    }
+
     fn leave(&mut self) {
         let keys = &self.settings.keys;
         let id = &self.node.id;
-        let mut here = Whereabouts::default().delete_if(self.listed, || keys.node(id));
+        let mut here = Whereabouts::default();
         for round in &self.joined_rounds {
             here = here.delete(keys.member(*round, id)).delete(keys.ready(*round, id));
         }
         for late in &self.registered {
             here = here.delete(self.late_key(*late));
         }
-        let resign = self.coordinator.as_ref().and_then(|(duty, _)| self.own(duty.round()));
-        let resign = resign.map(|own| own.revision);
-        let nothing = self.lease.is_none() || here.is_empty();
+        let nothing = here.is_empty() && !self.listed && self.holds().is_none();
+        let lease = self.lease.filter(|_| !nothing);
         self.forget_whereabouts();
         self.resign();
-        if nothing {
+        let Some(lease) = lease else {
             return self.outputs.push_back(Output::Done(Errand::Left));
-        }
-        let txn = self.settings.leave(resign, here);
-        self.ask(Purpose::Leave, txn, Asked::Leave);
+        };
+        self.take_back(lease, here);
+    }
+
+    pub(super) fn take_back(&mut self, lease: LeaseId, here: Whereabouts) {
+        let txn = self.settings.leave(self.unmoved(), lease, here.clone());
+        self.ask(Purpose::Leave, txn, Asked::Leave(here));
     }
 
     fn close(&mut self, reason: String) {

@@ -12,7 +12,7 @@ pub(super) const OPS_PER_TXN: usize = 128;
 const SWEPT_ROUNDS: u64 = 64;
 
 /// Puts and deletes that say where this node is.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Whereabouts {
     ops: Vec<Op>,
 }
@@ -42,6 +42,24 @@ impl Whereabouts {
     }
 }
 
+/// A node's own document must not have changed since what it knows. Else the request is a late copy,
+/// of an earlier session or an earlier visit, and would undo what the node has said since.
+#[derive(Debug)]
+pub(super) struct Unmoved {
+    pub(super) node: String,
+    pub(super) known: Revision,
+}
+
+impl Unmoved {
+    fn compare(self) -> Compare {
+        Compare {
+            range: KeyRange::key(self.node),
+            relation: Relation::Less,
+            target: Target::Mod(self.known.saturating_add(1)),
+        }
+    }
+}
+
 /// What a document in force must still be.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Guard {
@@ -49,6 +67,12 @@ pub(super) enum Guard {
     At(Revision),
     /// Not there, and `rdzv/round` must say this.
     Absent(Option<Rounds>),
+}
+
+/// The same, on one more condition.
+fn and(mut txn: Txn, unmoved: Unmoved) -> Txn {
+    txn.compares.push(unmoved.compare());
+    txn
 }
 
 impl Settings {
@@ -94,22 +118,23 @@ impl Settings {
         guard: Guard,
         active: &Active,
         lease: LeaseId,
-        here: Whereabouts,
+        (unmoved, here): (Unmoved, Whereabouts),
     ) -> Txn {
         let mut ops = vec![self.put_active(active, lease), self.put_rounds(active.rounds())];
         ops.extend(here.ops);
-        self.when(guard, ops)
+        and(self.when(guard, ops), unmoved)
     }
 
     /// Joins a round, or registers with it. Does not change the document, so nobody conflicts.
-    pub(super) fn announce(&self, revision: Revision, here: Whereabouts) -> Txn {
-        self.when(Guard::At(revision), here.ops)
+    pub(super) fn announce(&self, revision: Revision, unmoved: Unmoved, here: Whereabouts) -> Txn {
+        and(self.when(Guard::At(revision), here.ops), unmoved)
     }
 
     /// Says that the node has seen its rank, which the answer tells it, and is there.
     pub(super) fn confirm(
         &self,
         active: (&Active, Revision),
+        unmoved: Unmoved,
         id: &str,
         lease: LeaseId,
         listens: Option<&Address>,
@@ -122,15 +147,26 @@ impl Settings {
         compares.push(Compare::exists(self.keys.rank(round, id)));
         let mut instead = self.in_force();
         instead.extend([rank(), self.read(self.keys.ready(round, id))]);
-        Txn::when(compares).then([put, rank()]).otherwise(instead)
+        and(Txn::when(compares).then([put, rank()]).otherwise(instead), unmoved)
     }
 
-    /// Takes back everything that a node announced; if it is the coordinator, the round with it.
-    pub(super) fn leave(&self, resign: Option<Revision>, here: Whereabouts) -> Txn {
-        let Some(revision) = resign else { return Txn::default().then(here.ops) };
-        let mut ops = vec![Op::Delete(KeyRange::key(self.keys.active()).into())];
-        ops.extend(here.ops.iter().cloned());
-        Txn::when(self.guard(Guard::At(revision))).then(ops).otherwise(here.ops)
+    /// Takes back everything that a node announced, and the round in progress if that is its own.
+    pub(super) fn leave(&self, unmoved: Unmoved, lease: LeaseId, here: Whereabouts) -> Txn {
+        let node = unmoved.node.clone();
+        let mut ops = vec![Op::Txn(self.disown(lease))];
+        ops.extend(here.delete(node.clone()).ops);
+        Txn::when([unmoved.compare()]).then(ops).otherwise([self.read(node)])
+    }
+
+    /// Deletes the round in progress if it is on this lease, also when it was begun or changed by a
+    /// request whose answer never came.
+    pub(super) fn disown(&self, lease: LeaseId) -> Txn {
+        let own = Compare {
+            range: KeyRange::key(self.keys.active()),
+            relation: Relation::Equal,
+            target: Target::Lease(lease),
+        };
+        Txn::when([own]).then([Op::Delete(KeyRange::key(self.keys.active()).into())])
     }
 
     pub(super) fn close(&self, guard: Guard, closed: &Active) -> Txn {

@@ -59,12 +59,15 @@ pub(super) struct Roster {
     suspects: BTreeSet<String>,
     /// Nodes that had joined and are gone.
     gone: BTreeSet<String>,
+    /// Grows whenever someone may be lost who was not, or is not who was.
+    changes: usize,
 }
 
 impl Roster {
-    /// The roster as a survey found it.
+    /// The roster as a survey found it, in a round that began at `began`.
     pub(super) fn new(
         survey: &TxnResult,
+        began: Revision,
         previous: u64,
         slow: &BTreeSet<String>,
     ) -> Result<Self, Corrupt> {
@@ -76,7 +79,12 @@ impl Roster {
         let mut roster = Self {
             revision: survey.revision,
             previous,
-            waiting: ids(1).collect(),
+            // Who waited for this round to begin has joined it, or is too slow or too dead to.
+            waiting: found(1)
+                .iter()
+                .filter(|kv| kv.mod_revision > began)
+                .filter_map(|kv| id_of(&kv.key))
+                .collect(),
             suspects: ids(2).chain(slow.iter().cloned()).collect(),
             ..Self::default()
         };
@@ -111,6 +119,7 @@ impl Roster {
             (Watched::Waiting, EventKind::Delete) => drop(self.waiting.remove(&id)),
             (Watched::Suspects, EventKind::Put) => {
                 self.not_to_come(&id);
+                self.changes += 1;
                 self.suspects.insert(id);
             }
             (Watched::Members, EventKind::Put) => self.join(&event.kv)?,
@@ -126,8 +135,10 @@ impl Roster {
         let Some(id) = id_of(&kv.key) else { return Ok(()) };
         let joined: Joined = decode(&kv.key, &kv.value)?;
         self.not_to_come(&id);
-        // Whoever joins is alive, whatever was said.
+        // Whoever joins is alive, whatever was said, and here, even if it had left.
         self.suspects.remove(&id);
+        self.gone.remove(&id);
+        self.changes += 1;
         let arrived = joined.arrived.unwrap_or(kv.create_revision);
         let Joined { hint, topology, seat, .. } = joined;
         let candidate = Candidate { id: id.clone(), arrived, hint, topology, seat };
@@ -143,6 +154,7 @@ impl Roster {
         if let Some(candidate) = self.joined.remove(&id) {
             self.returned -= usize::from(self.is_returned(&candidate));
             self.gone.insert(id);
+            self.changes += 1;
         }
     }
 
@@ -184,9 +196,9 @@ impl Roster {
         self.gone.contains(id) || self.suspects.contains(id) || !self.joined.contains_key(id)
     }
 
-    /// How many have gone or are likely to have: nobody needs to look for names while this is the same.
-    pub(super) fn losses(&self) -> usize {
-        self.gone.len() + self.suspects.len()
+    /// Nobody needs to look for who is lost while this is the same.
+    pub(super) fn changes(&self) -> usize {
+        self.changes
     }
 
     pub(super) fn confirmed(&self) -> usize {

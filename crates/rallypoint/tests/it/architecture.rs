@@ -30,3 +30,48 @@ fn one_file_names_both_wire_and_core_types() {
     assert_eq!(both.len(), 1, "{both:?}");
     assert!(both[0].ends_with("convert.rs"));
 }
+
+/// Every line of code of both crates' sources, with its file; comments and tests left out.
+fn lines_of_code() -> Vec<(PathBuf, String)> {
+    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let mut files = Vec::new();
+    sources(&crates.join("rallypoint/src"), &mut files);
+    sources(&crates.join("core/src"), &mut files);
+    let mut lines = Vec::new();
+    for file in files.into_iter().filter(|file| !file.ends_with("tests.rs")) {
+        for line in std::fs::read_to_string(&file).unwrap().lines() {
+            if line.starts_with("#[cfg(test)]") {
+                break;
+            }
+            if !line.trim_start().starts_with("//") {
+                lines.push((file.clone(), line.to_owned()));
+            }
+        }
+    }
+    lines
+}
+
+/// A3: where something lies is decided in one place.
+#[test]
+fn keys_are_built_in_one_file() {
+    let builds: Vec<(PathBuf, String)> = lines_of_code()
+        .into_iter()
+        .filter(|(_, line)| ["rdzv/", "/torch", "run_{"].iter().any(|sign| line.contains(sign)))
+        .collect();
+    assert!(builds.len() > 10, "the search finds nothing: {builds:?}");
+    for (file, line) in builds {
+        assert!(file.ends_with("core/src/rendezvous/keys.rs"), "{file:?}: {line}");
+    }
+}
+
+/// A5: a time of day means something else on another host, so nothing that nodes share may hold one.
+#[test]
+fn nodes_share_no_time_of_day() {
+    for (file, line) in lines_of_code() {
+        let path = file.to_string_lossy().into_owned();
+        let shared = path.contains("/core/src/") || path.contains("/rendezvous/");
+        let tells_time = ["SystemTime", "UNIX_EPOCH", "chrono", "ClockId::Realtime"];
+        let told = tells_time.iter().any(|sign| line.contains(sign));
+        assert!(!(shared && told), "{path}: {line}");
+    }
+}

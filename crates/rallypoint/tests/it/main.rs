@@ -23,6 +23,7 @@ mod gate;
 mod kill;
 mod limits;
 mod linearizability;
+mod rendezvous;
 mod rendezvous_api;
 mod retry;
 mod secure;

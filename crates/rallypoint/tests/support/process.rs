@@ -91,11 +91,22 @@ pub struct Process {
 impl Process {
     /// Starts it.
     pub fn start(recipe: &Recipe) -> Self {
+        Self::spawn(recipe, Stdio::null())
+    }
+
+    /// The same, with a way to tell it something.
+    pub fn start_with_input(recipe: &Recipe) -> (Self, ChildStdin) {
+        let mut process = Self::spawn(recipe, Stdio::piped());
+        let input = process.child.stdin.take().unwrap();
+        (process, input)
+    }
+
+    fn spawn(recipe: &Recipe, stdin: Stdio) -> Self {
         let log = File::options().create(true).append(true).open(&recipe.log).unwrap();
         let child = Command::new(&recipe.program)
             .args(&recipe.args)
             .envs(recipe.env.iter().map(|(name, value)| (name, value)))
-            .stdin(Stdio::null())
+            .stdin(stdin)
             .stdout(log.try_clone().unwrap())
             .stderr(log)
             .spawn()

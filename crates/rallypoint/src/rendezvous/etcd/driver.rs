@@ -4,7 +4,7 @@
 //! ends when the handler is dropped, and all of these with it.
 
 use std::collections::BTreeMap;
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -32,8 +32,10 @@ use crate::session::{Loss, Session};
 
 /// What a handler may ask for.
 pub(super) enum Command {
-    /// A place in a group. Dropping the other end takes the wish back.
-    Enter(oneshot::Sender<Result<Formed, RendezvousError>>),
+    /// A place in a group, wished for under this number.
+    Enter(u64, oneshot::Sender<Result<Formed, RendezvousError>>),
+    /// The wish of this number is taken back. It may have been granted without anyone knowing.
+    Abandon(u64),
     Leave(oneshot::Sender<()>),
     Close(String, oneshot::Sender<Result<(), RendezvousError>>),
     Reopen(oneshot::Sender<Result<bool, RendezvousError>>),
@@ -72,6 +74,8 @@ pub(super) struct Driver {
     requests: FuturesUnordered<Boxed<Result<Answer, Aborted>>>,
     under_way: BTreeMap<RequestId, AbortHandle>,
     entering: Option<oneshot::Sender<Result<Formed, RendezvousError>>>,
+    /// The number of the last wish that was taken on.
+    wish: u64,
     leaving: Vec<oneshot::Sender<()>>,
     closing: Vec<oneshot::Sender<Result<(), RendezvousError>>>,
     reopening: Vec<oneshot::Sender<Result<bool, RendezvousError>>>,
@@ -122,6 +126,7 @@ impl Driver {
             requests: FuturesUnordered::new(),
             under_way: BTreeMap::new(),
             entering: None,
+            wish: 0,
             leaving: Vec::new(),
             closing: Vec::new(),
             reopening: Vec::new(),
@@ -149,10 +154,6 @@ impl Driver {
                     Some(command) => self.command(command),
                     None => return,
                 },
-                () = gave_up(&mut self.entering) => {
-                    self.entering = None;
-                    Some(Input::Leave)
-                }
                 opened = ready(&mut self.opening) => self.session_opened(opened),
                 hosted = hosted(&mut self.hosting) => Some(self.hosts(hosted)),
                 Some(answer) = self.requests.next(), if !self.requests.is_empty() => {
@@ -207,11 +208,9 @@ impl Driver {
                     self.port.release();
                 }
                 self.standing.send_modify(|standing| standing.fenced = None);
-                let told =
-                    self.entering.take().is_some_and(|entering| entering.send(Ok(formed)).is_ok());
-                if !told {
-                    // Whoever asked has gone in this very moment.
-                    self.machine.handle(self.now(), Input::Leave);
+                // If whoever asked has gone in this very moment, its wish is about to be taken back.
+                if let Some(entering) = self.entering.take() {
+                    let _ = entering.send(Ok(formed));
                 }
             }
             Output::Failed(failed) => {
@@ -321,15 +320,22 @@ impl Driver {
 
     fn command(&mut self, command: Command) -> Option<Input> {
         Some(match command {
-            Command::Enter(reply) => {
+            Command::Enter(wish, reply) => {
                 if self.entering.is_some() {
                     let what = "a rendezvous of this handler is already in progress".to_owned();
                     let _ = reply.send(Err(RendezvousError::State { what, source: None }));
                     return None;
                 }
                 self.entering = Some(reply);
+                self.wish = wish;
                 Input::Enter
             }
+            Command::Abandon(wish) if wish == self.wish => {
+                self.entering = None;
+                Input::Leave
+            }
+            // That of a second rendezvous, which was refused.
+            Command::Abandon(_) => return None,
             Command::Leave(reply) => {
                 self.leaving.push(reply);
                 Input::Leave
@@ -435,11 +441,15 @@ async fn open_session(
     }
 }
 
+/// The end of the session, by the clock of the moment: a process that was stopped may hear of what
+/// happened meanwhile before the session's own task runs again.
 async fn lost(session: &mut Option<(Session, Boxed<Loss>)>) -> Loss {
-    match session {
-        Some((_, lost)) => lost.as_mut().await,
-        None => std::future::pending().await,
-    }
+    let Some((session, lost)) = session else { return std::future::pending().await };
+    poll_fn(|context| {
+        session.is_lost();
+        lost.as_mut().poll(context)
+    })
+    .await
 }
 
 async fn ready<T>(future: &mut Option<Boxed<T>>) -> T {
@@ -452,14 +462,6 @@ async fn ready<T>(future: &mut Option<Boxed<T>>) -> T {
 async fn hosted<T>(future: &mut Option<(u64, Boxed<T>)>) -> (u64, T) {
     match future {
         Some((round, future)) => (*round, future.as_mut().await),
-        None => std::future::pending().await,
-    }
-}
-
-/// Whoever wanted to be in a group does not any more.
-async fn gave_up<T>(entering: &mut Option<oneshot::Sender<T>>) {
-    match entering {
-        Some(entering) => entering.closed().await,
         None => std::future::pending().await,
     }
 }

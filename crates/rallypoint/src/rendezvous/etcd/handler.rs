@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -292,6 +293,33 @@ impl EtcdRendezvousHandler {
     }
 }
 
+/// A call of [`next_rendezvous`](RendezvousHandler::next_rendezvous) that has not been answered. If it is
+/// dropped, the node leaves: through the same channel, so that another call can follow at once.
+struct Wish<'a> {
+    number: u64,
+    commands: &'a mpsc::UnboundedSender<Command>,
+    answered: bool,
+}
+
+impl<'a> Wish<'a> {
+    fn new(commands: &'a mpsc::UnboundedSender<Command>) -> Self {
+        static WISHES: AtomicU64 = AtomicU64::new(1);
+        Self { number: WISHES.fetch_add(1, Ordering::Relaxed), commands, answered: false }
+    }
+
+    fn is_answered(mut self) {
+        self.answered = true;
+    }
+}
+
+impl Drop for Wish<'_> {
+    fn drop(&mut self) {
+        if !self.answered {
+            let _ = self.commands.send(Command::Abandon(self.number));
+        }
+    }
+}
+
 /// Waits until a server answers, and sees to the run's lease on the way.
 async fn reach(
     client: &Client,
@@ -326,11 +354,14 @@ impl RendezvousHandler for EtcdRendezvousHandler {
 
     async fn next_rendezvous(&self) -> Result<RendezvousInfo, RendezvousError> {
         let (reply, formed) = oneshot::channel();
-        if self.commands.send(Command::Enter(reply)).is_err() {
+        let wish = Wish::new(&self.commands);
+        if self.commands.send(Command::Enter(wish.number, reply)).is_err() {
             return Err(self.unreachable());
         }
         // The machine keeps the time, and a spare has no end to its time.
-        match formed.await {
+        let formed = formed.await;
+        wish.is_answered();
+        match formed {
             Ok(formed) => Ok(self.info(formed?)),
             Err(_) => Err(self.unreachable()),
         }

@@ -1,0 +1,73 @@
+use super::*;
+
+const SECOND: Time = Time::from_secs(1);
+
+fn roll(joined: usize, members_to_come: usize, others_to_come: usize, returned: usize) -> Roll {
+    Roll { joined, members_to_come, others_to_come, returned }
+}
+
+/// A gate for 2 to 4 nodes with a last call of 10 s, which began at 0 if there were enough then.
+fn decide(before: Roll, now: u64, roll: Roll) -> Verdict {
+    let mut gate = Gate::new(Limits { min: 2, max: 4 }, 10 * SECOND);
+    gate.decide(Time::ZERO, before);
+    gate.decide(now as u32 * SECOND, roll)
+}
+
+#[test]
+fn a_round_closes_when_it_should_and_says_why() {
+    use Cause::{AllLiveCame, Full, LastCallOver};
+    let nobody = Roll::default();
+    let enough = roll(2, 0, 0, 0);
+    let calls = Some(LastCallOver);
+    // Who was there at 0, then the time, who is there now, and why the round closes if it does.
+    let table = [
+        (nobody, 0, roll(0, 0, 0, 0), None, "nobody is there"),
+        (nobody, 99, roll(1, 0, 0, 0), None, "one is too few, however long"),
+        (nobody, 99, roll(1, 0, 0, 1), None, "also if it is all that is left"),
+        (nobody, 0, roll(2, 0, 0, 0), None, "a new group waits for those who are starting"),
+        (enough, 9, roll(3, 0, 0, 0), None, "the last call is not over"),
+        (enough, 10, roll(3, 0, 0, 0), calls, "it is over, and a third did not extend it"),
+        (nobody, 10, roll(3, 0, 0, 0), None, "it begins when there are enough"),
+        (nobody, 0, roll(4, 0, 0, 0), Some(Full), "there is no room"),
+        (nobody, 0, roll(6, 0, 3, 0), Some(Full), "others who are to come find none"),
+        (nobody, 0, roll(4, 1, 0, 3), None, "a member on its way goes before a newcomer"),
+        (nobody, 0, roll(4, 1, 0, 0), None, "also if it is the first of them"),
+        (nobody, 0, roll(4, 1, 0, 4), Some(Full), "but not before other members"),
+        (enough, 10, roll(4, 1, 0, 3), calls, "and nobody waits for it for ever"),
+        (nobody, 0, roll(3, 0, 0, 3), Some(AllLiveCame), "there is nobody else"),
+        (nobody, 0, roll(3, 0, 0, 1), Some(AllLiveCame), "newcomers count as well"),
+        (nobody, 0, roll(3, 1, 0, 2), None, "a member lives and is to come"),
+        (nobody, 0, roll(3, 0, 1, 3), None, "a newcomer lives and is to come"),
+        (enough, 10, roll(3, 0, 1, 3), calls, "but did not in time"),
+    ];
+    for (before, now, roll, expected, why) in table {
+        let cause = match decide(before, now, roll) {
+            Verdict::Close(cause) => Some(cause),
+            Verdict::Wait(_) => None,
+        };
+        assert_eq!(cause, expected, "{why}: {roll:?} at {now}");
+    }
+}
+
+#[test]
+fn the_last_call_is_called_off_when_too_few_are_left() {
+    let mut gate = Gate::new(Limits { min: 2, max: 4 }, 10 * SECOND);
+    gate.decide(Time::ZERO, roll(2, 0, 0, 0));
+    assert_eq!(gate.next_wake(), Some(10 * SECOND));
+    gate.decide(5 * SECOND, roll(1, 0, 0, 0));
+    assert_eq!(gate.next_wake(), None);
+    gate.decide(8 * SECOND, roll(2, 0, 0, 0));
+    assert_eq!(gate.next_wake(), Some(18 * SECOND), "it begins anew");
+}
+
+#[test]
+fn a_wait_is_told_in_a_sentence() {
+    let enough = Waiting::ForEnough { joined: 1, min: 3 };
+    assert_eq!(enough.describe(SECOND), "1 of 3 nodes, waiting for 2 more");
+    let call = |to_come| Waiting::LastCall { joined: 2, max: 4, to_come, until: 10 * SECOND };
+    assert_eq!(call(0).describe(SECOND), "2 of 4 nodes, 9 s of last call left");
+    assert_eq!(
+        call(1).describe(11 * SECOND),
+        "2 of 4 nodes, 0 s of last call left, 1 live nodes still to come"
+    );
+}

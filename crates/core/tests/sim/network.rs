@@ -1,0 +1,93 @@
+//! What may happen to a message on its way.
+
+use crate::plan::Millis;
+use crate::world::{Delivery, Happening, Message, Who, World, tell};
+
+impl World {
+    /// How long a message is under way.
+    pub(crate) fn delay(&mut self) -> Millis {
+        let longest =
+            if self.healed { self.plan.network.delay.min(20) } else { self.plan.network.delay };
+        self.random.between(0, longest)
+    }
+
+    fn is_lost(&mut self) -> bool {
+        !self.healed && self.random.chance(self.plan.network.loss)
+    }
+
+    /// How much later it comes a second time, if it does.
+    fn comes_again(&mut self) -> Option<Millis> {
+        let again = !self.healed && self.random.chance(self.plan.network.twice);
+        again.then(|| self.random.between(0, self.plan.network.later))
+    }
+
+    /// Sends something to the server.
+    pub(crate) fn send(&mut self, who: Who, message: Message) {
+        if self.nodes[who].cut || self.is_lost() {
+            tell!(self, "{} sends in vain: {}", self.nodes[who].id, describe(&message));
+            return;
+        }
+        let delay = self.delay();
+        // Only requests are sent again when in doubt. A renewal is one in a stream, and would keep the
+        // dead alive.
+        if let Message::Txn { .. } = message
+            && let Some(later) = self.comes_again()
+        {
+            self.after(delay + later, Happening::Arrives(who, message.clone()));
+        }
+        self.after(delay, Happening::Arrives(who, message));
+    }
+
+    /// Sends an answer to a node.
+    pub(crate) fn reply(&mut self, who: Who, delivery: Delivery) {
+        if self.nodes[who].cut || self.is_lost() {
+            tell!(self, "an answer to {} is lost", self.nodes[who].id);
+            return;
+        }
+        let delay = self.delay();
+        if let Some(later) = self.comes_again() {
+            self.after(delay + later, Happening::Delivered(who, delivery.clone()));
+        }
+        self.after(delay, Happening::Delivered(who, delivery));
+    }
+
+    /// The node and the server cannot reach each other any more.
+    pub(crate) fn cut(&mut self, who: Who) {
+        self.nodes[who].cut = true;
+        self.break_streams(who);
+    }
+
+    /// They can again.
+    pub(crate) fn mends(&mut self, who: Who) {
+        if std::mem::replace(&mut self.nodes[who].cut, false) {
+            tell!(self, "{} reaches the server again", self.nodes[who].id);
+            self.reconnect(who);
+        }
+    }
+
+    /// The node's streams are gone, and what was under way on them.
+    pub(crate) fn break_streams(&mut self, who: Who) {
+        let node = &mut self.nodes[who];
+        node.epoch += 1;
+        node.active.stream = None;
+        if let Some(set) = &mut node.set {
+            set.stream = None;
+        }
+        self.server.close_streams(who);
+    }
+
+    pub(crate) fn reconnect(&mut self, who: Who) {
+        let delay = self.delay();
+        self.after(delay, Happening::Connects(who));
+    }
+}
+
+pub(crate) fn describe(message: &Message) -> String {
+    match message {
+        Message::Txn { id, purpose, .. } => format!("request {id}, {purpose:?}"),
+        Message::Grant { .. } => "a session".to_owned(),
+        Message::Renew { .. } => "a renewal".to_owned(),
+        Message::GrantRun => "the run's lease".to_owned(),
+        Message::Revoke { .. } => "the end of its session".to_owned(),
+    }
+}

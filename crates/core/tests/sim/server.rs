@@ -1,0 +1,365 @@
+//! The server: one store, who listens to it, and what becomes of both when it restarts.
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::time::Duration;
+
+use rallypoint_core::error::StoreError;
+use rallypoint_core::kv::{KeyRange, LeaseId, Range, Revision, Txn, Watch};
+use rallypoint_core::rendezvous::Purpose;
+use rallypoint_core::store::{Store, StoreOptions, StreamId, WatchMessage};
+
+use crate::broken;
+use crate::invariants::{Verdict, violation};
+use crate::plan::{Millis, Plan, RUN_LEASE};
+use crate::world::{Delivery, Happening, Message, Who, World, tell};
+
+/// Whose a stream is, and what for.
+#[derive(Debug, Clone, Copy)]
+enum Listener {
+    Inspector,
+    Active(Who),
+    Set(Who),
+}
+
+pub(crate) struct Server {
+    pub(crate) store: Store,
+    pub(crate) down: bool,
+    /// Whose each lease is.
+    pub(crate) owners: BTreeMap<LeaseId, Who>,
+    /// Whose request is being executed.
+    pub(crate) executing: Option<(Who, Purpose)>,
+    listeners: BTreeMap<StreamId, Listener>,
+    /// When the next lease ends, as far as anyone has been told to look.
+    looks_at: Option<Millis>,
+    next_lease: LeaseId,
+}
+
+impl Server {
+    pub(crate) fn new(_plan: &Plan) -> Self {
+        let mut server = Self {
+            store: Store::new(StoreOptions::default()),
+            down: false,
+            owners: BTreeMap::new(),
+            executing: None,
+            listeners: BTreeMap::new(),
+            looks_at: None,
+            next_lease: 100,
+        };
+        server.inspect();
+        server
+    }
+
+    /// Lets the inspector see all that happens from now on.
+    fn inspect(&mut self) {
+        let stream = self.listen(Listener::Inspector);
+        self.store.watch(stream, None, Watch::new(KeyRange::all())).expect("the first of all");
+    }
+
+    fn listen(&mut self, listener: Listener) -> StreamId {
+        let stream = self.store.open_stream();
+        self.listeners.insert(stream, listener);
+        stream
+    }
+
+    pub(crate) fn close_streams(&mut self, who: Who) {
+        let his = |listener: &Listener| matches!(listener, Listener::Active(of) | Listener::Set(of) if *of == who);
+        self.close_where(his);
+    }
+
+    pub(crate) fn close_set(&mut self, who: Who) {
+        self.close_where(|listener| matches!(listener, Listener::Set(of) if *of == who));
+    }
+
+    fn close_where(&mut self, closes: impl Fn(&Listener) -> bool) {
+        let store = &mut self.store;
+        self.listeners.retain(|stream, listener| {
+            let closes = closes(listener);
+            if closes {
+                store.close_stream(*stream);
+            }
+            !closes
+        });
+    }
+}
+
+impl World {
+    /// A message is here.
+    pub(crate) fn arrives(&mut self, who: Who, message: Message) -> Verdict {
+        if self.server.down {
+            return Ok(());
+        }
+        let time = self.time();
+        match message {
+            Message::Txn { id, purpose, txn } => {
+                self.server.executing = Some((who, purpose));
+                let result = match txn.is_read_only() {
+                    true => self.server.store.read_txn(&txn),
+                    false => self.server.store.txn((*txn).clone()),
+                };
+                match result {
+                    Ok(mut result) => {
+                        tell!(
+                            self,
+                            "server: {} {purpose:?} {id} {} at {}",
+                            self.nodes[who].id,
+                            if result.succeeded { "done" } else { "refused" },
+                            result.revision
+                        );
+                        self.published()?;
+                        if purpose == Purpose::Sweep {
+                            self.inspector.swept(&txn);
+                        }
+                        if purpose == Purpose::Freeze && result.succeeded {
+                            self.confirms_for_others(who, &txn);
+                        }
+                        broken::answer(self.broken, purpose, &mut result);
+                        let result = Rc::new(result);
+                        self.reply(who, Delivery::Answer { id, purpose, result });
+                    }
+                    Err(StoreError::LeaseNotFound) => {
+                        tell!(self, "server: {} {purpose:?} {id}: no lease", self.nodes[who].id);
+                        self.reply(who, Delivery::NoLease);
+                    }
+                    Err(error) => {
+                        let id = &self.nodes[who].id;
+                        return violation("sound", format!("{id} asked {purpose:?}: {error}"));
+                    }
+                }
+                self.server.executing = None;
+            }
+            Message::Grant { number, sent } => {
+                self.server.next_lease += 1;
+                let lease = self.server.next_lease;
+                let granted = self.server.store.lease_grant(time, lease, self.plan.ttl);
+                granted.expect("the id is new");
+                self.server.owners.insert(lease, who);
+                self.reply(who, Delivery::Granted { number, sent, lease });
+            }
+            Message::Renew { number, lease, sent } => {
+                let alive = self.server.store.lease_keep_alive(time, lease).is_some();
+                self.reply(who, Delivery::Renewed { number, sent, alive });
+            }
+            // That it exists is fine.
+            Message::GrantRun => drop(self.server.store.lease_grant(time, RUN_LEASE, 7_200)),
+            Message::Revoke { lease } => {
+                drop(self.server.store.lease_revoke(lease));
+                self.published()?;
+            }
+        }
+        self.look_at_leases();
+        Ok(())
+    }
+
+    /// Tells the coordinator that everyone has confirmed, where that is what is broken.
+    fn confirms_for_others(&mut self, who: Who, freeze: &Txn) {
+        let (true, Some(id)) = (
+            broken::confirms_for_others(self.broken),
+            self.nodes[who].set.as_ref().map(|set| set.id),
+        ) else {
+            return;
+        };
+        let events = broken::confirmations(freeze, self.server.store.revision());
+        let epoch = self.nodes[who].epoch;
+        let watched = Delivery::Watched { epoch, id, watch: broken::READY, events };
+        self.after(1, Happening::Delivered(who, watched));
+    }
+
+    fn look_at_leases(&mut self) {
+        let next = self.server.store.next_expiry().map(|end| end.as_millis() as Millis);
+        let Some(next) = next else { return };
+        if self.server.looks_at.is_none_or(|at| next < at) {
+            self.server.looks_at = Some(next);
+            self.at(next, Happening::LeasesEnd);
+        }
+    }
+
+    pub(crate) fn leases_end(&mut self) -> Verdict {
+        if self.server.looks_at == Some(self.now) {
+            self.server.looks_at = None;
+        }
+        if self.server.down {
+            return Ok(());
+        }
+        let time = self.time();
+        if self.server.store.expire(time) > 0 {
+            tell!(self, "server: leases ended");
+            self.check_fences()?;
+            self.published()?;
+        }
+        self.look_at_leases();
+        Ok(())
+    }
+
+    /// Lets everybody know what has changed.
+    fn published(&mut self) -> Verdict {
+        for stream in self.server.store.publish_all() {
+            self.drain(stream)?;
+        }
+        Ok(())
+    }
+
+    /// Sends what a stream has to say.
+    fn drain(&mut self, stream: StreamId) -> Verdict {
+        let Some(listener) = self.server.listeners.get(&stream).copied() else { return Ok(()) };
+        while let Some(message) = self.server.store.next_message(stream) {
+            match (listener, message) {
+                (Listener::Inspector, WatchMessage::Events { events, .. }) => {
+                    self.inspect(events)?;
+                }
+                (Listener::Inspector, WatchMessage::Compacted { .. }) => {}
+                (Listener::Active(who), WatchMessage::Events { mut events, .. }) => {
+                    broken::active_events(self.broken, &mut self.random, &mut events);
+                    let at = self.in_order_active(who);
+                    let epoch = self.nodes[who].epoch;
+                    self.at(at, Happening::Delivered(who, Delivery::Active { epoch, events }));
+                }
+                (Listener::Active(who), WatchMessage::Compacted { .. }) => {
+                    let at = self.in_order_active(who);
+                    let epoch = self.nodes[who].epoch;
+                    self.at(at, Happening::Delivered(who, Delivery::ActiveCompacted { epoch }));
+                }
+                (Listener::Set(who), WatchMessage::Events { id: watch, mut events, .. }) => {
+                    let watch = watch as usize;
+                    broken::watched_events(self.broken, watch, &mut events);
+                    let epoch = self.nodes[who].epoch;
+                    if let Some((at, id)) = self.in_order_set(who, watch) {
+                        let watched = Delivery::Watched { epoch, id, watch, events };
+                        self.at(at, Happening::Delivered(who, watched));
+                    }
+                }
+                (Listener::Set(who), WatchMessage::Compacted { id: watch, .. }) => {
+                    let epoch = self.nodes[who].epoch;
+                    if let Some((at, id)) = self.in_order_set(who, watch as usize) {
+                        let broken = Delivery::WatchBroken { epoch, id };
+                        self.at(at, Happening::Delivered(who, broken));
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// When the next message on the node's watch of `active` comes: not before the last one.
+    fn in_order_active(&mut self, who: Who) -> Millis {
+        let soonest = self.now + self.delay();
+        let active = &mut self.nodes[who].active;
+        active.busy_until = active.busy_until.max(soonest);
+        active.busy_until
+    }
+
+    /// The same for one of the coordinator's watches. They do not wait for each other.
+    fn in_order_set(&mut self, who: Who, watch: usize) -> Option<(Millis, u64)> {
+        let soonest = self.now + self.delay();
+        let set = self.nodes[who].set.as_mut()?;
+        let busy = set.busy_until.get_mut(watch)?;
+        *busy = soonest.max(*busy);
+        Some((*busy, set.id))
+    }
+
+    /// The node opens or resumes its streams.
+    pub(crate) fn connects(&mut self, who: Who) -> Verdict {
+        let node = &self.nodes[who];
+        if !node.alive || node.cut {
+            return Ok(());
+        }
+        if self.server.down {
+            self.after(150, Happening::Connects(who));
+            return Ok(());
+        }
+        let epoch = node.epoch;
+        if node.active.stream.is_none() {
+            let next = node.active.next;
+            let stream = self.server.listen(Listener::Active(who));
+            self.nodes[who].active.stream = Some(stream);
+            let watch = Watch::new(KeyRange::key(self.plan.settings.keys.active()));
+            let watch = watch.from_revision(next.unwrap_or(0));
+            self.server.store.watch(stream, None, watch).expect("there is room");
+            if next.is_none() {
+                // The watch stands, and only now the key is read.
+                let delay = self.delay();
+                self.after(delay, Happening::Connects(who));
+                self.nodes[who].active.reads = true;
+                return self.drain(stream);
+            }
+            self.drain(stream)?;
+        } else if std::mem::replace(&mut self.nodes[who].active.reads, false) {
+            let key = KeyRange::key(self.plan.settings.keys.active());
+            let found = self.server.store.range(&Range::new(key)).expect("a plain read");
+            let (revision, active) = (found.revision, found.kvs.first().cloned());
+            let delay = self.delay();
+            let snapshot = Delivery::Snapshot { epoch, revision, active };
+            self.after(delay, Happening::Delivered(who, snapshot));
+        }
+        self.connects_set(who)
+    }
+
+    fn connects_set(&mut self, who: Who) -> Verdict {
+        let epoch = self.nodes[who].epoch;
+        let now: Revision = self.server.store.revision();
+        let Some(set) = &mut self.nodes[who].set else { return Ok(()) };
+        if set.stream.is_some() {
+            return Ok(());
+        }
+        let stream = self.server.listen(Listener::Set(who));
+        set.stream = Some(stream);
+        let id = set.id;
+        for (watch, next) in set.watches.iter().zip(&mut set.next) {
+            let from = *next.get_or_insert(now + 1);
+            let watch = watch.clone().from_revision(from);
+            self.server.store.watch(stream, None, watch).expect("there is room");
+        }
+        if !set.stands {
+            let delay = self.delay();
+            self.after(delay, Happening::Delivered(who, Delivery::Watching { epoch, id }));
+        }
+        self.drain(stream)
+    }
+
+    /// The server goes away. What it was told is on its disk.
+    pub(crate) fn server_down(&mut self, away: Millis, forgetful: bool) {
+        if self.server.down {
+            return;
+        }
+        self.server.down = true;
+        for who in 0..self.nodes.len() {
+            if self.nodes[who].alive {
+                self.break_streams(who);
+            }
+        }
+        self.after(away, Happening::ServerUp(forgetful));
+    }
+
+    pub(crate) fn server_up(&mut self, forgetful: bool) -> Verdict {
+        if !self.server.down {
+            return Ok(());
+        }
+        tell!(self, "server: is back");
+        let time = Duration::from_millis(self.now);
+        let mut store = Store::new(StoreOptions::default());
+        for record in self.server.store.dump() {
+            store.restore(time, &record).expect("its own dump");
+        }
+        self.server.store = store;
+        self.server.listeners.clear();
+        self.server.inspect();
+        self.server.down = false;
+        self.server.looks_at = None;
+        if forgetful {
+            self.compact();
+        }
+        for who in 0..self.nodes.len() {
+            if self.nodes[who].alive {
+                self.reconnect(who);
+            }
+        }
+        self.look_at_leases();
+        Ok(())
+    }
+
+    /// The server forgets its history.
+    pub(crate) fn compact(&mut self) {
+        let revision = self.server.store.revision();
+        drop(self.server.store.compact(revision));
+    }
+}

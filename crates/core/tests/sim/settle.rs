@@ -1,0 +1,159 @@
+//! When nothing goes wrong any more, all must become well: in bounded time, and stay so.
+
+use rallypoint_core::kv::{KeyRange, Range};
+use rallypoint_core::rendezvous::document::Status;
+
+use crate::invariants::{Verdict, Violation, round_of, violation};
+use crate::node::Agent;
+use crate::plan::{Millis, RUN_LEASE};
+use crate::world::{Who, World, tell};
+
+/// Whatever happened before, after this all is well.
+const PATIENCE: Millis = 60_000;
+
+/// For so long it must stay so.
+const STEADY: Millis = 1_000;
+
+/// What a note to the survivors may take beyond the lease.
+const A_LITTLE: Millis = 500;
+
+impl World {
+    /// Waits until all is well, and a while more.
+    pub(crate) fn settle(&mut self) -> Verdict {
+        let end = self.now + PATIENCE;
+        let mut since = None;
+        loop {
+            match self.all_is_well() {
+                Ok(()) => {
+                    let since = *since.get_or_insert(self.now);
+                    if self.now >= since + STEADY {
+                        return Ok(());
+                    }
+                }
+                Err(what) => {
+                    since = None;
+                    if self.now >= end {
+                        return violation("liveness", what);
+                    }
+                }
+            }
+            self.run_until(self.now + 250)?;
+        }
+    }
+
+    pub(crate) fn living(&self) -> Vec<Who> {
+        (0..self.nodes.len()).filter(|who| self.nodes[*who].alive).collect()
+    }
+
+    /// Whether everyone is where it should be, or what is not so.
+    fn all_is_well(&self) -> Result<(), String> {
+        let living = self.living();
+        let limits = self.plan.settings.limits;
+        let time = self.time();
+        let inspector = &self.inspector;
+        let agent = |who: &Who| self.nodes[*who].agent;
+        if inspector.closed {
+            let meets = |who: &&Who| agent(who) == Agent::Meeting;
+            return match living.iter().find(meets) {
+                None => Ok(()),
+                Some(who) => Err(format!("n{who} still meets in a closed run")),
+            };
+        }
+        let member_of = |who: &Who| self.nodes[*who].machine.view(time).member_of;
+        if living.len() < limits.min {
+            return match living.iter().find(|who| member_of(who).is_some()) {
+                None => Ok(()),
+                Some(who) => Err(format!("n{who} is in a group that is too small")),
+            };
+        }
+        let Some(active) = inspector.active.as_ref().filter(|a| a.status == Status::Final) else {
+            return Err(format!("no group has formed: {:?}", inspector.active));
+        };
+        let Some(group) = inspector.group(active.round) else { return Err("no group".into()) };
+        let expected = living.len().min(limits.max);
+        let (round, world) = (active.round, group.ranks.len());
+        if world != expected || active.waiting + active.lost > 0 {
+            return Err(format!("{} nodes live, the group is {active:?}", living.len()));
+        }
+        let mut members = 0;
+        for who in living {
+            let node = &self.nodes[who];
+            let view = node.machine.view(time);
+            if group.ranks.contains_key(&node.id) {
+                members += 1;
+                if node.agent != Agent::Running(round) || view.nodes_waiting > 0 {
+                    return Err(format!("{} is {:?} with {view:?}", node.id, node.agent));
+                }
+            } else if node.agent != Agent::Meeting || !inspector.spares.contains(&node.id) {
+                return Err(format!("{} is no spare: {:?} with {view:?}", node.id, node.agent));
+            }
+        }
+        if members != world || !inspector.waiting.is_empty() {
+            let waiting = &inspector.waiting;
+            return Err(format!("{members} of {world} live, {waiting:?} wait"));
+        }
+        Ok(())
+    }
+
+    /// A member dies without a word: those who are left are told as soon as its lease is over.
+    pub(crate) fn funeral(&mut self) -> Verdict {
+        let round = match &self.inspector.active {
+            Some(active) if active.status == Status::Final => active.round,
+            _ => return Ok(()),
+        };
+        let running = |who: &Who| self.nodes[*who].agent == Agent::Running(round);
+        let members: Vec<Who> = self.living().into_iter().filter(running).collect();
+        if members.len() < 2 {
+            return Ok(());
+        }
+        let dead = members[self.random.below(members.len())];
+        tell!(self, "--- {} dies", self.nodes[dead].id);
+        self.ends(dead, false);
+        self.run_until(self.now + self.plan.ttl_millis() + A_LITTLE)?;
+        if self.inspector.closed {
+            // Nobody meets again in a closed run.
+            return Ok(());
+        }
+        let unaware = |who: &&Who| {
+            let node = &self.nodes[**who];
+            node.alive && node.agent == Agent::Running(round)
+        };
+        match members.iter().find(unaware) {
+            None => Ok(()),
+            Some(who) => violation("told", format!("n{who} was not told that n{dead} is dead")),
+        }
+    }
+
+    /// Everybody leaves. Nothing is left but what belongs to the run, of the last group.
+    pub(crate) fn farewell(&mut self) -> Verdict {
+        tell!(self, "--- everybody leaves");
+        for who in self.living() {
+            if self.nodes[who].alive {
+                self.leaves(who, false)?;
+            }
+        }
+        self.run_until(self.now + self.plan.ttl_millis() + 2_000)?;
+        if let Some(who) = self.living().first() {
+            return violation("liveness", format!("n{who} cannot leave"));
+        }
+        let left = self.server.store.range(&Range::new(KeyRange::all()));
+        let left =
+            left.map_err(|error| Violation { invariant: "sound", what: error.to_string() })?;
+        let swept = self.inspector.swept;
+        for kv in left.kvs {
+            let key = String::from_utf8_lossy(&kv.key).into_owned();
+            if kv.lease != RUN_LEASE {
+                return violation("keys", format!("{key} outlives its node"));
+            }
+            let personal = ["/node/", "/waiting/", "/spare/", "/suspect/", "/member/", "/ready/"];
+            if personal.iter().any(|part| key.contains(part)) {
+                return violation("keys", format!("{key} is the run's, but was a node's"));
+            }
+            let round = round_of(&key);
+            if round.is_some() && round <= swept {
+                return violation("keys", format!("{key} was swept and is there"));
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,141 @@
+//! Nodes that meet: real processes on real servers, some of which are killed.
+//!
+//! Every scenario is one function of a server's endpoint, run on our own server and on real etcd.
+
+mod closing;
+mod coordinator;
+mod faults;
+mod handlers;
+mod node;
+mod processes;
+mod requests;
+mod servers;
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use rallypoint::client::Client;
+use rallypoint::core::kv::KeyRange;
+use rallypoint::core::rendezvous::document::Active;
+use rallypoint::core::rendezvous::keys::{DEFAULT_PREFIX, Keys};
+
+use self::node::{Node, PATIENCE, Place};
+use crate::client::client;
+
+/// More than any scenario needs on a busy machine; less than anyone would wait for.
+const WHOLE: Duration = Duration::from_secs(150);
+
+/// Runs each scenario on our own server in memory and on real etcd, as tests of their own.
+macro_rules! on_each_server {
+    ($($scenario:ident),+ $(,)?) => {
+        mod embedded {
+            $(#[tokio::test]
+            async fn $scenario() {
+                let server = $crate::support::Embedded::memory().await;
+                $crate::rendezvous::bounded(super::$scenario(server.endpoint())).await;
+            })+
+        }
+        mod etcd_3_5 {
+            $(#[tokio::test]
+            async fn $scenario() {
+                let server = $crate::support::Etcd::start($crate::support::Version::V3_5).await;
+                $crate::rendezvous::bounded(super::$scenario(server.endpoint())).await;
+            })+
+        }
+    };
+}
+pub(crate) use on_each_server;
+
+/// Runs a scenario, but not for ever.
+async fn bounded(scenario: impl Future<Output = ()>) {
+    tokio::time::timeout(WHOLE, scenario).await.expect("the scenario takes too long");
+}
+
+/// Waits until all of these nodes, and nobody else, are in one group of a round after `after`. Their
+/// places are in their own order.
+async fn group(nodes: &mut [Node], after: u64) -> Vec<Place> {
+    let begun = Instant::now();
+    loop {
+        let places: Vec<_> = nodes.iter_mut().filter_map(Node::place).collect();
+        let round = places.first().map_or(0, |place| place.round);
+        let world = nodes.len() as u64;
+        let same = |place: &Place| place.round == round && place.world == world;
+        if round > after && places.len() == nodes.len() && places.iter().all(same) {
+            check(nodes);
+            return places;
+        }
+        if begun.elapsed() > PATIENCE {
+            let told: Vec<_> = nodes.iter_mut().map(|node| node.told().to_vec()).collect();
+            panic!("no group of these {world} nodes after round {after}: {told:#?}");
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+/// Whatever happened: rounds only grow, and all who were in a round agree on it (invariants R1, R2).
+fn check(nodes: &mut [Node]) {
+    let mut rounds = BTreeMap::<u64, Vec<Place>>::new();
+    for node in nodes {
+        let places = node.places();
+        assert!(places.is_sorted_by(|a, b| a.round < b.round), "{places:#?}");
+        places.into_iter().for_each(|place| rounds.entry(place.round).or_default().push(place));
+    }
+    for places in rounds.values_mut() {
+        places.sort();
+        let first = &places[0];
+        let agree = |place: &Place| (place.world, &place.master) == (first.world, &first.master);
+        assert!(places.iter().all(agree), "{places:#?}");
+        assert!(places.is_sorted_by(|a, b| a.rank < b.rank), "{places:#?}");
+        assert!(places.iter().all(|place| place.rank < place.world), "{places:#?}");
+    }
+}
+
+fn ranks(places: &[Place]) -> Vec<u64> {
+    places.iter().map(|place| place.rank).collect()
+}
+
+/// Somebody who looks at the documents of a run from outside.
+struct Observer {
+    client: Client,
+    keys: Keys,
+}
+
+impl Observer {
+    /// Of the run that the nodes join unless they are told otherwise.
+    async fn new(endpoint: &str) -> Self {
+        Self { client: client([endpoint]).await, keys: Keys::new(DEFAULT_PREFIX, "example") }
+    }
+
+    async fn active(&self) -> Option<Active> {
+        let found = self.client.range(KeyRange::key(self.keys.active())).await.unwrap();
+        found.kvs.first().map(|kv| serde_json::from_slice(&kv.value).unwrap())
+    }
+
+    /// Waits until the document in force is like this.
+    async fn until(&self, what: &str, like: impl Fn(&Active) -> bool) -> Active {
+        let begun = Instant::now();
+        loop {
+            let active = self.active().await;
+            if let Some(active) = active.clone().filter(&like) {
+                return active;
+            }
+            assert!(begun.elapsed() < PATIENCE, "not {what}: {active:#?}");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+
+    /// Waits until so many nodes have joined a round.
+    async fn joined(&self, round: u64, count: usize) {
+        let begun = Instant::now();
+        while self.client.range(self.keys.members(round)).await.unwrap().kvs.len() != count {
+            assert!(begun.elapsed() < PATIENCE, "not {count} nodes in round {round}");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+
+    /// Which of the nodes coordinates the round.
+    async fn coordinator(&self, nodes: &mut [Node]) -> usize {
+        let author = self.active().await.expect("a round is in progress").author.id;
+        nodes.iter_mut().position(|node| node.id() == author).expect("it is one of these")
+    }
+}
