@@ -25,6 +25,7 @@ mod limits;
 mod linearizability;
 mod rendezvous;
 mod rendezvous_api;
+mod rendezvous_errors;
 mod retry;
 mod secure;
 mod session;

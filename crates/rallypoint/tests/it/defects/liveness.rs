@@ -190,18 +190,33 @@ async fn nvrx_421_a_local_error_closes_nothing() {
         for node in &nodes {
             assert_eq!(node.num_nodes_waiting().await.unwrap(), 0, "it disturbed nobody");
         }
-        // A member that gives up on the next group.
-        let hasty = run.node_with(|options| options.timeout = Duration::from_secs(1)).await;
+        // A late node that has no patience with the group.
         kill(nodes.pop().unwrap());
-        let meeting = enter(&hasty);
-        until_called(&nodes[0]).await;
-        let error = meeting.await.unwrap().unwrap_err();
+        for node in &nodes {
+            until_called(node).await;
+        }
+        meet(&nodes).await;
+        let hasty = run.node_with(|options| options.timeout = Duration::from_secs(1)).await;
+        let error = enter(&hasty).await.unwrap().unwrap_err();
         assert!(matches!(error, RendezvousError::Timeout { .. }), "{error:?}");
         assert!(hasty.shutdown().await);
-        assert_eq!(meet(&nodes).await.len(), 2);
+        // A member that gives up on the next group.
+        let impatient = run.node_with(|options| options.timeout = Duration::from_secs(1)).await;
+        let meeting = enter(&impatient);
         for node in &nodes {
-            assert!(!node.is_closed().await.unwrap());
+            until_called(node).await;
         }
+        let mut meetings: Vec<_> = nodes.iter().map(enter).collect();
+        meetings.push(meeting);
+        super::group(meetings).await;
+        nodes.pop().unwrap().leave().await;
+        until_called(&impatient).await;
+        let error = enter(&impatient).await.unwrap().unwrap_err();
+        assert!(matches!(error, RendezvousError::Timeout { .. }), "{error:?}");
+        assert!(impatient.shutdown().await);
+        assert!(!nodes[0].is_closed().await.unwrap());
+        let back = run.node().await;
+        assert_eq!(meet([&nodes[0], &back]).await.len(), 2);
     })
     .await;
 }

@@ -87,9 +87,10 @@ async fn pytorch_132950_a_node_that_reads_before_rank_0_wrote_waits() {
         let mut met = meet(&nodes).await;
         met.sort_by_key(|info| info.rank);
         let [leader, other] = [met[0].store.clone(), met[1].store.clone()];
-        let early = tokio::spawn(async move {
-            RendezvousStoreInfo::build(1, &*other, None, super::SOON).await
-        });
+        let early =
+            tokio::spawn(
+                async move { RendezvousStoreInfo::build(1, &*other, None, super::SOON).await },
+            );
         // The watch of the early one is under way or stands; either way it must not fail.
         tokio::time::sleep(Duration::from_millis(300)).await;
         assert!(!early.is_finished());

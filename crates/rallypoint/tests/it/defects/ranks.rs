@@ -20,8 +20,7 @@ async fn pytorch_182221_another_node_may_become_rank_0() {
         let addressed = async |last: u8| {
             run.node_with(|options| options.local_addr = Some(format!("127.0.0.{last}"))).await
         };
-        let mut nodes: Vec<(u8, Node)> =
-            vec![(1, addressed(1).await), (2, addressed(2).await)];
+        let mut nodes: Vec<(u8, Node)> = vec![(1, addressed(1).await), (2, addressed(2).await)];
         meet(nodes.iter().map(|(_, node)| node)).await;
         for last in 3..6 {
             let spare = addressed(last).await;

@@ -12,7 +12,7 @@ use tokio::net::TcpStream;
 use tokio::time::{sleep, timeout};
 
 use super::{
-    Run, TTL, documents, enter, group, kill, meet, on_both, until, until_called, until_spare,
+    Run, TTL, documents, enter, kill, meet, on_both, until, until_called, until_spare,
     until_waits_for,
 };
 use crate::support::{Embedded, Etcd, Version};
@@ -186,8 +186,7 @@ async fn d7_an_idle_group_writes_nothing() {
         let _meeting = enter(&spare);
         until_spare(&spare).await;
         let anything = KeyRange::key("nothing");
-        let revision =
-            async || nodes[0].client().range(anything.clone()).await.unwrap().revision;
+        let revision = async || nodes[0].client().range(anything.clone()).await.unwrap().revision;
         // The coordinator sweeps earlier rounds when it has formed a group; here there are none.
         let before = revision().await;
         sleep(TTL * 3).await;
@@ -280,7 +279,7 @@ async fn d12_works_on_an_etcd_without_the_v2_api() {
     let run = Run::new(etcd.endpoint(), "d12", 2, 2);
     let nodes = run.nodes(2).await;
     meet(&nodes).await;
-    let met = group(nodes.iter().map(enter)).await;
+    let met = meet(&nodes).await;
     met[0].store.set(b"a", "1".into()).await.unwrap();
     assert_eq!(met[1].store.get(b"a").await.unwrap(), "1");
     assert!(nodes[0].shutdown().await);
