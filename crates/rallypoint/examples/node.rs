@@ -1,13 +1,10 @@
 //! An agent's loop: meet, work, and meet again whenever the group should.
 //!
-//! Start it some times with the same `--run-id`, on any etcd or on `rallypoint serve`. It prints one JSON
-//! object for each event, and takes commands on its standard input: `leave`, `again`, `close REASON`,
-//! `suspect NODE-ID` and `quit`. SIGTERM is as good as `quit`.
+//! Start it some times, on any etcd or on `rallypoint serve`. It prints one JSON object for each event, and
+//! reads commands: `leave`, `again`, `close REASON`, `suspect NODE-ID`, `quit`. SIGTERM is as good as `quit`.
 #![allow(clippy::print_stdout, reason = "what it prints is what it is for")]
 
 use std::error::Error;
-use std::future::Future;
-use std::pin::Pin;
 use std::time::Duration;
 
 use clap::Parser;
@@ -15,14 +12,14 @@ use rallypoint::client::ClientOptions;
 use rallypoint::core::rendezvous::keys::DEFAULT_PREFIX;
 use rallypoint::core::rendezvous::ranks::RankPolicy;
 use rallypoint::rendezvous::{
-    EtcdRendezvousHandler, HandlerOptions, RendezvousError, RendezvousHandler, RendezvousInfo,
-    RendezvousStoreInfo, Standing,
+    EtcdRendezvousHandler, HandlerOptions, RendezvousError, RendezvousHandler, Standing,
 };
 use serde_json::{Value, json};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
-/// An agent that meets the others of its run.
+type Failure = Box<dyn Error + Send + Sync>;
+
 #[derive(Parser)]
 struct Options {
     /// The servers, separated by commas.
@@ -40,9 +37,6 @@ struct Options {
     /// After how many seconds of silence a node counts as dead.
     #[arg(long, env = "RDZV_LEASE_TTL", default_value_t = 10)]
     lease_ttl: u64,
-    /// How many seconds to wait for a group.
-    #[arg(long, env = "RDZV_TIMEOUT", default_value_t = 600.0)]
-    timeout: f64,
     /// stable, hint, topology or arrival.
     #[arg(long, env = "RDZV_RANK_POLICY", default_value = "stable")]
     rank_policy: RankPolicy,
@@ -54,15 +48,10 @@ struct Options {
     prefix: String,
 }
 
-type Failure = Box<dyn Error + Send + Sync>;
-type Met = Result<RendezvousInfo, RendezvousError>;
-type Meeting<'a> = Pin<Box<dyn Future<Output = Met> + Send + 'a>>;
-
-fn handler_options(options: &Options) -> Result<HandlerOptions, Failure> {
+fn handler_options(options: Options) -> Result<HandlerOptions, Failure> {
     let (min, max) = options.nnodes.split_once(':').unwrap_or((&options.nnodes, &options.nnodes));
     Ok(HandlerOptions {
-        prefix: options.prefix.clone(),
-        timeout: Duration::try_from_secs_f64(options.timeout)?,
+        prefix: options.prefix,
         last_call: Duration::try_from_secs_f64(options.last_call)?,
         lease_ttl: Duration::from_secs(options.lease_ttl),
         rank_policy: options.rank_policy,
@@ -76,40 +65,39 @@ async fn main() -> Result<(), Failure> {
     tracing_subscriber::fmt().with_writer(std::io::stderr).with_ansi(false).init();
     let options = Options::parse();
     let servers = ClientOptions::new([options.endpoint.clone()]);
-    let handler = EtcdRendezvousHandler::open(servers, handler_options(&options)?).await?;
-    let say = |mut event: Value| {
-        event["node"] = handler.node_id().into();
-        println!("{event}");
+    let handler = EtcdRendezvousHandler::open(servers, handler_options(options)?).await?;
+    let say = |event: &str, mut more: Value| {
+        (more["event"], more["node"]) = (event.into(), handler.node_id().into());
+        println!("{more}");
     };
-    let mut commands = commands();
+    let (mut commands, mut changes) = (commands(), handler.changes());
     let mut terminated = signal(SignalKind::terminate())?;
-    let mut changes = handler.changes();
-    let mut meeting: Option<Meeting<'_>> = Some(handler.next_rendezvous());
+    let mut meeting = Some(handler.next_rendezvous());
     let (mut member, mut waits_for) = (false, None);
     loop {
         tokio::select! {
             biased;
-            met = met(&mut meeting) => {
+            Some(met) = async { Some(meeting.as_mut()?.await) } => {
                 meeting = None;
                 let group = match met {
                     Ok(group) => group,
                     // The run is over, and this node was a spare all along: a success.
                     Err(RendezvousError::GracefulExit { reason, .. }) => {
-                        return Ok(say(json!({ "event": "graceful_exit", "reason": reason })));
+                        break say("graceful_exit", json!({ "reason": reason }));
                     }
                     Err(RendezvousError::Closed { by, reason, .. }) => {
-                        return Ok(say(json!({ "event": "closed", "by": by, "reason": reason })));
+                        break say("closed", json!({ "by": by, "reason": reason }));
                     }
                     Err(error) => {
-                        say(json!({ "event": "error", "words": error.to_string() }));
+                        say("error", json!({ "words": error.to_string() }));
                         return Err(error.into());
                     }
                 };
                 // Here the workers would start, with what the group says in their environment.
-                let RendezvousStoreInfo { master_addr, master_port } = group.bootstrap_store_info;
-                say(json!({
-                    "event": "formed", "round": group.round, "rank": group.rank,
-                    "world": group.world_size, "master": format!("{master_addr}:{master_port}"),
+                let master = group.bootstrap_store_info;
+                say("formed", json!({
+                    "round": group.round, "rank": group.rank, "world": group.world_size,
+                    "master": format!("{}:{}", master.master_addr, master.master_port),
                 }));
                 member = true;
                 changes.mark_changed();
@@ -118,23 +106,21 @@ async fn main() -> Result<(), Failure> {
                 let Standing { view, fenced, .. } = changes.borrow_and_update().clone();
                 if let Some(loss) = fenced.filter(|_| member) {
                     // Before all else the workers must stop: another node may take this one's place.
-                    say(json!({ "event": "fenced", "words": loss.to_string() }));
+                    say("fenced", json!({ "words": loss.to_string() }));
                     (member, meeting) = (false, Some(handler.next_rendezvous()));
                 } else if let (true, Some((by, reason))) = (member, view.closed) {
-                    say(json!({ "event": "closed", "by": by.to_string(), "reason": reason }));
-                    return Ok(handler.leave().await);
+                    break say("closed", json!({ "by": by.to_string(), "reason": reason }));
                 } else if member && view.nodes_waiting > 0 {
                     // Here the workers would stop.
-                    let (waiting, lost) = (view.nodes_waiting, view.lost);
-                    say(json!({ "event": "changed", "nodes_waiting": waiting, "lost": lost }));
+                    say("changed", json!({ "nodes_waiting": view.nodes_waiting, "lost": view.lost }));
                     (member, meeting) = (false, Some(handler.next_rendezvous()));
                 }
                 if view.waits_for != waits_for {
                     waits_for = view.waits_for;
-                    say(json!({ "event": "waiting", "for": waits_for }));
+                    say("waiting", json!({ "for": waits_for }));
                 }
             }
-            _ = terminated.recv() => return Ok(handler.leave().await),
+            _ = terminated.recv() => break,
             Some(line) = commands.recv() => match line.split_once(' ').unwrap_or((&line, "")) {
                 ("again", _) => (member, meeting) = (false, Some(handler.next_rendezvous())),
                 ("close", reason) => handler.set_closed(reason).await?,
@@ -142,21 +128,16 @@ async fn main() -> Result<(), Failure> {
                 ("leave", _) => {
                     (member, meeting) = (false, None);
                     handler.leave().await;
-                    say(json!({ "event": "left" }));
+                    say("left", json!({}));
                 }
-                ("quit", _) => return Ok(handler.leave().await),
-                _ => say(json!({ "event": "error", "words": format!("{line:?} is no command") })),
+                ("quit", _) => break,
+                _ => say("error", json!({ "words": format!("{line:?} is no command") })),
             },
         }
     }
-}
-
-/// The end of the meeting, if there is one.
-async fn met(meeting: &mut Option<Meeting<'_>>) -> Met {
-    match meeting {
-        Some(meeting) => meeting.as_mut().await,
-        None => std::future::pending().await,
-    }
+    // Without this, the others would learn of it when the lease ends.
+    handler.leave().await;
+    Ok(())
 }
 
 /// The lines of the standard input. A thread reads them, since the runtime could not end while it does.

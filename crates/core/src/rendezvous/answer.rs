@@ -38,7 +38,14 @@ impl Machine {
             Asked::Disown if result.succeeded => self.knowledge.deleted(result.revision),
             Asked::Disown => {}
             Asked::Leave(here) => self.leave_answered(here, result),
-            Asked::Suspect => {}
+            // The document may have changed without the round having done so: others report too.
+            Asked::Suspect(node, round) if !result.succeeded => {
+                self.knowledge.told(result);
+                if self.knowledge.active().is_some_and(|active| active.round == round) {
+                    self.orders.push_back(Order::Suspect(node));
+                }
+            }
+            Asked::Suspect(..) => {}
             Asked::Open(active) => self.opened(now, *active, result),
             Asked::Close(closed) if result.succeeded => {
                 self.knowledge.wrote(*closed, result.revision, self.settings.run_lease);
@@ -160,6 +167,12 @@ impl Machine {
         self.joined_rounds.retain(|joined| joined == round);
         self.meeting = None;
         self.outputs.push_back(Output::Formed(Formed { round: *round, rank, world, store }));
+        // Its coordinator may have handed the group over.
+        if self.coordinator.is_none()
+            && let Some(own) = self.own(*round).cloned()
+        {
+            self.coordinate(&own);
+        }
     }
 
     fn duty_answered(
@@ -186,17 +199,11 @@ impl Machine {
             Some(active) => self.own(round).is_some_and(|own| own.active == **active),
             None => result.succeeded,
         };
-        if !so {
-            return;
-        }
-        if let Some((coordinator, _)) = &mut self.coordinator {
-            coordinator.succeeded(now, purpose, &self.settings);
-        }
-        if purpose == Purpose::Finish {
-            let sweep = self.settings.sweep(round);
-            if !sweep.success.is_empty() {
-                self.ask_on_duty(Purpose::Sweep, sweep, None);
-            }
+        let still = self.own(round).is_some();
+        match &mut self.coordinator {
+            Some((coordinator, _)) if so => coordinator.succeeded(now, purpose, &self.settings),
+            Some((coordinator, _)) if still => coordinator.refused(now, purpose),
+            _ => {}
         }
     }
 

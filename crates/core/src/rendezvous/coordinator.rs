@@ -1,12 +1,15 @@
 //! The coordinator of a round: it alone sees the roster. It ends the joining, gives the ranks, waits for
 //! each node to confirm, declares the group formed, and then tells it of late and lost nodes.
 //!
+//! A coordinator that is not of the group itself, because others had a better claim, hands the group over
+//! to its rank 0 when it is formed. So a surplus node may come and go without the group noticing.
+//!
 //! Whatever it writes is guarded by the document it wrote before, so a coordinator that was thought dead
 //! and comes back can change nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::document::{Active, Corrupt, Ranked, Status, decode};
+use super::document::{Active, Address, Author, Corrupt, Ranked, Status, decode};
 use super::gate::{Cause, Gate, Verdict, Waiting};
 use super::interface::{Purpose, Settings};
 use super::ranks;
@@ -74,6 +77,8 @@ pub(super) struct Coordinator {
     /// Events that came before the answer to the survey.
     early: Vec<(usize, Event)>,
     stage: Stage,
+    /// Earlier rounds were deleted, or are about to be.
+    swept: bool,
     ranks: BTreeMap<String, u32>,
     /// Ranks yet to be asked for.
     unwritten: Vec<(String, Ranked)>,
@@ -88,17 +93,21 @@ pub(super) struct Coordinator {
 impl Coordinator {
     pub(super) fn new(
         settings: &Settings,
-        (active, began): (&Active, Revision),
+        (active, written): (&Active, Revision),
         slow: BTreeSet<String>,
     ) -> Self {
+        // Of a group that was handed over, the keeping is all that is left to do.
+        let handed_over = active.status == Status::Final;
         Self {
-            began,
+            began: if handed_over { active.began } else { written },
             round: active.round,
             previous: active.previous,
-            gate: Gate::new(settings.limits, settings.last_call),
+            // Before the first round there is nothing.
+            swept: active.round <= 1,
+            gate: Gate::new(settings.limits, settings.last_call).courteous(settings.confirm),
             sight: Sight::None,
             early: Vec::new(),
-            stage: Stage::Gathering,
+            stage: if handed_over { Stage::Keeping { noting: false } } else { Stage::Gathering },
             ranks: BTreeMap::new(),
             unwritten: Vec::new(),
             slow,
@@ -153,6 +162,9 @@ impl Coordinator {
             return Ok(());
         }
         let mut roster = Roster::new(survey, self.began, self.previous, &self.slow)?;
+        if matches!(self.stage, Stage::Keeping { .. }) {
+            self.ranks = roster::ranks(survey)?;
+        }
         for (watch, event) in self.early.drain(..) {
             roster.apply(watch, &event)?;
         }
@@ -183,6 +195,14 @@ impl Coordinator {
         }
     }
 
+    /// A request of `purpose` was refused, although this is still the coordinator.
+    pub(super) fn refused(&mut self, now: Time, purpose: Purpose) {
+        if (purpose, self.stage) == (Purpose::Finish, Stage::Finishing) {
+            // Who was to keep the group is gone, and its end will be seen.
+            self.stage = Stage::Confirming(now);
+        }
+    }
+
     /// What to do next, as long as there is something. `active` is the document in force, which is
     /// this coordinator's.
     pub(super) fn advance(
@@ -195,117 +215,155 @@ impl Coordinator {
         if let Some(step) = self.look(settings) {
             return Some(step);
         }
-        let Sight::Clear(roster) = &self.sight else { return None };
-        let (active, revision) = active;
-        match self.stage {
-            Stage::Gathering => {
-                match self.gate.decide(now, roster.roll()) {
-                    Verdict::Wait(why) => {
-                        self.why = Some(why);
-                        return None;
-                    }
-                    Verdict::Close(cause) => self.cause = Some(cause),
-                }
-                let chosen = ranks::select(roster.candidates(), settings.limits.max);
-                let world = u32::try_from(chosen.len()).unwrap_or(u32::MAX);
-                self.ranks = ranks::assign(settings.rank_policy, &chosen);
-                let ranked =
-                    |(id, rank): (&String, &u32)| (id.clone(), Ranked { rank: *rank, world });
-                self.unwritten = self.ranks.iter().map(ranked).collect();
-                // A small group is ranked and frozen in one step.
-                let small = self.unwritten.len() < OPS_PER_TXN;
-                let requests = if small { 0 } else { self.unwritten.len().div_ceil(OPS_PER_TXN) };
-                self.stage = Stage::Ranking(requests);
-                self.advance(now, settings, (active, revision), lease)
-            }
-            Stage::Ranking(left) => {
-                if left > 0 {
-                    if self.unwritten.is_empty() {
-                        return None;
-                    }
-                    let rest = self.unwritten.split_off(self.unwritten.len().min(OPS_PER_TXN));
-                    let some = std::mem::replace(&mut self.unwritten, rest);
-                    let txn = settings.rank(revision, self.round, &some);
-                    return Some(Step::Request(Purpose::Rank, txn, None));
-                }
-                self.stage = Stage::Freezing;
-                let leader = self.ranks.iter().find(|(_, rank)| **rank == 0);
-                let frozen = Active {
-                    status: Status::Frozen,
-                    world: u32::try_from(self.ranks.len()).unwrap_or(u32::MAX),
-                    frozen_because: self.cause.map(|cause| cause.to_string()).unwrap_or_default(),
-                    leader: leader.map(|(id, _)| id.clone()).unwrap_or_default(),
-                    ..active.clone()
-                };
-                let few = std::mem::take(&mut self.unwritten);
-                let txn = settings.freeze(revision, &frozen, lease, &few);
-                Some(Step::Request(Purpose::Freeze, txn, Some(Box::new(frozen))))
-            }
-            Stage::Confirming(until) => {
-                let lost = |roster: &Roster| self.lost(roster);
-                if Some(roster.changes()) != self.changes {
-                    let lost = lost(roster);
-                    self.changes = Some(roster.changes());
-                    if !lost.is_empty() {
-                        return Some(
-                            self.reopen(format!(
-                                "lost before the group formed: {}",
-                                some_of(&lost)
-                            )),
-                        );
-                    }
-                }
-                let confirmed = |id: &String| roster.said(id).is_some();
-                if roster.confirmed() >= self.ranks.len() && self.ranks.keys().all(confirmed) {
-                    let said = roster.said(&active.leader)?;
-                    let store = match decode(active.leader.as_bytes(), said) {
-                        Ok(store) => Some(store),
-                        Err(corrupt) => return Some(Step::Corrupt(corrupt)),
-                    };
-                    self.stage = Stage::Finishing;
-                    let formed = Active { status: Status::Final, store, ..active.clone() };
-                    let txn = settings.replace(revision, &formed, lease);
-                    return Some(Step::Request(Purpose::Finish, txn, Some(Box::new(formed))));
-                }
-                if now < until {
-                    return None;
-                }
-                let silent: Vec<String> =
-                    self.ranks.keys().filter(|id| !confirmed(id)).cloned().collect();
-                self.slow = silent.iter().cloned().collect();
-                let within = settings.confirm;
-                Some(
-                    self.reopen(format!("not confirmed within {within:?} by {}", some_of(&silent))),
-                )
-            }
-            Stage::Keeping { noting: false } => {
-                let mut noted = (active.lost, active.lost_names.clone());
-                if Some(roster.changes()) != self.changes {
-                    self.changes = Some(roster.changes());
-                    let lost = self.lost(roster);
-                    noted = (lost.len(), lost.into_iter().take(NAMES).collect());
-                }
-                // The coordinator need not be of the group. If nobody is left of it to meet again, those
-                // who wait must begin.
-                let members = self.ranks.len();
-                if noted.0 == members && !self.ranks.contains_key(&active.author.id) {
-                    let round = self.round;
-                    return Some(
-                        self.reopen(format!("all {members} nodes of round {round} are gone")),
-                    );
-                }
-                let waiting = roster.waiting();
-                if (waiting, noted.0) == (active.waiting, active.lost) {
-                    return None;
-                }
-                self.stage = Stage::Keeping { noting: true };
-                let (lost, lost_names) = noted;
-                let note = Active { waiting, lost, lost_names, ..active.clone() };
-                let txn = settings.replace(revision, &note, lease);
-                Some(Step::Request(Purpose::Note, txn, Some(Box::new(note))))
-            }
-            Stage::Freezing | Stage::Finishing | Stage::Keeping { .. } | Stage::Over => None,
+        // A coordinator that took its round up again does not know whom it had ranked before.
+        let begins = matches!(self.stage, Stage::Gathering | Stage::Ranking(_));
+        if begins && active.0.status != Status::Joinable && self.roster().is_some() {
+            return Some(self.reopen(format!("round {} lost its roster", self.round)));
         }
+        if self.stage == Stage::Gathering {
+            self.gather(now, settings);
+        }
+        match self.stage {
+            Stage::Ranking(left) => self.rank(left, settings, active, lease),
+            Stage::Confirming(until) => self.confirm(now, until, settings, active, lease),
+            Stage::Keeping { noting: false } => self.keep(settings, active, lease),
+            _ => None,
+        }
+    }
+
+    fn roster(&self) -> Option<&Roster> {
+        match &self.sight {
+            Sight::Clear(roster) => Some(roster),
+            _ => None,
+        }
+    }
+
+    /// Decides whether to take more nodes; if not, who is in and who has which rank.
+    fn gather(&mut self, now: Time, settings: &Settings) {
+        let Sight::Clear(roster) = &self.sight else { return };
+        match self.gate.decide(now, roster.roll()) {
+            Verdict::Wait(why) => return self.why = Some(why),
+            Verdict::Close(cause) => self.cause = Some(cause),
+        }
+        let chosen = ranks::select(roster.candidates(), settings.limits.max);
+        let world = u32::try_from(chosen.len()).unwrap_or(u32::MAX);
+        self.ranks = ranks::assign(settings.rank_policy, &chosen);
+        let ranked = |(id, rank): (&String, &u32)| (id.clone(), Ranked { rank: *rank, world });
+        self.unwritten = self.ranks.iter().map(ranked).collect();
+        // A small group is ranked and frozen in one step.
+        let small = self.unwritten.len() < OPS_PER_TXN;
+        let requests = if small { 0 } else { self.unwritten.len().div_ceil(OPS_PER_TXN) };
+        self.stage = Stage::Ranking(requests);
+    }
+
+    /// Writes the ranks, and when they are written, that there are no others.
+    fn rank(
+        &mut self,
+        left: usize,
+        settings: &Settings,
+        (active, revision): (&Active, Revision),
+        lease: LeaseId,
+    ) -> Option<Step> {
+        if left > 0 {
+            if self.unwritten.is_empty() {
+                return None;
+            }
+            let rest = self.unwritten.split_off(self.unwritten.len().min(OPS_PER_TXN));
+            let some = std::mem::replace(&mut self.unwritten, rest);
+            let txn = settings.rank(revision, self.round, &some);
+            return Some(Step::Request(Purpose::Rank, txn, None));
+        }
+        self.stage = Stage::Freezing;
+        let leader = self.ranks.iter().find(|(_, rank)| **rank == 0);
+        let frozen = Active {
+            status: Status::Frozen,
+            world: u32::try_from(self.ranks.len()).unwrap_or(u32::MAX),
+            frozen_because: self.cause.map(|cause| cause.to_string()).unwrap_or_default(),
+            began: self.began,
+            leader: leader.map(|(id, _)| id.clone()).unwrap_or_default(),
+            ..active.clone()
+        };
+        let few = std::mem::take(&mut self.unwritten);
+        let txn = settings.freeze(revision, &frozen, lease, &few);
+        Some(Step::Request(Purpose::Freeze, txn, Some(Box::new(frozen))))
+    }
+
+    /// Waits for everyone to confirm, and then declares the group formed.
+    fn confirm(
+        &mut self,
+        now: Time,
+        until: Time,
+        settings: &Settings,
+        (active, revision): (&Active, Revision),
+        lease: LeaseId,
+    ) -> Option<Step> {
+        let roster = self.roster()?;
+        let changes = roster.changes();
+        if Some(changes) != self.changes {
+            let lost = self.lost(roster);
+            self.changes = Some(changes);
+            if !lost.is_empty() {
+                return Some(
+                    self.reopen(format!("lost before the group formed: {}", some_of(&lost))),
+                );
+            }
+        }
+        let roster = self.roster()?;
+        let confirmed = |id: &String| roster.said(id).is_some();
+        if roster.confirmed() >= self.ranks.len() && self.ranks.keys().all(confirmed) {
+            let said = roster.said(&active.leader)?;
+            let store: Address = match decode(active.leader.as_bytes(), &said.what) {
+                Ok(store) => store,
+                Err(corrupt) => return Some(Step::Corrupt(corrupt)),
+            };
+            let (author, keeper) = if self.ranks.contains_key(&active.author.id) {
+                (active.author.clone(), lease)
+            } else {
+                let (id, address) = (active.leader.clone(), store.host.clone());
+                (Author { id, address }, said.lease)
+            };
+            self.stage = Stage::Finishing;
+            let formed =
+                Active { status: Status::Final, store: Some(store), author, ..active.clone() };
+            let txn = settings.finish(revision, &formed, keeper);
+            return Some(Step::Request(Purpose::Finish, txn, Some(Box::new(formed))));
+        }
+        if now < until {
+            return None;
+        }
+        let silent: Vec<String> = self.ranks.keys().filter(|id| !confirmed(id)).cloned().collect();
+        self.slow = silent.iter().cloned().collect();
+        let within = settings.confirm;
+        Some(self.reopen(format!("not confirmed within {within:?} by {}", some_of(&silent))))
+    }
+
+    /// Tells the group of late and lost nodes.
+    fn keep(
+        &mut self,
+        settings: &Settings,
+        (active, revision): (&Active, Revision),
+        lease: LeaseId,
+    ) -> Option<Step> {
+        let roster = self.roster()?;
+        if !self.swept {
+            self.swept = true;
+            return Some(Step::Request(Purpose::Sweep, settings.sweep(self.round), None));
+        }
+        let (waiting, changes) = (roster.waiting(), roster.changes());
+        let mut noted = (active.lost, active.lost_names.clone());
+        if Some(changes) != self.changes {
+            let lost = self.lost(roster);
+            self.changes = Some(changes);
+            noted = (lost.len(), lost.into_iter().take(NAMES).collect());
+        }
+        if (waiting, noted.0) == (active.waiting, active.lost) {
+            return None;
+        }
+        self.stage = Stage::Keeping { noting: true };
+        let (lost, lost_names) = noted;
+        let note = Active { waiting, lost, lost_names, ..active.clone() };
+        let txn = settings.replace(revision, &note, lease);
+        Some(Step::Request(Purpose::Note, txn, Some(Box::new(note))))
     }
 
     /// Sees to it that there are watches and a survey.

@@ -52,12 +52,14 @@ pub struct Active {
     pub limits: Limits,
     /// How ranks are given, likewise.
     pub rank_policy: String,
-    /// The coordinator of the round, or who closed the run.
+    /// The coordinator of the round, or who closed the run. That of a final one is in its group.
     pub author: Author,
     /// Why the round began, or the run was closed.
     pub reason: String,
     /// Why it stopped taking nodes; empty while they may join.
     pub frozen_because: String,
+    /// The revision at which it began; 0 while nodes may join.
+    pub began: Revision,
     /// The last round before this one that formed a group; 0 if none did.
     pub previous: u64,
     /// How many nodes the group has; 0 while they may join.

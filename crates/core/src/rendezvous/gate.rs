@@ -113,13 +113,24 @@ impl fmt::Display for Cause {
 pub struct Gate {
     limits: Limits,
     last_call: Duration,
-    until: Option<Time>,
+    courtesy: Duration,
+    /// When there were enough.
+    begun: Option<Time>,
+    /// When to look again.
+    wake: Option<Time>,
 }
 
 impl Gate {
     /// A gate that waits `last_call` for more nodes once there are enough.
     pub fn new(limits: Limits, last_call: Duration) -> Self {
-        Self { limits, last_call, until: None }
+        Self { limits, last_call, courtesy: Duration::ZERO, begun: None, wake: None }
+    }
+
+    /// The same, but it waits at least `courtesy` for live members of the last group. They were told to
+    /// come just as those who are here; were they left out for being a moment slower, they would wait for
+    /// the next round at once, and with a short last call that would go on for ever.
+    pub fn courteous(self, courtesy: Duration) -> Self {
+        Self { courtesy, ..self }
     }
 
     /// Whether to go on taking nodes. The last call begins when there are enough of them, is not
@@ -127,10 +138,13 @@ impl Gate {
     pub fn decide(&mut self, now: Time, roll: Roll) -> Verdict {
         let Limits { min, max } = self.limits;
         if roll.joined < min {
-            self.until = None;
+            (self.begun, self.wake) = (None, None);
             return Verdict::Wait(Waiting::ForEnough { joined: roll.joined, min });
         }
-        let until = *self.until.get_or_insert_with(|| now.saturating_add(self.last_call));
+        let begun = *self.begun.get_or_insert(now);
+        let patience = if roll.members_to_come > 0 { self.courtesy } else { Duration::ZERO };
+        let until = begun.saturating_add(self.last_call.max(patience));
+        self.wake = Some(until);
         // A member of the last group that is on its way goes before others who are here already.
         let room_for_members = roll.returned < max && roll.members_to_come > 0;
         if roll.joined >= max && !room_for_members {
@@ -148,7 +162,7 @@ impl Gate {
 
     /// When to decide again if nothing else happens before.
     pub fn next_wake(&self) -> Option<Time> {
-        self.until
+        self.wake
     }
 }
 

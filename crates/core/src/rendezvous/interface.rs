@@ -66,6 +66,8 @@ pub enum Input {
         revision: Revision,
         /// What was there.
         active: Option<KeyValue>,
+        /// The server has forgotten all that was before, so that its revisions began anew.
+        forgotten: bool,
     },
     /// `rdzv/active` changed.
     ActiveChanged {

@@ -54,9 +54,12 @@ impl Knowledge {
         self.rounds
     }
 
-    /// Begins anew: what was known before may be of another history.
-    pub(super) fn reset(&mut self, revision: Revision, active: Option<&KeyValue>) {
-        self.revision = None;
+    /// Takes in what was read. An answer to a request may have told of something later, unless the server
+    /// has `forgotten` all that.
+    pub(super) fn look(&mut self, revision: Revision, active: Option<&KeyValue>, forgotten: bool) {
+        if forgotten {
+            self.revision = None;
+        }
         self.learn(revision, active);
     }
 

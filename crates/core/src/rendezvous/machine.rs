@@ -54,7 +54,8 @@ pub(super) enum Asked {
     Disown,
     Close(Box<Active>),
     Reopen,
-    Suspect,
+    /// This node, in the round in force then.
+    Suspect(String, u64),
     Diagnose,
 }
 
@@ -159,7 +160,9 @@ impl Machine {
                 self.opening_session = false;
             }
             Input::SessionLost => self.fenced(),
-            Input::Snapshot { revision, active } => self.knowledge.reset(revision, active.as_ref()),
+            Input::Snapshot { revision, active, forgotten } => {
+                self.knowledge.look(revision, active.as_ref(), forgotten);
+            }
             Input::ActiveChanged { events } => self.knowledge.follow(&events),
             Input::Answered { id, result } => self.answered(now, id, &result),
             Input::Watching { id } => {
@@ -376,7 +379,8 @@ impl Machine {
             } else if self.meeting.is_some() && self.knowledge.is_known() {
                 self.meet();
                 if self.orders.is_empty() {
-                    return;
+                    // It may have been handed the group that it is in now.
+                    return self.do_duty(now);
                 }
             } else {
                 return;

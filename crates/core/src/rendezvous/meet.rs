@@ -7,6 +7,10 @@ use super::machine::{Asked, Late, Machine, Order, Place};
 use super::request::{Guard, Whereabouts};
 use crate::kv::LeaseId;
 
+/// Of so many rounds a node takes its traces back when it leaves, so that one transaction holds them.
+/// Those of earlier ones are swept by the next group, or go with the lease.
+const TAKEN_BACK: usize = 32;
+
 impl Machine {
     /// One step towards a group.
     pub(super) fn meet(&mut self) {
@@ -37,7 +41,8 @@ impl Machine {
             return self.open(Guard::Absent(rounds), reason, lease);
         };
         let round = in_force.active.round;
-        if self.coordinator.is_none() && self.holds().is_some() {
+        let confirmed = matches!(self.place, Place::Confirmed(confirmed, _) if confirmed == round);
+        if self.coordinator.is_none() && self.holds().is_some() && !confirmed {
             return self.find_own(&in_force, lease);
         }
         match (in_force.active.status, self.place) {
@@ -146,6 +151,9 @@ impl Machine {
         let joined = self.settings.joined(&self.node, self.arrived, self.seat);
         let key = self.settings.keys.member(round, &self.node.id);
         self.joined_rounds.insert(round);
+        if self.joined_rounds.len() > TAKEN_BACK {
+            self.joined_rounds.pop_first();
+        }
         self.here(None, lease).put(key, encode(&joined), lease)
     }
 
@@ -168,6 +176,7 @@ impl Machine {
             lost: 0,
             lost_names: Vec::new(),
             frozen_because: String::new(),
+            began: 0,
         };
         let here = self.joins(active.round, lease);
         let txn = self.settings.open(guard, &active, lease, (self.unmoved(), here));
@@ -230,16 +239,7 @@ impl Machine {
     pub(super) fn obey(&mut self, order: Order) {
         match order {
             Order::Leave => self.leave(),
-            Order::Suspect(node) => {
-                let guard =
-                    self.knowledge.in_force().ok().flatten().map(|in_force| in_force.revision);
-                if let (Some(lease), Some(revision)) = (self.lease, guard) {
-                    let key = self.settings.keys.suspect(&node);
-                    let here = Whereabouts::default().put(key, "", lease);
-                    let txn = self.settings.announce(revision, self.unmoved(), here);
-                    self.ask(Purpose::Suspect, txn, Asked::Suspect);
-                }
-            }
+            Order::Suspect(node) => self.report(node),
             Order::Close(reason) => self.close(reason),
             Order::Reopen => self.reopen(),
         }
@@ -250,6 +250,16 @@ impl Machine {
     pub(super) fn disown(&mut self, lease: LeaseId) {
         let txn = self.settings.disown(lease);
         self.ask(Purpose::Leave, txn, Asked::Disown);
+    }
+
+    fn report(&mut self, node: String) {
+        let in_force = self.knowledge.in_force().ok().flatten();
+        if let (Some(lease), Some(InForce { active, revision, .. })) = (self.lease, in_force) {
+            let (round, key) = (active.round, self.settings.keys.suspect(&node));
+            let here = Whereabouts::default().put(key, "", lease);
+            let txn = self.settings.announce(*revision, self.unmoved(), here);
+            self.ask(Purpose::Suspect, txn, Asked::Suspect(node, round));
+        }
     }
 
     fn leave(&mut self) {
@@ -301,6 +311,7 @@ impl Machine {
             lost: 0,
             lost_names: Vec::new(),
             frozen_because: String::new(),
+            began: 0,
         };
         let txn = self.settings.close(guard, &closed);
         self.ask(Purpose::Close, txn, Asked::Close(Box::new(closed)));

@@ -145,6 +145,8 @@ impl Settings {
         let put = Op::Put(Put::new(self.keys.ready(round, id), says).on_lease(lease));
         let mut compares = self.guard(Guard::At(active.1));
         compares.push(Compare::exists(self.keys.rank(round, id)));
+        // A late copy must not confirm for a node that has left.
+        compares.push(Compare::exists(self.keys.member(round, id)));
         let mut instead = self.in_force();
         instead.extend([rank(), self.read(self.keys.ready(round, id))]);
         and(Txn::when(compares).then([put, rank()]).otherwise(instead), unmoved)
@@ -197,6 +199,7 @@ impl Settings {
             Op::Range(Range::new(self.keys.members(round))),
             Op::Range(Range::new(self.keys.all_ready(round))),
             keys(self.keys.members(previous)),
+            Op::Range(Range::new(self.keys.ranks(round))),
         ])
     }
 
@@ -229,6 +232,18 @@ impl Settings {
     pub(super) fn replace(&self, revision: Revision, active: &Active, lease: LeaseId) -> Txn {
         let ops = vec![self.put_active(active, lease), self.put_rounds(active.rounds())];
         self.when(Guard::At(revision), ops)
+    }
+
+    /// Declares the group formed, with `keeper` as its coordinator from here on, who must still be there:
+    /// its lease, on which the document lives, is the one it confirmed on.
+    pub(super) fn finish(&self, revision: Revision, formed: &Active, keeper: LeaseId) -> Txn {
+        let mut txn = self.replace(revision, formed, keeper);
+        txn.compares.push(Compare {
+            range: KeyRange::key(self.keys.ready(formed.round, &formed.author.id)),
+            relation: Relation::Equal,
+            target: Target::Lease(keeper),
+        });
+        txn
     }
 
     /// Deletes the rounds before `round`.

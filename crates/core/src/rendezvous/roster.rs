@@ -6,11 +6,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 
-use super::document::{Corrupt, Joined, decode};
+use super::document::{Corrupt, Joined, Ranked, decode};
 use super::gate::Roll;
 use super::keys::Keys;
 use super::ranks::Candidate;
-use crate::kv::{Event, EventKind, KeyValue, OpResult, Revision, TxnResult, Watch};
+use crate::kv::{Event, EventKind, KeyValue, LeaseId, OpResult, Revision, TxnResult, Watch};
 
 /// The coordinator's watches, in this order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,6 +39,24 @@ pub(super) fn watches(keys: &Keys, round: u64) -> Vec<Watch> {
     Watched::ALL.iter().map(watch).collect()
 }
 
+/// The ranks that a survey found, of a group that another has formed.
+pub(super) fn ranks(survey: &TxnResult) -> Result<BTreeMap<String, u32>, Corrupt> {
+    let Some(OpResult::Range(found)) = survey.results.get(6) else { return Ok(BTreeMap::new()) };
+    let read = |kv: &KeyValue| {
+        let ranked: Ranked = decode(&kv.key, &kv.value)?;
+        Ok((id_of(&kv.key).unwrap_or_default(), ranked.rank))
+    };
+    found.kvs.iter().map(read).collect()
+}
+
+/// What a node said when it confirmed.
+#[derive(Debug)]
+pub(super) struct Said {
+    pub(super) what: Bytes,
+    pub(super) lease: LeaseId,
+    when: Revision,
+}
+
 /// Who is there.
 #[derive(Debug, Default)]
 pub(super) struct Roster {
@@ -46,7 +64,8 @@ pub(super) struct Roster {
     revision: Revision,
     /// The last round that formed a group.
     previous: u64,
-    joined: BTreeMap<String, Candidate>,
+    /// Who joined, and when it last said so.
+    joined: BTreeMap<String, (Candidate, Revision)>,
     /// How many of those were in the last group.
     returned: usize,
     /// Live nodes that have not joined and are worth waiting for: those of the last group, and others.
@@ -54,7 +73,7 @@ pub(super) struct Roster {
     others_to_come: BTreeSet<String>,
     waiting: BTreeSet<String>,
     /// What each node said when it confirmed.
-    ready: BTreeMap<String, Bytes>,
+    ready: BTreeMap<String, Said>,
     /// Nodes that were reported, and those who were too slow the last time.
     suspects: BTreeSet<String>,
     /// Nodes that had joined and are gone.
@@ -117,13 +136,9 @@ impl Roster {
             (Watched::Nodes, EventKind::Delete) => self.not_to_come(&id),
             (Watched::Waiting, EventKind::Put) => drop(self.waiting.insert(id)),
             (Watched::Waiting, EventKind::Delete) => drop(self.waiting.remove(&id)),
-            (Watched::Suspects, EventKind::Put) => {
-                self.not_to_come(&id);
-                self.changes += 1;
-                self.suspects.insert(id);
-            }
+            (Watched::Suspects, EventKind::Put) => self.suspect(id, event.kv.mod_revision),
             (Watched::Members, EventKind::Put) => self.join(&event.kv)?,
-            (Watched::Members, EventKind::Delete) => self.part(id),
+            (Watched::Members, EventKind::Delete) => self.part(id, event.kv.mod_revision),
             (Watched::Ready, EventKind::Put) => self.confirm(&event.kv),
             (Watched::Nodes, EventKind::Put)
             | (Watched::Suspects | Watched::Ready, EventKind::Delete) => {}
@@ -143,24 +158,39 @@ impl Roster {
         let Joined { hint, topology, seat, .. } = joined;
         let candidate = Candidate { id: id.clone(), arrived, hint, topology, seat };
         let returned = self.is_returned(&candidate);
-        if let Some(before) = self.joined.insert(id, candidate) {
+        if let Some((before, _)) = self.joined.insert(id, (candidate, kv.mod_revision)) {
             self.returned -= usize::from(self.is_returned(&before));
         }
         self.returned += usize::from(returned);
         Ok(())
     }
 
-    fn part(&mut self, id: String) {
-        if let Some(candidate) = self.joined.remove(&id) {
+    fn part(&mut self, id: String, when: Revision) {
+        // The watches do not wait for each other. Who has confirmed since has joined again, and its end
+        // is old news.
+        if self.ready.get(&id).is_some_and(|said| said.when > when) {
+            return;
+        }
+        if let Some((candidate, _)) = self.joined.remove(&id) {
             self.returned -= usize::from(self.is_returned(&candidate));
             self.gone.insert(id);
             self.changes += 1;
         }
     }
 
+    fn suspect(&mut self, id: String, when: Revision) {
+        // Who has joined since is alive.
+        if self.joined.get(&id).is_none_or(|(_, joined)| *joined < when) {
+            self.not_to_come(&id);
+            self.changes += 1;
+            self.suspects.insert(id);
+        }
+    }
+
     fn confirm(&mut self, kv: &KeyValue) {
         if let Some(id) = id_of(&kv.key) {
-            self.ready.insert(id, kv.value.clone());
+            let said = Said { what: kv.value.clone(), lease: kv.lease, when: kv.mod_revision };
+            self.ready.insert(id, said);
         }
     }
 
@@ -184,7 +214,7 @@ impl Roster {
     }
 
     pub(super) fn candidates(&self) -> Vec<Candidate> {
-        self.joined.values().cloned().collect()
+        self.joined.values().map(|(candidate, _)| candidate.clone()).collect()
     }
 
     pub(super) fn waiting(&self) -> usize {
@@ -205,7 +235,7 @@ impl Roster {
         self.ready.len()
     }
 
-    pub(super) fn said(&self, id: &str) -> Option<&Bytes> {
+    pub(super) fn said(&self, id: &str) -> Option<&Said> {
         self.ready.get(id)
     }
 }
@@ -213,3 +243,6 @@ impl Roster {
 fn id_of(key: &[u8]) -> Option<String> {
     Keys::id_of(key).map(str::to_owned)
 }
+
+#[cfg(test)]
+mod tests;

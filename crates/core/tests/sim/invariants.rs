@@ -7,7 +7,7 @@ use rallypoint_core::rendezvous::document::{Active, Address, Ranked, Status, dec
 use rallypoint_core::rendezvous::gate::Limits;
 use rallypoint_core::rendezvous::{Formed, Purpose, Settings};
 
-use crate::plan::RUN_LEASE;
+use crate::plan::{Millis, RUN_LEASE};
 use crate::world::{Who, World};
 
 /// Which promise was broken, and how.
@@ -39,6 +39,8 @@ pub(crate) struct Round {
     /// Who said that it is there, on which lease.
     ready: BTreeMap<String, LeaseId>,
     status: Option<Status>,
+    /// When it stopped taking nodes.
+    frozen_at: Millis,
     group: Option<Group>,
 }
 
@@ -62,6 +64,11 @@ pub(crate) struct Inspector {
     pub(crate) swept: Option<u64>,
     pub(crate) waiting: BTreeSet<String>,
     pub(crate) spares: BTreeSet<String>,
+    pub(crate) now: Millis,
+    /// When each node last gave its group a reason to meet again.
+    upset: BTreeMap<String, Millis>,
+    /// When something last gave every group a reason.
+    all_upset: Option<Millis>,
 }
 
 impl Inspector {
@@ -76,7 +83,28 @@ impl Inspector {
             swept: None,
             waiting: BTreeSet::new(),
             spares: BTreeSet::new(),
+            now: 0,
+            upset: BTreeMap::new(),
+            all_upset: None,
         }
+    }
+
+    /// From here on the group of this node has a reason to meet again.
+    pub(crate) fn upset(&mut self, id: &str) {
+        self.upset.insert(id.to_owned(), self.now);
+    }
+
+    /// From here on every group has.
+    pub(crate) fn upset_all(&mut self) {
+        self.all_upset = Some(self.now);
+    }
+
+    /// Whether the group of `round` was given a reason to meet again.
+    fn has_reason(&self, round: u64) -> bool {
+        let Some(round) = self.rounds.get(&round) else { return true };
+        let since = |when: &Millis| *when >= round.frozen_at;
+        self.all_upset.as_ref().is_some_and(since)
+            || round.ranks.keys().any(|id| self.upset.get(id).is_some_and(since))
     }
 
     /// The group of a round, if it has formed.
@@ -111,6 +139,10 @@ impl Inspector {
             _ => None,
         };
         if let Some(list) = list {
+            let room = self.active.as_ref().is_some_and(Active::has_room);
+            if first == "waiting" && put && room {
+                self.all_upset = Some(self.now);
+            }
             match put {
                 true => drop(list.insert(second.to_owned())),
                 false => drop(list.remove(second)),
@@ -124,7 +156,12 @@ impl Inspector {
             ("member", true) => {
                 round.members.insert(id.to_owned(), event.kv.mod_revision);
             }
-            ("member", false) => drop(round.members.remove(id)),
+            ("member", false) => {
+                round.members.remove(id);
+                if number == self.latest {
+                    self.upset.insert(id.to_owned(), self.now);
+                }
+            }
             ("rank", true) => match decode::<Ranked>(&event.kv.key, &event.kv.value) {
                 Ok(ranked) => drop(round.ranks.insert(id.to_owned(), ranked)),
                 Err(corrupt) => return violation("sound", corrupt.to_string()),
@@ -143,6 +180,7 @@ impl World {
     /// Looks at what changed, in order; within one revision, at the document in force last.
     pub(crate) fn inspect(&mut self, mut events: Vec<Event>) -> Verdict {
         let active = self.plan.settings.keys.active();
+        self.inspector.now = self.now;
         events.sort_by_key(|event| (event.kv.mod_revision, event.kv.key == active));
         for event in &events {
             if event.kv.key != active {
@@ -194,6 +232,18 @@ impl World {
             }
             round.opener = active.author.id.clone();
         }
+        // A coordinator that is not of the group hands it over to rank 0 when it is formed.
+        let hands_over = round.status == Some(Status::Frozen)
+            && status == Status::Final
+            && !round.ranks.contains_key(&round.opener)
+            && round.ranks.get(&active.author.id).is_some_and(|ranked| ranked.rank == 0);
+        if hands_over {
+            round.opener = active.author.id.clone();
+        }
+        if status == Status::Final && !round.ranks.contains_key(&active.author.id) {
+            let what = format!("the group of round {number} is kept by {}", active.author);
+            return violation("surplus", what);
+        }
         if round.opener != active.author.id {
             return violation("R2", format!("{} changed another's round {number}", active.author));
         }
@@ -207,6 +257,9 @@ impl World {
             return violation("R2", format!("round {number}: {:?} to {status:?}", round.status));
         }
         let first = round.status != Some(status);
+        if first && status == Status::Frozen {
+            round.frozen_at = inspector.now;
+        }
         round.status = Some(status);
         let store = active.store.clone();
         let author = active.author.id.clone();
@@ -309,6 +362,19 @@ impl World {
             return violation("fence", format!("{id} formed round {round} without a session"));
         }
         Ok(())
+    }
+
+    /// Nobody is told to meet again unless something happened to the group, or somebody waits for whom
+    /// there is room.
+    pub(crate) fn check_reason(&self, who: Who, round: u64) -> Verdict {
+        if self.inspector.has_reason(round) {
+            return Ok(());
+        }
+        let id = &self.nodes[who].id;
+        violation(
+            "surplus",
+            format!("{id} is told to meet again after round {round} for no reason"),
+        )
     }
 
     /// When the store has ended leases, nobody who can act still believes in one of them.

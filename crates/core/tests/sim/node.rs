@@ -1,10 +1,10 @@
-//! A node: the machine, the driver around it, its session, and the agent that uses them.
+//! A node: the machine, the driver around it, and the agent that uses them.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 
-use rallypoint_core::kv::{Event, LeaseId, Revision, Txn, Watch};
+use rallypoint_core::kv::{Event, Revision, Txn, Watch};
 use rallypoint_core::rendezvous::document::{Address, Node as Document};
 use rallypoint_core::rendezvous::{
     Errand, Fault, Formed, Input, Machine, Output, Purpose, RequestId, WatchId,
@@ -14,6 +14,7 @@ use rallypoint_core::store::StreamId;
 use crate::broken;
 use crate::invariants::{Verdict, violation};
 use crate::plan::Millis;
+use crate::session::Session;
 use crate::world::{Delivery, Happening, Message, Timer, Who, World, tell};
 
 /// The coordinator's watch on those who joined is the fourth.
@@ -31,15 +32,6 @@ pub(crate) enum Agent {
         returns: bool,
     },
     Gone,
-}
-
-/// A lease and how long the node believes in it.
-#[derive(Debug)]
-pub(crate) struct Session {
-    pub(crate) number: u64,
-    pub(crate) lease: LeaseId,
-    /// When the last acknowledged renewal was sent.
-    pub(crate) sent: Millis,
 }
 
 /// The watch on `active`.
@@ -89,8 +81,8 @@ pub(crate) struct Node {
     pub(crate) last_formed: u64,
     pending: BTreeMap<RequestId, (Purpose, Rc<Txn>)>,
     wake: Option<Millis>,
-    sessions: u64,
-    opening: bool,
+    pub(crate) sessions: u64,
+    pub(crate) opening: bool,
     /// Which of the clocks set for entering counts.
     entering: u64,
     /// It closed the run, and opens it again after so long.
@@ -153,6 +145,8 @@ impl World {
         if let Some(session) = self.nodes[who].session.take().filter(|_| closes) {
             self.send(who, Message::Revoke { lease: session.lease });
         }
+        self.inspector.now = self.now;
+        self.inspector.upset(&self.nodes[who].id);
         let node = &mut self.nodes[who];
         node.alive = false;
         node.agent = Agent::Gone;
@@ -212,14 +206,18 @@ impl World {
     }
 
     /// The agent looks whether its group must meet again: a memory read, ten times a second.
-    fn polls(&mut self, who: Who) {
-        let Agent::Running(round) = self.nodes[who].agent else { return };
+    fn polls(&mut self, who: Who) -> Verdict {
+        let Agent::Running(round) = self.nodes[who].agent else { return Ok(()) };
         let view = self.nodes[who].machine.view(Duration::from_millis(self.now));
         if view.nodes_waiting > 0 || view.member_of != Some(round) {
             tell!(self, "{} must meet again: {view:?}", self.nodes[who].id);
+            if view.member_of == Some(round) {
+                self.check_reason(who, round)?;
+            }
             let delay = self.random.between(0, 100) + self.plan.stopping;
             self.enters_after(who, delay);
         }
+        Ok(())
     }
 
     // ---- The driver
@@ -227,6 +225,15 @@ impl World {
     /// Gives the machine an input, and does what it says.
     pub(crate) fn give(&mut self, who: Who, input: Input) -> Verdict {
         let time = self.time();
+        self.inspector.now = self.now;
+        match &input {
+            Input::Enter | Input::Leave | Input::SessionLost => {
+                self.inspector.upset(&self.nodes[who].id);
+            }
+            Input::Suspect { node } => self.inspector.upset(node),
+            Input::Reopen => self.inspector.upset_all(),
+            _ => {}
+        }
         self.nodes[who].machine.handle(time, input);
         while let Some(output) = self.nodes[who].machine.poll_output() {
             self.obey(who, output)?;
@@ -242,8 +249,7 @@ impl World {
                 self.at(wake, Happening::Rings(who, Timer::Wake));
             }
         }
-        self.polls(who);
-        Ok(())
+        self.polls(who)
     }
 
     fn obey(&mut self, who: Who, output: Output) -> Verdict {
@@ -320,7 +326,7 @@ impl World {
             Delivery::Snapshot { epoch, revision, active } if epoch == now_epoch => {
                 node.active.next = Some(revision + 1);
                 let early = std::mem::take(&mut node.active.early);
-                self.give(who, Input::Snapshot { revision, active })?;
+                self.give(who, Input::Snapshot { revision, active, forgotten: false })?;
                 if early.is_empty() || !self.nodes[who].alive {
                     return Ok(());
                 }
@@ -426,88 +432,6 @@ impl World {
     pub(crate) fn close_run(&mut self, who: Who, reopens_after: Option<Millis>) -> Verdict {
         self.nodes[who].reopens_after = reopens_after;
         self.give(who, Input::Close { reason: "done".to_owned() })
-    }
-
-    // ---- The session, as the real one does it
-
-    fn open_session(&mut self, who: Who) {
-        let node = &mut self.nodes[who];
-        node.sessions += 1;
-        node.opening = true;
-        let number = node.sessions;
-        self.send(who, Message::Grant { number, sent: self.now });
-        self.ring(who, self.plan.network.retry, Timer::GrantAgain(number));
-    }
-
-    /// How long the node believes in a lease: seven eighths of its time.
-    fn belief(&self) -> Millis {
-        let ttl = self.plan.ttl_millis();
-        if broken::believes_too_long(self.broken) { 2 * ttl } else { ttl - ttl / 8 }
-    }
-
-    fn granted(&mut self, who: Who, number: u64, sent: Millis, lease: LeaseId) -> Verdict {
-        let (now, belief, ttl) = (self.now, self.belief(), self.plan.ttl_millis());
-        let node = &mut self.nodes[who];
-        if !node.opening || node.sessions != number {
-            return Ok(());
-        }
-        if now >= sent + belief {
-            self.open_session(who);
-            return Ok(());
-        }
-        node.opening = false;
-        node.session = Some(Session { number, lease, sent });
-        tell!(self, "{} has lease {lease}", self.nodes[who].id);
-        self.at(sent + ttl / 3, Happening::Rings(who, Timer::Renew(number)));
-        self.at(sent + belief, Happening::Rings(who, Timer::Expiry(number)));
-        self.give(who, Input::SessionOpened { lease })
-    }
-
-    fn renews(&mut self, who: Who, number: u64) {
-        let session = self.nodes[who].session.as_ref().filter(|session| session.number == number);
-        let Some(lease) = session.map(|session| session.lease) else { return };
-        self.send(who, Message::Renew { number, lease, sent: self.now });
-        self.ring(who, self.plan.ttl_millis() / 3, Timer::Renew(number));
-    }
-
-    fn renewed(&mut self, who: Who, number: u64, sent: Millis, alive: bool) -> Verdict {
-        let (now, belief) = (self.now, self.belief());
-        let node = &mut self.nodes[who];
-        let Some(session) = &mut node.session else { return Ok(()) };
-        if session.number != number || node.cut {
-            return Ok(());
-        }
-        if alive && now < session.sent + belief {
-            session.sent = session.sent.max(sent);
-            return Ok(());
-        }
-        self.loses_session(who)
-    }
-
-    /// Looks at the clock.
-    fn looks_at_session(&mut self, who: Who, number: u64) -> Verdict {
-        let belief = self.belief();
-        let Some(session) = &self.nodes[who].session else { return Ok(()) };
-        if session.number != number {
-            return Ok(());
-        }
-        let end = session.sent + belief;
-        if end <= self.now {
-            return self.loses_session(who);
-        }
-        self.at(end, Happening::Rings(who, Timer::Expiry(number)));
-        Ok(())
-    }
-
-    fn loses_session(&mut self, who: Who) -> Verdict {
-        tell!(self, "{} lost its session", self.nodes[who].id);
-        self.nodes[who].session = None;
-        self.give(who, Input::SessionLost)?;
-        let node = &self.nodes[who];
-        if node.machine.view(self.time()).member_of.is_some() {
-            return violation("fence", format!("{} lost its lease and is a member", node.id));
-        }
-        Ok(())
     }
 
     /// The node goes on after a pause. The clock speaks before anything that came meanwhile.

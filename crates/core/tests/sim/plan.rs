@@ -117,10 +117,7 @@ impl Plan {
             1 => nodes + 1,
             _ => random.between(min as u64, nodes as u64) as usize,
         };
-        // No last call at all suits only a group that cannot grow: any other would form with the first
-        // few who come back, and meet again for the rest, over and over.
-        let last_call =
-            if max <= min { random.pick(&[0, 1_000]) } else { random.pick(&[300, 1_000, 3_000]) };
+        let last_call = random.pick(&[0, 300, 1_000, 3_000]);
         let confirm = random.pick(&[500, 1_000, 3_000]);
         // With less than a few rounds' time, coordinators give up before their rounds are over.
         let shortest = 3 * (last_call + confirm) + 3_000;

@@ -27,6 +27,8 @@ pub(crate) struct Server {
     pub(crate) down: bool,
     /// Whose each lease is.
     pub(crate) owners: BTreeMap<LeaseId, Who>,
+    /// How many requests with ranks were executed: more than none where a group is large.
+    pub(crate) rankings: u64,
     /// Whose request is being executed.
     pub(crate) executing: Option<(Who, Purpose)>,
     listeners: BTreeMap<StreamId, Listener>,
@@ -41,6 +43,7 @@ impl Server {
             store: Store::new(StoreOptions::default()),
             down: false,
             owners: BTreeMap::new(),
+            rankings: 0,
             executing: None,
             listeners: BTreeMap::new(),
             looks_at: None,
@@ -107,6 +110,7 @@ impl World {
                             result.revision
                         );
                         self.published()?;
+                        self.server.rankings += u64::from(purpose == Purpose::Rank);
                         if purpose == Purpose::Sweep {
                             self.inspector.swept(&txn);
                         }

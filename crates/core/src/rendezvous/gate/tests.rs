@@ -71,3 +71,13 @@ fn a_wait_is_told_in_a_sentence() {
         "2 of 4 nodes, 0 s of last call left, 1 live nodes still to come"
     );
 }
+
+#[test]
+fn members_who_live_are_waited_for_even_if_the_last_call_is_short() {
+    let mut gate = Gate::new(Limits { min: 2, max: 4 }, Time::ZERO).courteous(5 * SECOND);
+    let closes = |verdict| matches!(verdict, Verdict::Close(Cause::LastCallOver));
+    assert!(!closes(gate.decide(SECOND, roll(2, 1, 0, 1))), "a member is on its way");
+    assert_eq!(gate.next_wake(), Some(6 * SECOND));
+    assert!(closes(gate.decide(6 * SECOND, roll(2, 1, 0, 1))), "but not for ever");
+    assert!(closes(gate.decide(2 * SECOND, roll(2, 0, 1, 1))), "others are not");
+}

@@ -18,6 +18,8 @@ pub(super) struct ActiveWatch {
     client: Client,
     key: String,
     state: State<(Watcher, Revision, Option<KeyValue>)>,
+    /// The servers have forgotten what they told before.
+    forgotten: bool,
 }
 
 enum State<T> {
@@ -28,7 +30,7 @@ enum State<T> {
 impl ActiveWatch {
     pub(super) fn new(client: Client, key: String) -> Self {
         let state = State::Opening(Box::pin(look(client.clone(), key.clone())));
-        Self { client, key, state }
+        Self { client, key, state, forgotten: false }
     }
 
     /// The same, but not before `after`: for a server that has just refused it.
@@ -38,7 +40,7 @@ impl ActiveWatch {
             sleep(after).await;
             look(patient, same).await
         };
-        Self { client, key, state: State::Opening(Box::pin(opening)) }
+        Self { client, key, state: State::Opening(Box::pin(opening)), forgotten: false }
     }
 
     /// What it has to say next. Cancel-safe.
@@ -51,13 +53,15 @@ impl ActiveWatch {
                 State::Opening(opening) => {
                     let (watcher, revision, active) = opening.as_mut().await?;
                     self.state = State::Live(Box::new(watcher));
-                    return Ok(Input::Snapshot { revision, active });
+                    let forgotten = std::mem::take(&mut self.forgotten);
+                    return Ok(Input::Snapshot { revision, active, forgotten });
                 }
                 State::Live(watcher) => match watcher.next().await {
                     Ok(batch) if batch.events.is_empty() => {}
                     Ok(batch) => return Ok(Input::ActiveChanged { events: batch.events }),
                     Err(error) => {
                         tracing::warn!(%error, "the watch on the round begins anew");
+                        self.forgotten |= matches!(error, WatchError::ClusterChanged { .. });
                         let (client, key) = (self.client.clone(), self.key.clone());
                         self.state = State::Opening(Box::pin(look(client, key)));
                     }

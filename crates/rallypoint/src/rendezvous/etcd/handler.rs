@@ -310,7 +310,7 @@ impl<'a> Wish<'a> {
         Self { number: WISHES.fetch_add(1, Ordering::Relaxed), commands, answered: false }
     }
 
-    fn is_answered(mut self) {
+    fn settle(mut self) {
         self.answered = true;
     }
 }
@@ -369,7 +369,7 @@ impl RendezvousHandler for EtcdRendezvousHandler {
         }
         // The machine keeps the time, and a spare has no end to its time.
         let formed = formed.await;
-        wish.is_answered();
+        wish.settle();
         match formed {
             Ok(formed) => Ok(self.info(formed?)),
             Err(_) => Err(self.unreachable()),

@@ -7,7 +7,7 @@ use tokio::time::timeout;
 
 use super::handlers::{handler, meet, met, options};
 use super::node::{Job, PATIENCE};
-use super::{Observer, on_each_server};
+use super::{Observer, on_each_server, on_old_etcd};
 
 on_each_server!(
     a_closed_run_says_who_closed_it_and_why,
@@ -15,6 +15,8 @@ on_each_server!(
     a_run_that_is_over_leaves_only_what_the_run_holds,
     who_is_asked_to_end_leaves_the_others_alone,
 );
+
+on_old_etcd!(a_run_that_is_over_leaves_only_what_the_run_holds);
 
 async fn a_closed_run_says_who_closed_it_and_why(endpoint: String) {
     let (first, second) =
@@ -39,9 +41,11 @@ async fn a_closed_run_says_who_closed_it_and_why(endpoint: String) {
     }
 
     assert!(late.reopen().await.unwrap());
-    let mut changes = second.changes();
-    let open = changes.wait_for(|standing| standing.view.closed.is_none());
-    timeout(PATIENCE, open).await.unwrap().unwrap();
+    for node in [&first, &second] {
+        let mut changes = node.changes();
+        let open = changes.wait_for(|standing| standing.view.closed.is_none());
+        timeout(PATIENCE, open).await.unwrap().unwrap();
+    }
     assert!(!second.reopen().await.unwrap());
     let (again, _) = tokio::join!(met(meet(&first)), met(meet(&second)));
     assert!(again.round > one.round);

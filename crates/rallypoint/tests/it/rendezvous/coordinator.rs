@@ -3,7 +3,7 @@
 use rallypoint::core::rendezvous::document::Status;
 
 use super::node::{Job, Node};
-use super::{Observer, group, on_each_server};
+use super::{Observer, group, on_each_server, on_old_etcd};
 
 on_each_server!(
     killed_before_there_are_enough_nodes,
@@ -11,6 +11,8 @@ on_each_server!(
     killed_while_the_nodes_confirm,
     killed_when_the_group_runs,
 );
+
+on_old_etcd!(killed_while_the_nodes_confirm, killed_when_the_group_runs);
 
 /// A first node, which coordinates, and a second one that has joined its round.
 async fn two(job: &Job, observer: &Observer) -> Vec<Node> {

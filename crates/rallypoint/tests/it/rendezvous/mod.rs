@@ -25,26 +25,40 @@ use crate::client::client;
 /// More than any scenario needs on a busy machine; less than anyone would wait for.
 const WHOLE: Duration = Duration::from_secs(150);
 
-/// Runs each scenario on our own server in memory and on real etcd, as tests of their own.
-macro_rules! on_each_server {
-    ($($scenario:ident),+ $(,)?) => {
-        mod embedded {
+/// Runs scenarios on one kind of server, as tests of their own.
+macro_rules! on_server {
+    ($name:ident, $server:expr, $($scenario:ident),+) => {
+        mod $name {
             $(#[tokio::test]
             async fn $scenario() {
-                let server = $crate::support::Embedded::memory().await;
-                $crate::rendezvous::bounded(super::$scenario(server.endpoint())).await;
-            })+
-        }
-        mod etcd_3_5 {
-            $(#[tokio::test]
-            async fn $scenario() {
-                let server = $crate::support::Etcd::start($crate::support::Version::V3_5).await;
+                let server = $server.await;
                 $crate::rendezvous::bounded(super::$scenario(server.endpoint())).await;
             })+
         }
     };
 }
-pub(crate) use on_each_server;
+
+/// Runs scenarios on our own server in memory and on real etcd.
+macro_rules! on_each_server {
+    ($($scenario:ident),+ $(,)?) => {
+        $crate::rendezvous::on_server!(
+            embedded, $crate::support::Embedded::memory(), $($scenario),+
+        );
+        $crate::rendezvous::on_server!(
+            etcd_3_5, $crate::support::Etcd::start($crate::support::Version::V3_5), $($scenario),+
+        );
+    };
+}
+
+/// Runs scenarios on the oldest etcd that we promise to work with.
+macro_rules! on_old_etcd {
+    ($($scenario:ident),+ $(,)?) => {
+        $crate::rendezvous::on_server!(
+            etcd_3_4, $crate::support::Etcd::start($crate::support::Version::V3_4), $($scenario),+
+        );
+    };
+}
+pub(crate) use {on_each_server, on_old_etcd, on_server};
 
 /// Runs a scenario, but not for ever.
 async fn bounded(scenario: impl Future<Output = ()>) {

@@ -7,7 +7,7 @@ use rallypoint::core::kv::KeyRange;
 use rallypoint::core::rendezvous::document::Address;
 
 use super::node::{Job, Node};
-use super::{Observer, group, on_each_server, ranks};
+use super::{Observer, group, on_each_server, on_old_etcd, ranks};
 
 on_each_server!(
     eight_nodes_form_a_group,
@@ -16,6 +16,8 @@ on_each_server!(
     a_surplus_node_disturbs_nobody_and_takes_a_dead_nodes_rank,
     jobs_do_not_mix,
 );
+
+on_old_etcd!(eight_nodes_form_a_group, a_group_grows_and_shrinks);
 
 async fn eight_nodes_form_a_group(endpoint: String) {
     let mut nodes = Job::new(&endpoint, "8:8").nodes(8);

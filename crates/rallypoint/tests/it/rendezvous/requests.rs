@@ -1,6 +1,7 @@
 //! What a group costs: so many requests for each node, however many nodes there are.
 
 use rallypoint::client::Traffic;
+use rallypoint::rendezvous::RendezvousHandler;
 use tokio::task::JoinSet;
 
 use super::handlers::{handler, meet, met, options};
@@ -8,6 +9,7 @@ use super::{Observer, bounded};
 use crate::support::{Embedded, Etcd, Version};
 
 /// What a round cost its nodes.
+#[derive(Debug, Default)]
 struct Cost {
     /// For each node, on average.
     requests: f64,
@@ -34,13 +36,7 @@ async fn form(endpoint: &str, count: usize) -> [Cost; 2] {
             assert_eq!(met(meeting).await.world_size as usize, count);
         }
         let coordinator = observer.active().await.unwrap().author.id;
-        let mut cost = Cost {
-            requests: 0.0,
-            messages: 0.0,
-            most_requests: 0,
-            most_messages: 0,
-            most_received: 0,
-        };
+        let mut cost = Cost::default();
         for (node, before) in handlers.iter().zip(before) {
             let after = node.client().traffic();
             let (requests, messages) =
@@ -59,38 +55,22 @@ async fn form(endpoint: &str, count: usize) -> [Cost; 2] {
     for node in &handlers {
         node.leave().await;
     }
-    let closer = &handlers[0];
-    rallypoint::rendezvous::RendezvousHandler::set_closed(&**closer, "measured").await.unwrap();
-    closer.reopen().await.unwrap();
+    // The next group has other limits, and may have them once this one is over.
+    handlers[0].set_closed("measured").await.unwrap();
+    assert!(handlers[0].reopen().await.unwrap());
     costs.try_into().unwrap_or_else(|_| unreachable!("two rounds"))
 }
 
+/// The same bounds for any number of nodes. They leave room for the few requests by which a node may
+/// be luckier than another: who comes second when a round begins is refused once, and joins then.
 async fn costs_do_not_grow(endpoint: String) {
-    let small = form(&endpoint, 8).await;
-    for count in [32, 128] {
-        let large = form(&endpoint, count).await;
-        for (small, large) in small.iter().zip(large) {
-            let told = format!(
-                "{count} nodes: {:.1} requests, {:.1} messages; at most {}, {}, {} bytes (with 8: \
-                 {:.1}, {:.1}; {}, {}, {})",
-                large.requests,
-                large.messages,
-                large.most_requests,
-                large.most_messages,
-                large.most_received,
-                small.requests,
-                small.messages,
-                small.most_requests,
-                small.most_messages,
-                small.most_received,
-            );
-            println!("{told}");
-            assert!(large.requests < 8.0 && large.messages < 16.0, "{told}");
-            assert!(large.requests < small.requests + 2.0, "{told}");
-            assert!(large.messages < small.messages + 3.0, "{told}");
-            assert!(large.most_requests <= 8 && large.most_messages <= 16, "{told}");
-            assert!(large.most_received < 8 << 10, "{told}");
-            assert!(large.most_received < small.most_received * 3 / 2, "{told}");
+    for count in [8, 32, 128] {
+        for cost in form(&endpoint, count).await {
+            let told = format!("{count} nodes: {cost:?}");
+            assert!(cost.requests < 6.0 && cost.messages < 12.0, "{told}");
+            assert!(cost.most_requests <= 6 && cost.most_messages <= 10, "{told}");
+            // The names alone of 128 nodes would be more.
+            assert!(cost.most_received < 4 << 10, "{told}");
         }
     }
 }
