@@ -9,6 +9,7 @@ use thiserror::Error;
 use tonic::Status;
 
 use super::address::WrongAddress;
+use super::retry::{self, Failure};
 
 /// Why a request got no proper answer.
 ///
@@ -110,6 +111,12 @@ impl ClientError {
         fix: impl Into<String>,
     ) -> Self {
         Self::Invalid { what, value: value.into(), fix: fix.into() }
+    }
+
+    /// Whether nobody answered because one side does not trust the other's certificate.
+    pub(crate) fn is_distrust(&self) -> bool {
+        let Self::Unavailable { source, .. } = self else { return false };
+        retry::failure(source) == Failure::NotTrusted
     }
 }
 

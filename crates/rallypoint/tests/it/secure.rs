@@ -114,24 +114,24 @@ async fn a_wrong_password_is_said_at_once() {
 }
 
 /// An authority, and what it signed.
-struct Authority {
+pub(crate) struct Authority {
     issuer: CertifiedIssuer<'static, KeyPair>,
 }
 
 impl Authority {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let mut params = CertificateParams::new(Vec::new()).unwrap();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         let issuer = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
         Self { issuer }
     }
 
-    fn ca(&self) -> Pem {
+    pub(crate) fn ca(&self) -> Pem {
         Pem::Bytes(self.issuer.pem().into_bytes())
     }
 
     /// A certificate for `name` and its key, as files.
-    fn sign(&self, directory: &Path, name: &str) -> (PathBuf, PathBuf) {
+    pub(crate) fn sign(&self, directory: &Path, name: &str) -> (PathBuf, PathBuf) {
         let key = KeyPair::generate().unwrap();
         let params = CertificateParams::new(vec![name.to_owned()]).unwrap();
         let certificate = params.signed_by(&key, &self.issuer).unwrap();

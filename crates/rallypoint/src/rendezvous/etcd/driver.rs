@@ -322,7 +322,10 @@ impl Driver {
         Some(match command {
             Command::Enter(wish, reply) => {
                 if self.entering.is_some() {
-                    let what = "a rendezvous of this handler is already in progress".to_owned();
+                    let what =
+                        "a rendezvous of this handler is already in progress; wait for it, or \
+                                drop it first"
+                            .to_owned();
                     let _ = reply.send(Err(RendezvousError::State { what, source: None }));
                     return None;
                 }

@@ -30,8 +30,13 @@ pub(super) fn fault(
         }
         // Nobody could be asked who was missing, because nobody answers.
         (Fault::TimedOut { missing: None, .. }, Some(trouble)) => connection(servers, trouble),
-        (Fault::TimedOut { waited, missing }, _) => {
-            let missing = missing.unwrap_or_else(|| format!("{servers} did not answer any more"));
+        // The request that would tell why may still be waiting for its own time to be over.
+        (Fault::TimedOut { missing: None, waited }, None) => {
+            let text =
+                format!("no answer any more, and no group of run {run_id:?} in {waited:.1?}");
+            connection(servers, std::io::Error::new(std::io::ErrorKind::TimedOut, text))
+        }
+        (Fault::TimedOut { waited, missing: Some(missing) }, _) => {
             RendezvousError::Timeout { run_id, waited, missing }
         }
         (Fault::Mismatch { what, ours, theirs, other }, _) => RendezvousError::State {

@@ -66,6 +66,9 @@ impl fmt::Debug for EtcdRendezvousHandler {
     }
 }
 
+/// What a server may take to answer, however little time there is.
+const LEAST_ATTEMPT: Duration = Duration::from_millis(100);
+
 /// How long a handler that is told to leave tries to tell the others.
 const GOODBYE: Duration = Duration::from_secs(10);
 
@@ -330,9 +333,15 @@ async fn reach(
     let begun = Instant::now();
     let mut failures = 0;
     loop {
-        match hold_run_lease(client, keys.run_lease()).await {
+        // One request must not take longer than all of them may.
+        let left = patience.saturating_sub(begun.elapsed()).max(LEAST_ATTEMPT);
+        let hasty = client.with_timeout(client.timeout().min(left));
+        match hold_run_lease(&hasty, keys.run_lease()).await {
             Ok(()) => return Ok(()),
-            Err(error) if is_fatal(&error) || begun.elapsed() >= patience => {
+            // Certificates do not become good by waiting.
+            Err(error)
+                if is_fatal(&error) || error.is_distrust() || begun.elapsed() >= patience =>
+            {
                 return Err(connection(servers, error));
             }
             Err(error) => tracing::info!(servers, %error, "waiting for a server"),

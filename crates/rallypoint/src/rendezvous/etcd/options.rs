@@ -9,6 +9,9 @@ use crate::rendezvous::RendezvousError;
 #[cfg(doc)]
 use crate::rendezvous::RendezvousHandler;
 
+/// etcd has no shorter leases.
+const SHORTEST_LEASE: Duration = Duration::from_secs(2);
+
 /// How a node meets the others of its run.
 #[derive(Debug, Clone)]
 pub struct HandlerOptions {
@@ -56,12 +59,15 @@ impl HandlerOptions {
             local_workers: 1,
         }
     }
+
     pub(super) fn validate(&self) -> Result<(), RendezvousError> {
-        let Self { min_nodes, max_nodes, run_id, lease_ttl, .. } = self;
+        let Self { min_nodes, max_nodes, run_id, lease_ttl, timeout, .. } = self;
         let wrong = |what: String| Err(RendezvousError::State { what, source: None });
-        if run_id.is_empty() || run_id.contains('/') {
+        // It becomes one part of the path of every key of the run.
+        if run_id.is_empty() || run_id.contains('/') || run_id.chars().any(char::is_control) {
             return wrong(format!(
-                "run_id {run_id:?}: give a name that is not empty and has no slash"
+                "run_id {run_id:?}: give a name that is not empty and has no slashes or control \
+                 characters"
             ));
         }
         if *min_nodes == 0 {
@@ -72,8 +78,13 @@ impl HandlerOptions {
                 "max_nodes {max_nodes}: give at least min_nodes, which is {min_nodes}"
             ));
         }
-        if lease_ttl.is_zero() {
-            return wrong("lease_ttl 0: give at least 2 s, which is etcd's least".to_owned());
+        // Less is not to be had: the node would count itself dead before any server did, or a server
+        // would keep it for longer than was asked for.
+        if *lease_ttl < SHORTEST_LEASE {
+            return wrong(format!("lease_ttl {lease_ttl:?}: give at least {SHORTEST_LEASE:?}"));
+        }
+        if timeout.is_zero() {
+            return wrong("timeout 0s: give the time that a group may take to form".to_owned());
         }
         Ok(())
     }
