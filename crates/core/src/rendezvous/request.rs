@@ -199,7 +199,7 @@ impl Settings {
             Range::new(self.keys.members(round)),
             Range::new(self.keys.all_ready(round)),
             keys(self.keys.members(previous)),
-            Op::Range(Range::new(self.keys.ranks(round))),
+            Range::new(self.keys.ranks(round)),
         ])
     }
 
