@@ -376,3 +376,39 @@ async fn a_server_that_is_gone_during_the_wait_is_named_after_the_time_out() {
     timeout(SOON, node.shutdown()).await.expect("an end");
     assert!(ended.elapsed() < Duration::from_secs(25), "took {:?}", ended.elapsed());
 }
+
+/// How many requests a node makes in half a second in which nothing happens.
+async fn restlessness(node: &Node) -> u64 {
+    let before = node.client().traffic().requests;
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    node.client().traffic().requests - before
+}
+
+#[tokio::test]
+#[ignore = "closing over a document that cannot be read asks again and again, for ever"]
+async fn closing_over_a_corrupt_document_ends() {
+    let server = Embedded::memory().await;
+    let run = Run::new(server.endpoint(), "corrupt", 1, 1);
+    let node = run.node_with(hasty).await;
+    node.client().put(Put::new(node.keys().active(), "nonsense")).await.unwrap();
+    let closed = node.set_closed("enough").await;
+    assert!(restlessness(&node).await < 20, "still asking after {closed:?}");
+    let error = closed.unwrap_err();
+    assert!(matches!(error, RendezvousError::State { .. }), "{error:?}");
+    assert!(error.to_string().contains(&node.keys().active()), "{error}");
+}
+
+#[tokio::test]
+#[ignore = "a number of the last round that cannot be read is asked for again and again"]
+async fn a_corrupt_number_of_the_last_round_is_named() {
+    let server = Embedded::memory().await;
+    let run = Run::new(server.endpoint(), "corrupt", 1, 1);
+    let node = run.node_with(hasty).await;
+    node.client().put(Put::new(node.keys().round(), "nonsense")).await.unwrap();
+    let meeting = enter(&node);
+    let requests = restlessness(&node).await;
+    let error = meeting.await.unwrap().unwrap_err();
+    assert!(requests < 20, "{requests} requests in half a second, and then: {error}");
+    assert!(matches!(error, RendezvousError::State { .. }), "{error:?}");
+    assert!(error.to_string().contains(&node.keys().round()), "{error}");
+}

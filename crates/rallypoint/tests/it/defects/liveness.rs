@@ -5,7 +5,9 @@ use std::time::Duration;
 use rallypoint::rendezvous::{RendezvousError, RendezvousHandler};
 use tokio::time::{Instant, sleep};
 
-use super::{Run, TTL, enter, kill, meet, on_both, until, until_called, until_waits_for};
+use super::{
+    Run, TTL, enter, kill, meet, on_both, until, until_called, until_listed, until_waits_for,
+};
 use crate::support::{Embedded, Etcd, Proxy, Version};
 
 /// Stock: survivors of a dead node hang until a collective times out.
@@ -66,8 +68,8 @@ async fn pytorch_67742_the_others_go_on_without_the_host_of_rank_0() {
     on_both(async |endpoint| {
         let run = Run::new(endpoint, "67742", 2, 3);
         let mut nodes = run.nodes(3).await;
+        let mut met = meet(&nodes).await;
         for generation in 0..3 {
-            let met = meet(&nodes).await;
             let leader = met.iter().position(|info| info.rank == 0).unwrap();
             let store = met[(leader + 1) % met.len()].store.clone();
             kill(nodes.remove(leader));
@@ -77,7 +79,13 @@ async fn pytorch_67742_the_others_go_on_without_the_host_of_rank_0() {
                 until_called(node).await;
                 assert!(!node.is_closed().await.unwrap(), "generation {generation}");
             }
-            nodes.push(run.node().await);
+            let newcomer = run.node().await;
+            let meeting = enter(&newcomer);
+            until_listed(&newcomer).await;
+            let mut meetings: Vec<_> = nodes.iter().map(enter).collect();
+            meetings.push(meeting);
+            nodes.push(newcomer);
+            met = super::group(meetings).await;
         }
     })
     .await;

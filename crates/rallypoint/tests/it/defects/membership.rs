@@ -8,6 +8,7 @@ use rallypoint::store::StoreError;
 use tokio::time::Instant;
 
 use super::{Run, enter, group, meet, on_both, until, until_called};
+use crate::support::Embedded;
 
 /// Stock: a worker that leaves in good order closed the rendezvous for all.
 #[tokio::test]
@@ -50,14 +51,29 @@ async fn elastic_151_a_closed_run_can_be_opened_again() {
         let error = again[0].next_rendezvous().await.unwrap_err();
         assert!(matches!(error, RendezvousError::Closed { .. }), "{error:?}");
         assert!(again[0].reopen().await.unwrap());
-        until(&again[1], |standing| standing.view.closed.is_none()).await;
+        for node in &again {
+            until(node, |standing| standing.view.closed.is_none()).await;
+        }
         let after = meet(&again).await;
         assert!(after[0].round > before[0].round);
         assert!(!after[0].store.check(&[b"stale"]).await.unwrap());
-        // The old nodes may come too, as spares.
         assert!(!again[1].reopen().await.unwrap());
     })
     .await;
+}
+
+/// Who opened a run again knows that it is open, whether its watch has told it yet or not.
+#[tokio::test]
+#[ignore = "the answer to the opening is not taken in, so the node may still see the closed document"]
+async fn elastic_151_who_opened_a_run_again_may_enter_at_once() {
+    let server = Embedded::memory().await;
+    let run = Run::new(server.endpoint(), "151", 1, 1);
+    let node = run.node().await;
+    for _ in 0..100 {
+        meet([&node]).await;
+        node.set_closed("for now").await.unwrap();
+        assert!(node.reopen().await.unwrap());
+    }
 }
 
 /// Stock never implemented the time-out of `load_extra_data`.

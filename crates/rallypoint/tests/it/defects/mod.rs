@@ -27,7 +27,7 @@ use rallypoint::rendezvous::{
     Standing,
 };
 use tokio::task::JoinHandle;
-use tokio::time::timeout;
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::support::{Embedded, Etcd, Version};
 
@@ -134,6 +134,16 @@ pub(crate) async fn until_waits_for(node: &Node, words: &str) {
 /// Waits until a node is a spare.
 pub(crate) async fn until_spare(node: &Node) {
     until_waits_for(node, "a place to become free").await;
+}
+
+/// Waits until the others can know of a node that has entered: who is not known is not waited for.
+pub(crate) async fn until_listed(node: &Node) {
+    let begun = Instant::now();
+    let key = KeyRange::key(node.keys().node(node.node_id()));
+    while node.client().range(key.clone()).await.unwrap().count == 0 {
+        assert!(begun.elapsed() < SOON, "still unknown: {:?}", node.standing());
+        sleep(Duration::from_millis(5)).await;
+    }
 }
 
 /// Waits until a member is told to meet again.

@@ -7,8 +7,8 @@ use rallypoint::core::rendezvous::ranks::RankPolicy;
 use rallypoint::rendezvous::RendezvousHandler;
 
 use super::{
-    Node, Run, documents, enter, group, kill, meet, on_both, until_called, until_spare,
-    until_waits_for,
+    Node, Run, documents, enter, group, kill, meet, on_both, until_called, until_listed,
+    until_spare, until_waits_for,
 };
 use crate::support::Embedded;
 
@@ -99,8 +99,7 @@ async fn pytorch_67615_99684_150660_182223_a_hint_gives_the_rank_and_keeps_it() 
                 }
                 let newcomer = hinted(2).await;
                 let late = enter(&newcomer);
-                // So that it is surely there before the last of the old ones is.
-                until_waits_for(&newcomer, "").await;
+                until_listed(&newcomer).await;
                 let first = enter(&nodes[opener]);
                 let others = (0..3).filter(|index| *index != opener).map(|index| &nodes[index]);
                 let mut meetings = vec![first];

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::{Run, enter, group, kill, meet, on_both, until, until_called};
+use super::{Run, enter, group, kill, meet, on_both, until, until_called, until_listed};
 
 /// Others wait the last call out when fewer nodes are left than the group could have.
 #[tokio::test]
@@ -63,7 +63,9 @@ async fn pytorch_108158_the_number_of_the_round_is_the_same_for_all() {
             until_called(node).await;
         }
         let newcomer = run.node().await;
-        let met = group([enter(&nodes[1]), enter(&nodes[2]), enter(&newcomer)]).await;
+        let meeting = enter(&newcomer);
+        until_listed(&newcomer).await;
+        let met = group([enter(&nodes[1]), enter(&nodes[2]), meeting]).await;
         assert!(met[2].round > last, "a node that has just come knows as well");
     })
     .await;
