@@ -56,6 +56,7 @@ impl Machine {
                 self.orders.push_front(Order::Close(closed.reason));
             }
             Asked::Reopen if result.succeeded => {
+                self.knowledge.deleted(result.revision);
                 self.outputs.push_back(Output::Done(Errand::Reopened));
             }
             Asked::Reopen => {
@@ -184,10 +185,7 @@ impl Machine {
     ) {
         let Some((coordinator, _)) = &mut self.coordinator else { return };
         if purpose == Purpose::Survey {
-            if let Err(corrupt) = coordinator.surveyed(result) {
-                self.fail(Fault::Corrupt(corrupt));
-            }
-            return;
+            return coordinator.surveyed(result);
         }
         let round = coordinator.round();
         if !result.succeeded {

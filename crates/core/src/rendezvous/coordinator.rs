@@ -157,28 +157,24 @@ impl Coordinator {
         self.changes = None;
     }
 
-    pub(super) fn surveyed(&mut self, survey: &TxnResult) -> Result<(), Corrupt> {
+    pub(super) fn surveyed(&mut self, survey: &TxnResult) {
         if !matches!(self.sight, Sight::Surveying) {
-            return Ok(());
+            return;
         }
-        let mut roster = Roster::new(survey, self.began, self.previous, &self.slow)?;
+        let mut roster = Roster::new(survey, self.began, self.previous, &self.slow);
         if matches!(self.stage, Stage::Keeping { .. }) {
-            self.ranks = roster::ranks(survey)?;
+            self.ranks = roster::ranks(survey);
         }
         for (watch, event) in self.early.drain(..) {
-            roster.apply(watch, &event)?;
+            roster.apply(watch, &event);
         }
         self.sight = Sight::Clear(Box::new(roster));
-        Ok(())
     }
 
-    pub(super) fn saw(&mut self, watch: usize, events: Vec<Event>) -> Result<(), Corrupt> {
+    pub(super) fn saw(&mut self, watch: usize, events: Vec<Event>) {
         match &mut self.sight {
-            Sight::Clear(roster) => events.iter().try_for_each(|event| roster.apply(watch, event)),
-            _ => {
-                self.early.extend(events.into_iter().map(|event| (watch, event)));
-                Ok(())
-            }
+            Sight::Clear(roster) => events.iter().for_each(|event| roster.apply(watch, event)),
+            _ => self.early.extend(events.into_iter().map(|event| (watch, event))),
         }
     }
 
@@ -221,6 +217,9 @@ impl Coordinator {
             return Some(self.reopen(format!("round {} lost its roster", self.round)));
         }
         if self.stage == Stage::Gathering {
+            if let Some(corrupt) = self.roster().and_then(Roster::corrupt) {
+                return Some(Step::Corrupt(corrupt.clone()));
+            }
             self.gather(now, settings);
         }
         match self.stage {

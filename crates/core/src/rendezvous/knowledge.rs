@@ -22,7 +22,8 @@ pub(super) struct Knowledge {
     round_key: String,
     /// Everything that happened up to here is known; nothing at all if none.
     revision: Option<Revision>,
-    in_force: Result<Option<InForce>, Corrupt>,
+    /// The document in force; if it cannot be read, why, and when it was written.
+    in_force: Result<Option<InForce>, (Corrupt, Revision)>,
     /// What `rdzv/round` says, as far as it is known.
     rounds: Option<Rounds>,
 }
@@ -42,7 +43,12 @@ impl Knowledge {
     }
 
     pub(super) fn in_force(&self) -> Result<Option<&InForce>, &Corrupt> {
-        self.in_force.as_ref().map(Option::as_ref)
+        self.in_force.as_ref().map(Option::as_ref).map_err(|(corrupt, _)| corrupt)
+    }
+
+    /// When the document was written that cannot be read, if it is so.
+    pub(super) fn unreadable_since(&self) -> Option<Revision> {
+        self.in_force.as_ref().err().map(|(_, revision)| *revision)
     }
 
     /// The document, if there is one that can be read.
@@ -79,11 +85,14 @@ impl Knowledge {
             // document that is not there says nothing. The first is the one in force.
             match range.kvs.first() {
                 Some(kv) if kv.key == self.active_key => self.learn(result.revision, Some(kv)),
-                Some(kv) if kv.key == self.round_key => {
-                    if let Ok(rounds) = decode(&kv.key, &kv.value) {
-                        self.rounds = Some(rounds);
+                Some(kv) if kv.key == self.round_key => match decode(&kv.key, &kv.value) {
+                    Ok(rounds) => self.rounds = Some(rounds),
+                    // Without it no round can be begun. What is in force was told just before.
+                    Err(corrupt) if matches!(self.in_force, Ok(None)) => {
+                        self.in_force = Err((corrupt, 0));
                     }
-                }
+                    Err(_) => {}
+                },
                 _ => {}
             }
         }
@@ -116,7 +125,8 @@ impl Knowledge {
         }
         self.revision = Some(revision);
         let read = |kv: &KeyValue| {
-            let active = decode(&kv.key, &kv.value)?;
+            let active = decode(&kv.key, &kv.value);
+            let active = active.map_err(|corrupt| (corrupt, kv.mod_revision))?;
             Ok(InForce { active, revision: kv.mod_revision, lease: kv.lease })
         };
         self.in_force = active.map(read).transpose();

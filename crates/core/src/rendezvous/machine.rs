@@ -171,9 +171,8 @@ impl Machine {
                 }
             }
             Input::Watched { id, watch, events } => {
-                let saw = self.coordinator_of(id).map(|duty| duty.saw(watch, events));
-                if let Some(Err(corrupt)) = saw {
-                    self.fail(Fault::Corrupt(corrupt));
+                if let Some(coordinator) = self.coordinator_of(id) {
+                    coordinator.saw(watch, events);
                 }
             }
             Input::WatchBroken { id } => {

@@ -294,7 +294,12 @@ impl Machine {
                 return self.outputs.push_back(Output::Done(Errand::Closed));
             }
             Some(InForce { active, revision, .. }) => (Guard::At(*revision), Some(active.rounds())),
-            None => (Guard::Absent(self.knowledge.rounds()), self.knowledge.rounds()),
+            None => {
+                let rounds = self.knowledge.rounds();
+                // A document that nobody can read may as well be closed.
+                let guard = self.knowledge.unreadable_since().map(Guard::At);
+                (guard.unwrap_or(Guard::Absent(rounds)), rounds)
+            }
         };
         let closed = Active {
             round: rounds.map_or(0, |rounds| rounds.round),

@@ -40,13 +40,13 @@ pub(super) fn watches(keys: &Keys, round: u64) -> Vec<Watch> {
 }
 
 /// The ranks that a survey found, of a group that another has formed.
-pub(super) fn ranks(survey: &TxnResult) -> Result<BTreeMap<String, u32>, Corrupt> {
-    let Some(OpResult::Range(found)) = survey.results.get(6) else { return Ok(BTreeMap::new()) };
+pub(super) fn ranks(survey: &TxnResult) -> BTreeMap<String, u32> {
+    let Some(OpResult::Range(found)) = survey.results.get(6) else { return BTreeMap::new() };
     let read = |kv: &KeyValue| {
-        let ranked: Ranked = decode(&kv.key, &kv.value)?;
-        Ok((id_of(&kv.key).unwrap_or_default(), ranked.rank))
+        let ranked: Ranked = decode(&kv.key, &kv.value).ok()?;
+        Some((id_of(&kv.key)?, ranked.rank))
     };
-    found.kvs.iter().map(read).collect()
+    found.kvs.iter().filter_map(read).collect()
 }
 
 /// What a node said when it confirmed.
@@ -78,6 +78,8 @@ pub(super) struct Roster {
     suspects: BTreeSet<String>,
     /// Nodes that had joined and are gone.
     gone: BTreeSet<String>,
+    /// The first that could not be read of what nodes said when they joined.
+    corrupt: Option<Corrupt>,
     /// Grows whenever someone may be lost who was not, or is not who was.
     changes: usize,
 }
@@ -89,7 +91,7 @@ impl Roster {
         began: Revision,
         previous: u64,
         slow: &BTreeSet<String>,
-    ) -> Result<Self, Corrupt> {
+    ) -> Self {
         let found = |index: usize| match survey.results.get(index) {
             Some(OpResult::Range(range)) => range.kvs.as_slice(),
             _ => &[],
@@ -116,39 +118,44 @@ impl Roster {
             to_come.insert(id);
         }
         for kv in found(3) {
-            roster.join(kv)?;
+            roster.join(kv);
         }
         for kv in found(4) {
             roster.confirm(kv);
         }
-        Ok(roster)
+        roster
     }
 
     /// Takes in what one of the watches saw.
-    pub(super) fn apply(&mut self, watch: usize, event: &Event) -> Result<(), Corrupt> {
+    pub(super) fn apply(&mut self, watch: usize, event: &Event) {
         let (Some(watched), Some(id)) = (Watched::ALL.get(watch), id_of(&event.kv.key)) else {
-            return Ok(());
+            return;
         };
         if event.kv.mod_revision <= self.revision {
-            return Ok(());
+            return;
         }
         match (watched, event.kind) {
             (Watched::Nodes, EventKind::Delete) => self.not_to_come(&id),
             (Watched::Waiting, EventKind::Put) => drop(self.waiting.insert(id)),
             (Watched::Waiting, EventKind::Delete) => drop(self.waiting.remove(&id)),
             (Watched::Suspects, EventKind::Put) => self.suspect(id, event.kv.mod_revision),
-            (Watched::Members, EventKind::Put) => self.join(&event.kv)?,
+            (Watched::Members, EventKind::Put) => self.join(&event.kv),
             (Watched::Members, EventKind::Delete) => self.part(id, event.kv.mod_revision),
             (Watched::Ready, EventKind::Put) => self.confirm(&event.kv),
             (Watched::Nodes, EventKind::Put)
             | (Watched::Suspects | Watched::Ready, EventKind::Delete) => {}
         }
-        Ok(())
     }
 
-    fn join(&mut self, kv: &KeyValue) -> Result<(), Corrupt> {
-        let Some(id) = id_of(&kv.key) else { return Ok(()) };
-        let joined: Joined = decode(&kv.key, &kv.value)?;
+    fn join(&mut self, kv: &KeyValue) {
+        let Some(id) = id_of(&kv.key) else { return };
+        let joined: Joined = match decode(&kv.key, &kv.value) {
+            Ok(joined) => joined,
+            Err(corrupt) => {
+                self.corrupt.get_or_insert(corrupt);
+                return;
+            }
+        };
         self.not_to_come(&id);
         // Whoever joins is alive, whatever was said, and here, even if it had left.
         self.suspects.remove(&id);
@@ -162,7 +169,6 @@ impl Roster {
             self.returned -= usize::from(self.is_returned(&before));
         }
         self.returned += usize::from(returned);
-        Ok(())
     }
 
     fn part(&mut self, id: String, when: Revision) {
@@ -211,6 +217,10 @@ impl Roster {
             others_to_come: self.others_to_come.len(),
             returned: self.returned,
         }
+    }
+
+    pub(super) fn corrupt(&self) -> Option<&Corrupt> {
+        self.corrupt.as_ref()
     }
 
     pub(super) fn candidates(&self) -> Vec<Candidate> {

@@ -17,9 +17,9 @@ type Seen = (usize, EventKind, Revision);
 
 /// A roster that has seen these, in this order.
 fn roster(events: &[Seen]) -> Roster {
-    let mut roster = Roster::new(&TxnResult::default(), 0, 0, &BTreeSet::new()).unwrap();
+    let mut roster = Roster::new(&TxnResult::default(), 0, 0, &BTreeSet::new());
     for (watch, kind, revision) in events {
-        roster.apply(*watch, &event(*kind, "x/a", *revision)).unwrap();
+        roster.apply(*watch, &event(*kind, "x/a", *revision));
     }
     roster
 }
@@ -59,8 +59,8 @@ fn only_those_who_wait_since_the_round_began_are_counted() {
     let found = |kvs| OpResult::Range(crate::kv::RangeResult { kvs, ..Default::default() });
     let results = vec![found(Vec::new()), found(kvs)];
     let survey = TxnResult { revision: 7, succeeded: true, results };
-    let mut roster = Roster::new(&survey, 5, 0, &BTreeSet::new()).unwrap();
+    let mut roster = Roster::new(&survey, 5, 0, &BTreeSet::new());
     assert_eq!(roster.waiting(), 1);
-    roster.apply(WAITING, &event(EventKind::Put, "waiting/slow", 8)).unwrap();
+    roster.apply(WAITING, &event(EventKind::Put, "waiting/slow", 8));
     assert_eq!(roster.waiting(), 2, "it says that it still waits");
 }

@@ -64,7 +64,6 @@ async fn elastic_151_a_closed_run_can_be_opened_again() {
 
 /// Who opened a run again knows that it is open, whether its watch has told it yet or not.
 #[tokio::test]
-#[ignore = "the answer to the opening is not taken in, so the node may still see the closed document"]
 async fn elastic_151_who_opened_a_run_again_may_enter_at_once() {
     let server = Embedded::memory().await;
     let run = Run::new(server.endpoint(), "151", 1, 1);
