@@ -43,11 +43,6 @@ fn document(txn: &Txn, revision: i64) -> KeyValue {
     written(txn, &Keys::new("/p", "run").active(), revision)
 }
 
-/// The same for the number of the round.
-fn round(txn: &Txn, revision: i64) -> KeyValue {
-    written(txn, &Keys::new("/p", "run").round(), revision)
-}
-
 fn written(txn: &Txn, key: &str, revision: i64) -> KeyValue {
     let put = txn.success.iter().find_map(|op| match op {
         Op::Put(put) if put.key == *key => Some(put.clone()),
@@ -66,21 +61,28 @@ fn a_round_opened_on_a_server_that_forgot_everything_has_a_coordinator() {
     outputs(&mut machine, Input::Snapshot { revision: 1000, active: None, forgotten: false });
     let (id, txn) = request(outputs(&mut machine, Input::Enter), Purpose::Open);
     let result = TxnResult { revision: 2, succeeded: true, results: Vec::new() };
-    let (mut id, _) = request(outputs(&mut machine, Input::Answered { id, result }), Purpose::Open);
-    let active = document(&txn, 2);
-    for _ in 0..2 {
-        let results = [active.clone(), round(&txn, 2)].map(|kv| {
-            OpResult::Range(RangeResult { revision: 3, kvs: vec![kv], count: 1, more: false })
-        });
-        let result = TxnResult { revision: 3, succeeded: false, results: results.into() };
-        let told = outputs(&mut machine, Input::Answered { id, result });
-        id = request(told, Purpose::Open).0;
-    }
-    outputs(&mut machine, Input::Snapshot { revision: 3, active: Some(active), forgotten: true });
-    let result = TxnResult { revision: 3, succeeded: false, results: Vec::new() };
     let told = outputs(&mut machine, Input::Answered { id, result });
+    let looks = matches!(told.as_slice(), [Output::LookAgain]);
+    assert!(looks, "it must look before it asks again: {told:#?}");
+    let active = Some(document(&txn, 2));
+    let told = outputs(&mut machine, Input::Snapshot { revision: 3, active, forgotten: true });
     let watches = told.iter().any(|output| matches!(output, Output::Watch { .. }));
     assert!(watches, "nobody looks who joins: {told:#?}");
+}
+
+/// The time for a meeting is over, not that for closing the run.
+#[test]
+fn a_closing_outlives_the_meeting() {
+    let mut machine = machine();
+    outputs(&mut machine, Input::SessionOpened { lease: 7 });
+    outputs(&mut machine, Input::Snapshot { revision: 10, active: None, forgotten: false });
+    let (id, _) = request(outputs(&mut machine, Input::Enter), Purpose::Open);
+    let result = TxnResult { revision: 12, succeeded: true, results: Vec::new() };
+    outputs(&mut machine, Input::Answered { id, result });
+    let close = Input::Close { reason: "enough".into() };
+    let (id, _) = request(outputs(&mut machine, close), Purpose::Close);
+    machine.handle(Duration::from_secs(10_000), Input::Wake);
+    assert!(machine.awaits(id), "the closing was forgotten");
 }
 
 /// The watch had to begin anew, and what it read first is older than the answer to our own request.

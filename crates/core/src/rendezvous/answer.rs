@@ -22,6 +22,10 @@ fn range(result: &TxnResult, index: usize) -> Option<&RangeResult> {
 
 impl Machine {
     pub(super) fn answered(&mut self, now: Time, id: RequestId, result: &TxnResult) {
+        // Whatever was known when the request was sent, its answer must know as well.
+        if self.knew.remove(&id).is_some_and(|knew| result.revision < knew) {
+            return self.server_forgot(id);
+        }
         self.heard = self.heard.max(result.revision);
         if let Some((purpose, active)) = self.duties.remove(&id) {
             return self.duty_answered(now, purpose, active, result);
@@ -73,6 +77,21 @@ impl Machine {
                 self.joined_rounds.remove(&round);
                 self.took_place(now, Place::Late(late, round), result.revision);
             }
+        }
+    }
+
+    /// The server lost its memory, and with it all that is known. Nothing is decided before another look.
+    fn server_forgot(&mut self, id: RequestId) {
+        self.resign();
+        self.knowledge.forget();
+        self.heard = 0;
+        self.outputs.push_back(Output::LookAgain);
+        let asked = self.request.take_if(|(asked, _)| *asked == id).map(|(_, asked)| asked);
+        match asked {
+            Some(Asked::Leave(_)) => self.outputs.push_back(Output::Done(Errand::Left)),
+            Some(Asked::Close(closed)) => self.orders.push_front(Order::Close(closed.reason)),
+            Some(Asked::Reopen) => self.orders.push_front(Order::Reopen),
+            _ => {}
         }
     }
 

@@ -139,6 +139,9 @@ pub enum Output {
     },
     /// The watches are not needed any more.
     Unwatch,
+    /// Read `rdzv/active` and watch it anew, and say that all was forgotten: an answer was of a time before
+    /// what is known, so the server has lost its memory.
+    LookAgain,
     /// Open a session: the node needs a lease.
     OpenSession,
     /// Listen for the workers of this round's group, since this node has rank 0 there.

@@ -66,11 +66,7 @@ impl Keys {
     /// The lease of what belongs to no single node. Every node computes the same id, so that they share
     /// it without having to agree on it first.
     pub fn run_lease(&self) -> LeaseId {
-        // FNV-1a: any hash would do that is the same everywhere and for ever.
-        let mix = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
-        let hash = self.root.bytes().fold(0xcbf2_9ce4_8422_2325, mix);
-        // Leases are positive.
-        i64::try_from(hash >> 1).unwrap_or(i64::MAX).max(1)
+        lease_named(&self.root)
     }
 
     /// The round in progress and how far it is.
@@ -173,4 +169,13 @@ impl Keys {
         let text = std::str::from_utf8(key).ok()?;
         text.rsplit_once('/').map(|(_, id)| id)
     }
+}
+
+/// A lease that everyone who knows `name` finds without having to agree on it.
+pub fn lease_named(name: &str) -> LeaseId {
+    // FNV-1a: any hash would do that is the same everywhere and for ever.
+    let mix = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+    let hash = name.bytes().fold(0xcbf2_9ce4_8422_2325, mix);
+    // Leases are positive.
+    i64::try_from(hash >> 1).unwrap_or(i64::MAX).max(1)
 }

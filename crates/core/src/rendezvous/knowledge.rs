@@ -60,6 +60,11 @@ impl Knowledge {
         self.rounds
     }
 
+    /// Nothing is known any more.
+    pub(super) fn forget(&mut self) {
+        (self.revision, self.in_force, self.rounds) = (None, Ok(None), None);
+    }
+
     /// Takes in what was read. An answer to a request may have told of something later, unless the server
     /// has `forgotten` all that.
     pub(super) fn look(&mut self, revision: Revision, active: Option<&KeyValue>, forgotten: bool) {
@@ -86,7 +91,10 @@ impl Knowledge {
             match range.kvs.first() {
                 Some(kv) if kv.key == self.active_key => self.learn(result.revision, Some(kv)),
                 Some(kv) if kv.key == self.round_key => match decode(&kv.key, &kv.value) {
-                    Ok(rounds) => self.rounds = Some(rounds),
+                    Ok(rounds) if self.revision <= Some(result.revision) => {
+                        self.rounds = Some(rounds);
+                    }
+                    Ok(_) => {}
                     // Without it no round can be begun. What is in force was told just before.
                     Err(corrupt) if matches!(self.in_force, Ok(None)) => {
                         self.in_force = Err((corrupt, 0));
@@ -100,7 +108,7 @@ impl Knowledge {
         if absent(0) {
             self.learn(result.revision, None);
         }
-        if absent(1) {
+        if absent(1) && self.revision <= Some(result.revision) {
             self.rounds = None;
         }
     }

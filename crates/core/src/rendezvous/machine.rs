@@ -18,6 +18,9 @@ use crate::kv::{LeaseId, Revision, Time, Txn};
 /// How long a node that gives up still tries to find out who was missing.
 const DIAGNOSIS: Time = Time::from_secs(2);
 
+/// In a group of so many, each node may look who is missing.
+const SMALL_GROUP: usize = 256;
+
 /// What the node has announced under its lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Place {
@@ -95,6 +98,8 @@ pub struct Machine {
     pub(super) registered: BTreeSet<Late>,
     /// The latest revision of an answer to this node.
     pub(super) heard: Revision,
+    /// What was known when each request was decided on.
+    pub(super) knew: BTreeMap<RequestId, Revision>,
     /// When the node first announced itself.
     pub(super) arrived: Option<Revision>,
     /// The place in the last group that it was in.
@@ -129,6 +134,7 @@ impl Machine {
             joined_rounds: BTreeSet::new(),
             registered: BTreeSet::new(),
             heard: 0,
+            knew: BTreeMap::new(),
             arrived: None,
             seat: None,
             hosting: None,
@@ -159,8 +165,11 @@ impl Machine {
                 self.lease = Some(lease);
                 self.opening_session = false;
             }
-            Input::SessionLost => self.fenced(),
+            Input::SessionLost => self.fenced(now),
             Input::Snapshot { revision, active, forgotten } => {
+                if forgotten {
+                    self.heard = 0;
+                }
                 self.knowledge.look(revision, active.as_ref(), forgotten);
             }
             Input::ActiveChanged { events } => self.knowledge.follow(&events),
@@ -276,8 +285,13 @@ impl Machine {
     }
 
     /// Whatever the node has announced may be gone, and with it its right to run.
-    fn fenced(&mut self) {
+    fn fenced(&mut self, now: Time) {
         self.lease = None;
+        // Also a spare, which had all the time there is, must find out in time that nobody answers.
+        let timeout = self.settings.timeout;
+        if let Some(meeting) = &mut self.meeting {
+            meeting.deadline.get_or_insert_with(|| now.saturating_add(timeout));
+        }
         self.opening_session = false;
         self.forget_whereabouts();
         // Its answer would be about a lease that is not ours any more.
@@ -350,18 +364,23 @@ impl Machine {
 
     pub(super) fn ask(&mut self, purpose: Purpose, txn: Txn, asked: Asked) {
         let id = self.next_id();
+        self.knew.insert(id, self.knowledge.revision().max(self.heard));
         self.request = Some((id, asked));
         self.outputs.push_back(Output::Request { id, purpose, txn });
     }
 
     pub(super) fn ask_on_duty(&mut self, purpose: Purpose, txn: Txn, active: Option<Box<Active>>) {
         let id = self.next_id();
+        self.knew.insert(id, self.knowledge.revision().max(self.heard));
         self.duties.insert(id, (purpose, active));
         self.outputs.push_back(Output::Request { id, purpose, txn });
     }
 
     /// Decides what to do next.
     fn step(&mut self, now: Time) {
+        let (request, duties) = (&self.request, &self.duties);
+        let asked = |id: &RequestId| request.as_ref().is_some_and(|(asked, _)| asked == id);
+        self.knew.retain(|id, _| asked(id) || duties.contains_key(id));
         self.check_deadlines(now);
         self.do_duty(now);
         while self.request.is_none() {
@@ -369,7 +388,13 @@ impl Machine {
                 self.obey(order);
             } else if self.reopening.is_some() {
                 self.open_again();
-            } else if self.giving_up.is_some() {
+            } else if let Some((meeting, _)) = self.giving_up {
+                if !self.may_ask_who_is_missing() {
+                    let waited = now.saturating_sub(meeting.since);
+                    let missing = Some(format!("it waited for {}", self.waits_for(now)));
+                    self.fail(Fault::TimedOut { waited, missing });
+                    continue;
+                }
                 let round = self.knowledge.active().map_or(0, |active| active.round);
                 let txn = self.settings.diagnose(round);
                 self.ask(Purpose::Diagnose, txn, Asked::Diagnose);
@@ -387,6 +412,12 @@ impl Machine {
         }
     }
 
+    /// All nodes of a round give up together, and a look at who is there costs the server as many steps as
+    /// there are nodes. The coordinator of a large group knows without looking, and tells its log.
+    fn may_ask_who_is_missing(&self) -> bool {
+        self.settings.limits.max <= SMALL_GROUP
+    }
+
     /// The lease of a round in progress that this node neither coordinates nor needs.
     fn unwanted(&self) -> Option<LeaseId> {
         let idle = self.meeting.is_none() && self.giving_up.is_none() && self.coordinator.is_none();
@@ -401,17 +432,32 @@ impl Machine {
     }
 
     fn check_deadlines(&mut self, now: Time) {
-        if let Some(meeting) =
-            self.meeting.take_if(|meeting| meeting.deadline.is_some_and(|end| end <= now))
-        {
-            self.request = None;
+        let over = |meeting: &mut Meeting| meeting.deadline.is_some_and(|end| end <= now);
+        if let Some(meeting) = self.meeting.take_if(over) {
+            self.give_up_request();
             self.giving_up = Some((meeting, now.saturating_add(DIAGNOSIS)));
         }
         if let Some((meeting, _)) = self.giving_up.filter(|(_, until)| *until <= now) {
-            self.request = None;
+            self.give_up_request();
             let waited = now.saturating_sub(meeting.since);
             self.fail(Fault::TimedOut { waited, missing: None });
         }
+    }
+
+    /// Forgets the request under way if it was for the meeting. What the node was told to do besides is
+    /// not over with it.
+    fn give_up_request(&mut self) {
+        let of_the_meeting = |asked: &Asked| {
+            matches!(
+                asked,
+                Asked::Open(_)
+                    | Asked::Join(_)
+                    | Asked::Confirm(_)
+                    | Asked::Register(..)
+                    | Asked::Diagnose
+            )
+        };
+        self.request.take_if(|(_, asked)| of_the_meeting(asked));
     }
 
     /// Does what the coordinator of a round must, if this node is.

@@ -1,6 +1,6 @@
 //! What a node asks for next, given the document in force and what it has announced.
 
-use super::document::{Active, Address, Status, encode};
+use super::document::{Active, Address, Rounds, Status, encode};
 use super::interface::{Errand, Fault, Output, Purpose};
 use super::knowledge::InForce;
 use super::machine::{Asked, Late, Machine, Order, Place};
@@ -160,10 +160,25 @@ impl Machine {
     fn open(&mut self, guard: Guard, reason: String, lease: LeaseId) {
         let rounds = self.knowledge.rounds();
         let last = rounds.map_or(0, |rounds| rounds.round);
-        let active = Active {
-            // A server that lost its memory must not make us use a number twice.
-            round: last.max(self.seat.map_or(0, |seat| seat.round)) + 1,
-            status: Status::Joinable,
+        // A server that lost its memory must not make us use a number twice.
+        let round = last.max(self.seat.map_or(0, |seat| seat.round)) + 1;
+        let active = self.document(round, Status::Joinable, rounds, reason);
+        let here = self.joins(active.round, lease);
+        let txn = self.settings.open(guard, &active, lease, (self.unmoved(), here));
+        self.ask(Purpose::Open, txn, Asked::Open(Box::new(active)));
+    }
+
+    /// A document of this node, as it is before there is a group.
+    fn document(
+        &self,
+        round: u64,
+        status: Status,
+        rounds: Option<Rounds>,
+        reason: String,
+    ) -> Active {
+        Active {
+            round,
+            status,
             limits: self.settings.limits,
             rank_policy: self.settings.rank_policy.to_string(),
             author: self.node.author(),
@@ -177,10 +192,7 @@ impl Machine {
             lost_names: Vec::new(),
             frozen_because: String::new(),
             began: 0,
-        };
-        let here = self.joins(active.round, lease);
-        let txn = self.settings.open(guard, &active, lease, (self.unmoved(), here));
-        self.ask(Purpose::Open, txn, Asked::Open(Box::new(active)));
+        }
     }
 
     /// The coordinator gives its round up for another.
@@ -254,7 +266,11 @@ impl Machine {
 
     fn report(&mut self, node: String) {
         let in_force = self.knowledge.in_force().ok().flatten();
-        if let (Some(lease), Some(InForce { active, revision, .. })) = (self.lease, in_force) {
+        // A host that dies is missed by everyone at once; one report is enough.
+        let unknown = |own: &&InForce| !own.active.lost_names.contains(&node);
+        if let (Some(lease), Some(InForce { active, revision, .. })) =
+            (self.lease, in_force.filter(unknown))
+        {
             let (round, key) = (active.round, self.settings.keys.suspect(&node));
             let here = Whereabouts::default().put(key, "", lease);
             let txn = self.settings.announce(*revision, self.unmoved(), here);
@@ -301,23 +317,8 @@ impl Machine {
                 (guard.unwrap_or(Guard::Absent(rounds)), rounds)
             }
         };
-        let closed = Active {
-            round: rounds.map_or(0, |rounds| rounds.round),
-            status: Status::Closed,
-            limits: self.settings.limits,
-            rank_policy: self.settings.rank_policy.to_string(),
-            author: self.node.author(),
-            reason,
-            previous: rounds.map_or(0, |rounds| rounds.formed),
-            world: 0,
-            leader: String::new(),
-            store: None,
-            waiting: 0,
-            lost: 0,
-            lost_names: Vec::new(),
-            frozen_because: String::new(),
-            began: 0,
-        };
+        let round = rounds.map_or(0, |rounds| rounds.round);
+        let closed = self.document(round, Status::Closed, rounds, reason);
         let txn = self.settings.close(guard, &closed);
         self.ask(Purpose::Close, txn, Asked::Close(Box::new(closed)));
     }
@@ -325,7 +326,7 @@ impl Machine {
     fn reopen(&mut self) {
         match self.knowledge.in_force().ok().flatten() {
             Some(InForce { active, revision, .. }) if active.status == Status::Closed => {
-                let txn = self.settings.reopen(*revision, active.round);
+                let txn = self.settings.reopen(*revision);
                 self.ask(Purpose::Reopen, txn, Asked::Reopen);
             }
             _ => self.outputs.push_back(Output::Done(Errand::NotClosed)),

@@ -172,13 +172,12 @@ impl Settings {
     }
 
     pub(super) fn close(&self, guard: Guard, closed: &Active) -> Txn {
-        let ops = vec![self.put_active(closed, self.run_lease), self.put_rounds(closed.rounds())];
-        self.when(guard, ops)
+        self.when(guard, vec![self.put_active(closed, self.run_lease)])
     }
 
-    pub(super) fn reopen(&self, revision: Revision, round: u64) -> Txn {
+    pub(super) fn reopen(&self, revision: Revision) -> Txn {
         let gone = Op::Delete(KeyRange::key(self.keys.active()).into());
-        self.when(Guard::At(revision), vec![gone, self.put_rounds(Rounds { round, formed: 0 })])
+        self.when(Guard::At(revision), vec![gone])
     }
 
     /// Who is there, for an error message: a few names and how many there are.

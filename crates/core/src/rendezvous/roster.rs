@@ -75,7 +75,7 @@ pub(super) struct Roster {
     /// What each node said when it confirmed.
     ready: BTreeMap<String, Said>,
     /// Nodes that were reported, and those who were too slow the last time.
-    suspects: BTreeSet<String>,
+    suspects: BTreeMap<String, Revision>,
     /// Nodes that had joined and are gone.
     gone: BTreeSet<String>,
     /// The first that could not be read of what nodes said when they joined.
@@ -106,11 +106,13 @@ impl Roster {
                 .filter(|kv| kv.mod_revision > began)
                 .filter_map(|kv| id_of(&kv.key))
                 .collect(),
-            suspects: ids(2).chain(slow.iter().cloned()).collect(),
+            suspects: slow.iter().cloned().map(|id| (id, 0)).collect(),
             ..Self::default()
         };
+        let reported = |kv: &KeyValue| id_of(&kv.key).map(|id| (id, kv.mod_revision));
+        roster.suspects.extend(found(2).iter().filter_map(reported));
         let last_group: BTreeSet<String> = ids(5).collect();
-        for id in ids(0).filter(|id| !roster.suspects.contains(id)) {
+        for id in ids(0).filter(|id| !roster.suspects.contains_key(id)) {
             let to_come = match last_group.contains(&id) {
                 true => &mut roster.members_to_come,
                 false => &mut roster.others_to_come,
@@ -157,8 +159,10 @@ impl Roster {
             }
         };
         self.not_to_come(&id);
-        // Whoever joins is alive, whatever was said, and here, even if it had left.
-        self.suspects.remove(&id);
+        // Whoever joins is alive, whatever was said before, and here, even if it had left.
+        if self.suspects.get(&id).is_some_and(|when| *when < kv.mod_revision) {
+            self.suspects.remove(&id);
+        }
         self.gone.remove(&id);
         self.changes += 1;
         let arrived = joined.arrived.unwrap_or(kv.create_revision);
@@ -188,8 +192,10 @@ impl Roster {
         // Who has joined since is alive.
         if self.joined.get(&id).is_none_or(|(_, joined)| *joined < when) {
             self.not_to_come(&id);
-            self.changes += 1;
-            self.suspects.insert(id);
+            // A thousand may report one that died; that is news once.
+            if self.suspects.insert(id, when).is_none() {
+                self.changes += 1;
+            }
         }
     }
 
@@ -233,7 +239,7 @@ impl Roster {
 
     /// Whether a node had joined and is gone, or is likely to be.
     pub(super) fn is_lost(&self, id: &str) -> bool {
-        self.gone.contains(id) || self.suspects.contains(id) || !self.joined.contains_key(id)
+        self.gone.contains(id) || self.suspects.contains_key(id) || !self.joined.contains_key(id)
     }
 
     /// Nobody needs to look for who is lost while this is the same.

@@ -286,6 +286,9 @@ impl World {
                 self.nodes[who].set = None;
                 self.server.close_set(who);
             }
+            Output::LookAgain => {
+                return violation("sound", "the server has forgotten nothing");
+            }
             Output::OpenSession => self.open_session(who),
             Output::Host { round } => {
                 let works = self.healed || !self.random.chance(self.plan.deaf);

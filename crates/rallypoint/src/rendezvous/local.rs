@@ -3,8 +3,13 @@
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use tokio::net::{TcpSocket, UdpSocket, lookup_host};
+use tokio::time::timeout;
+
+/// How long a name server may take.
+const RESOLUTION: Duration = Duration::from_secs(2);
 
 /// The name of this host.
 pub(super) fn host_name() -> String {
@@ -35,7 +40,7 @@ pub(super) async fn address(given: Option<&str>, servers: &[(String, u16)]) -> S
 /// them too; none if it cannot be told. Names are not used, since they need not resolve elsewhere.
 async fn address_towards(servers: &[(String, u16)]) -> Option<IpAddr> {
     for (host, port) in servers {
-        let Ok(found) = lookup_host((host.trim_matches(['[', ']']), *port)).await else { continue };
+        let Some(found) = resolve(host, *port).await else { continue };
         for server in found {
             let any: SocketAddr = match server {
                 SocketAddr::V4(_) => ([0, 0, 0, 0], 0).into(),
@@ -53,13 +58,18 @@ async fn address_towards(servers: &[(String, u16)]) -> Option<IpAddr> {
     None
 }
 
+/// What a name stands for, if that can be found out in a reasonable time.
+async fn resolve(host: &str, port: u16) -> Option<Vec<SocketAddr>> {
+    let found = timeout(RESOLUTION, lookup_host((host.trim_matches(['[', ']']), port))).await;
+    Some(found.ok()?.ok()?.collect())
+}
+
 /// A port of this host that is taken from now on, until the socket is dropped.
 ///
 /// It does not listen yet. Whoever is to listen there takes the socket over, or binds the port as well
 /// with address reuse, as PyTorch's store does; nobody is given it by chance in between.
 pub(super) async fn reserve_port(address: &str) -> io::Result<(TcpSocket, u16)> {
-    let host = address.trim_matches(['[', ']']);
-    let resolved = lookup_host((host, 0)).await.ok().and_then(|mut found| found.next());
+    let resolved = resolve(address, 0).await.and_then(|found| found.into_iter().next());
     let any = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
     // Behind a translated address the name is not one of ours; then any interface will do.
     let socket = match resolved.map(bound) {

@@ -78,6 +78,10 @@ pub trait RendezvousHandler: Send + Sync {
         false
     }
 
+    /// Leaves the group, or the round it waits for, without closing the run: for a node whose own part has
+    /// failed, or that is to go. The others meet again without it.
+    async fn leave(&self);
+
     /// Leaves, and releases what was held. A member of the current group closes the run with it, since
     /// its part of the job is over; a node that only waited leaves the others alone. True if all of that
     /// came about.

@@ -155,6 +155,7 @@ impl RendezvousHandlerCreator {
 ///     async fn num_nodes_waiting(&self) -> Result<usize, RendezvousError> {
 ///         Ok(0)
 ///     }
+///     async fn leave(&self) {}
 ///     async fn shutdown(&self) -> bool {
 ///         true
 ///     }

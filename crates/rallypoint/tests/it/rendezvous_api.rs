@@ -51,6 +51,7 @@ impl RendezvousHandler for Toy {
         Ok(0)
     }
 
+    async fn leave(&self) {}
     async fn shutdown(&self) -> bool {
         true
     }

@@ -101,6 +101,14 @@ impl Embedded {
         }
     }
 
+    /// Kills it, if it runs, and starts it again with one argument replaced by another.
+    pub async fn restart_with(&mut self, old: &str, new: &str) {
+        for argument in self.args.iter_mut().filter(|argument| *argument == old) {
+            *argument = new.into();
+        }
+        self.restart().await;
+    }
+
     /// Kills it if it runs, and starts it again on the same address with what it has on disk.
     pub async fn restart(&mut self) {
         self.kill();

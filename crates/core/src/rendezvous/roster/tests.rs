@@ -27,13 +27,14 @@ fn roster(events: &[Seen]) -> Roster {
 #[test]
 fn a_node_is_lost_by_the_last_that_is_known_of_it() {
     use EventKind::{Delete, Put};
-    let table: [(&[Seen], bool, &str); 6] = [
+    let table: [(&[Seen], bool, &str); 7] = [
         (&[], true, "it never joined"),
         (&[(MEMBERS, Put, 5)], false, "it joined"),
         (&[(MEMBERS, Put, 5), (MEMBERS, Delete, 6)], true, "it is gone"),
         (&[(MEMBERS, Put, 5), (MEMBERS, Delete, 6), (MEMBERS, Put, 7)], false, "it came back"),
         (&[(MEMBERS, Put, 5), (SUSPECTS, Put, 6)], true, "it was reported"),
         (&[(MEMBERS, Put, 5), (SUSPECTS, Put, 4)], false, "that was before it joined"),
+        (&[(SUSPECTS, Put, 6), (MEMBERS, Put, 5)], true, "it joined before it was reported"),
     ];
     for (events, lost, why) in table {
         assert_eq!(roster(events).is_lost("a"), lost, "{why}");
@@ -63,4 +64,21 @@ fn only_those_who_wait_since_the_round_began_are_counted() {
     assert_eq!(roster.waiting(), 1);
     roster.apply(WAITING, &event(EventKind::Put, "waiting/slow", 8));
     assert_eq!(roster.waiting(), 2, "it says that it still waits");
+}
+
+#[test]
+fn a_survey_finds_those_who_were_reported_since_they_joined() {
+    let kv = |key: &str, mod_revision| event(EventKind::Put, key, mod_revision).kv;
+    let found = |kvs| OpResult::Range(crate::kv::RangeResult { kvs, ..Default::default() });
+    let lists = [vec![kv("node/a", 5)], vec![], vec![kv("suspect/a", 6)], vec![kv("member/a", 5)]];
+    let results = lists.into_iter().map(found).collect();
+    let survey = TxnResult { revision: 7, succeeded: true, results };
+    assert!(Roster::new(&survey, 1, 0, &BTreeSet::new()).is_lost("a"));
+}
+
+#[test]
+fn a_thousand_reports_of_one_node_are_one_piece_of_news() {
+    let mut events = vec![(MEMBERS, EventKind::Put, 5)];
+    events.extend((6..1006).map(|revision| (SUSPECTS, EventKind::Put, revision)));
+    assert_eq!(roster(&events).changes(), roster(&events[..2]).changes());
 }

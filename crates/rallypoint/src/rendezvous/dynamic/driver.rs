@@ -154,7 +154,11 @@ impl Driver {
                 self.reply = Some(reply);
                 self.read().await;
             }
-            Some(Command::Leave) => self.leave(),
+            Some(Command::Leave) => {
+                self.leave();
+                let what = "the rendezvous was given up: this node left".to_owned();
+                self.answer(Err(RendezvousError::State { what, source: None }));
+            }
             // Without a handler there is nobody to work for.
             Some(Command::Stop) | None => {
                 self.stopping = true;

@@ -93,7 +93,7 @@ impl EtcdRendezvousBackend {
         }
         let key = keys::dynamic_state(key_prefix, run_id);
         let ttl = ttl.filter(|ttl| !ttl.is_zero()).unwrap_or(DEFAULT_TTL);
-        let lease = lease_of(&key);
+        let lease = keys::lease_named(&key);
         let (renewed, following) = (Mutex::default(), OnceLock::new());
         Ok(Self { client, key, ttl, lease, renewed, following })
     }
@@ -307,12 +307,4 @@ fn decode(kv: KeyValue) -> (Bytes, Token) {
 
 fn revision(token: &Token) -> Option<Revision> {
     token.as_str().parse().ok().filter(|revision| *revision > 0)
-}
-
-/// A positive number that is always the same for a key (FNV-1a), and hardly ever for two.
-fn lease_of(key: &str) -> LeaseId {
-    let hash = key.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-    });
-    LeaseId::try_from(hash >> 1).unwrap_or(LeaseId::MAX).max(1)
 }

@@ -352,6 +352,12 @@ impl RendezvousHandler for DynamicRendezvousHandler {
         Ok(view.waiting)
     }
 
+    async fn leave(&self) {
+        self.port.release();
+        // A driver that has ended has left.
+        let _ = self.commands.send(Command::Leave);
+    }
+
     async fn shutdown(&self) -> bool {
         let (member, closed) = {
             let view = self.view.borrow();

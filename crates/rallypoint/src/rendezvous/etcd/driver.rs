@@ -24,7 +24,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 use super::duty::{ActiveWatch, DutyWatch};
 use super::fault::{connection, fault};
 use super::handler::Standing;
-use super::request::{RUN_TTL, delay, hold_run_lease, is_fatal, send};
+use super::request::{REFUSED, RUN_TTL, delay, hold_run_lease, is_fatal, send};
 use crate::client::{Client, ClientError};
 use crate::rendezvous::RendezvousError;
 use crate::rendezvous::local::{HeldPort, reserve_port};
@@ -42,8 +42,8 @@ pub(super) enum Command {
     Suspect(String),
 }
 
-/// How often a request is repeated that the server refuses, in case it changes its mind.
-const REFUSED: Duration = Duration::from_secs(1);
+/// What is waited for is said at most so often.
+const SAY: Duration = Duration::from_secs(1);
 
 /// How long the end of a session may take to tell.
 const GOODBYE: Duration = Duration::from_secs(5);
@@ -82,7 +82,10 @@ pub(super) struct Driver {
     /// How the last attempt failed to reach a server, if it did.
     trouble: Arc<Mutex<Option<ClientError>>>,
     renewal: Instant,
+    /// What the node was last said to wait for, when, and whether it waits for something else by now.
     waits_for: Option<String>,
+    said: Instant,
+    unsaid: bool,
 }
 
 /// What a driver is made of.
@@ -133,6 +136,8 @@ impl Driver {
             trouble: Arc::default(),
             renewal: Instant::now() + RUN_TTL / 4,
             waits_for: None,
+            said: Instant::now() - SAY,
+            unsaid: false,
         }
     }
 
@@ -143,6 +148,7 @@ impl Driver {
         loop {
             let wake = self.machine.next_wake().map(|wake| self.origin + wake);
             let wake = wake.unwrap_or(self.renewal).min(self.renewal);
+            let wake = if self.unsaid { wake.min(self.said + SAY) } else { wake };
             let input = tokio::select! {
                 // The end of the session first: after a long stop it must be known before all else.
                 biased;
@@ -159,8 +165,8 @@ impl Driver {
                 Some(answer) = self.requests.next(), if !self.requests.is_empty() => {
                     self.answered(answer)
                 }
-                input = self.active.next() => self.watched(input, true),
-                input = self.duty.next() => self.watched(input, false),
+                input = self.active.next() => self.watched(input),
+                input = self.duty.next() => self.watched(input),
                 () = sleep_until(wake) => {
                     self.renew_run();
                     Some(Input::Wake)
@@ -178,6 +184,8 @@ impl Driver {
 
     async fn handle(&mut self, input: Input) {
         self.machine.handle(self.now(), input);
+        // Before anyone gets an answer: whoever has it must find it confirmed.
+        self.publish();
         while let Some(output) = self.machine.poll_output() {
             self.obey(output).await;
         }
@@ -196,6 +204,7 @@ impl Driver {
             Output::Request { id, purpose, txn } => self.request(id, purpose, txn, Duration::ZERO),
             Output::Watch { id, watches } => self.duty.replace(&self.client, id, watches),
             Output::Unwatch => self.duty.end(),
+            Output::LookAgain => self.active.anew(Duration::ZERO, true),
             Output::OpenSession => self.open_session(),
             Output::Host { round } => {
                 let address = self.address.clone();
@@ -274,6 +283,7 @@ impl Driver {
         tracing::trace!(node = self.node, id, ?purpose, "answered");
         match answer {
             Ok(result) => {
+                self.standing.send_if_modified(|standing| standing.refused.take().is_some());
                 self.under_way.remove(&id);
                 *self.trouble.lock().unwrap_or_else(PoisonError::into_inner) = None;
                 Some(Input::Answered { id, result })
@@ -286,17 +296,8 @@ impl Driver {
         }
     }
 
-    fn watched(&mut self, input: Result<Input, ClientError>, active: bool) -> Option<Input> {
-        match input {
-            Ok(input) => Some(input),
-            Err(error) => {
-                if active {
-                    let key = self.settings.keys.active();
-                    self.active = ActiveWatch::later(self.client.clone(), key, REFUSED);
-                }
-                self.refused(error)
-            }
-        }
+    fn watched(&mut self, input: Result<Input, ClientError>) -> Option<Input> {
+        input.map_or_else(|error| self.refused(error), Some)
     }
 
     /// The server is there and does not want us. Whoever waits should know at once.
@@ -305,6 +306,7 @@ impl Driver {
         let entering = self.entering.take();
         let waits = entering.is_some();
         let text = error.to_string();
+        self.standing.send_modify(|standing| standing.refused = Some(text.clone()));
         if let Some(entering) = entering {
             let _ = entering.send(Err(connection(&self.servers, error)));
         }
@@ -341,6 +343,11 @@ impl Driver {
             Command::Abandon(_) => return None,
             Command::Leave(reply) => {
                 self.leaving.push(reply);
+                if let Some(entering) = self.entering.take() {
+                    let what = "the rendezvous was given up: this node left, or was shut down";
+                    let what = what.to_owned();
+                    let _ = entering.send(Err(RendezvousError::State { what, source: None }));
+                }
                 Input::Leave
             }
             Command::Close(reason, reply) => {
@@ -394,12 +401,14 @@ impl Driver {
 
     fn publish(&mut self) {
         let view = self.machine.view(self.now());
-        if view.waits_for != self.waits_for {
+        if view.waits_for != self.waits_for && self.said.elapsed() >= SAY {
+            self.said = Instant::now();
             self.waits_for.clone_from(&view.waits_for);
             if let Some(waits_for) = &view.waits_for {
                 tracing::info!(run_id = self.run_id, round = view.round, waits_for, "waiting");
             }
         }
+        self.unsaid = view.waits_for != self.waits_for;
         self.standing.send_if_modified(|standing| {
             let changed = standing.view != view;
             standing.view = view;

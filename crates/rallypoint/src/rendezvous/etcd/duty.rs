@@ -7,8 +7,9 @@ use std::time::Duration;
 use rallypoint_core::kv::{Event, KeyRange, KeyValue, Revision, Watch};
 use rallypoint_core::rendezvous::{Input, WatchId};
 use tokio::time::sleep;
+use tonic::Status;
 
-use super::request::{delay, is_fatal};
+use super::request::{REFUSED, delay, is_fatal};
 use crate::client::{Client, ClientError, WatchError, Watcher};
 
 type Opening<T> = Pin<Box<dyn Future<Output = Result<T, ClientError>> + Send>>;
@@ -33,14 +34,15 @@ impl ActiveWatch {
         Self { client, key, state, forgotten: false }
     }
 
-    /// The same, but not before `after`: for a server that has just refused it.
-    pub(super) fn later(client: Client, key: String, after: Duration) -> Self {
-        let (patient, same) = (client.clone(), key.clone());
+    /// Begins anew, not before `after`; if the servers have `forgotten` what they told, says so.
+    pub(super) fn anew(&mut self, after: Duration, forgotten: bool) {
+        let (patient, same) = (self.client.clone(), self.key.clone());
         let opening = async move {
             sleep(after).await;
             look(patient, same).await
         };
-        Self { client, key, state: State::Opening(Box::pin(opening)), forgotten: false }
+        self.state = State::Opening(Box::pin(opening));
+        self.forgotten |= forgotten;
     }
 
     /// What it has to say next. Cancel-safe.
@@ -51,7 +53,13 @@ impl ActiveWatch {
         loop {
             match &mut self.state {
                 State::Opening(opening) => {
-                    let (watcher, revision, active) = opening.as_mut().await?;
+                    let (watcher, revision, active) = match opening.as_mut().await {
+                        Ok(found) => found,
+                        Err(error) => {
+                            self.anew(REFUSED, false);
+                            return Err(error);
+                        }
+                    };
                     self.state = State::Live(Box::new(watcher));
                     let forgotten = std::mem::take(&mut self.forgotten);
                     return Ok(Input::Snapshot { revision, active, forgotten });
@@ -95,6 +103,10 @@ async fn open(client: &Client, watches: &[Watch]) -> Result<Watcher, ClientError
         match client.watch(watches.iter().cloned()).await {
             Ok(watcher) => return Ok(watcher),
             Err(WatchError::Client(error)) if is_fatal(&error) => return Err(error),
+            Err(WatchError::Refused { endpoint, reason, .. }) => {
+                let (request, source) = ("watch", Status::permission_denied(reason));
+                return Err(ClientError::Refused { request, endpoint, source });
+            }
             Err(error) => tracing::debug!(%error, "a watch could not be opened yet"),
         }
         sleep(delay(failures)).await;
@@ -105,14 +117,32 @@ async fn open(client: &Client, watches: &[Watch]) -> Result<Watcher, ClientError
 /// What the coordinator watches, while this node is one.
 #[derive(Default)]
 pub(super) struct DutyWatch {
-    current: Option<(WatchId, State<Watcher>)>,
+    current: Option<Duty>,
+}
+
+struct Duty {
+    id: WatchId,
+    client: Client,
+    watches: Vec<Watch>,
+    state: State<Watcher>,
+}
+
+impl Duty {
+    fn open(&mut self, after: Duration) {
+        let (client, watches) = (self.client.clone(), self.watches.clone());
+        self.state = State::Opening(Box::pin(async move {
+            sleep(after).await;
+            open(&client, &watches).await
+        }));
+    }
 }
 
 impl DutyWatch {
     pub(super) fn replace(&mut self, client: &Client, id: WatchId, watches: Vec<Watch>) {
-        let client = client.clone();
-        let opening = async move { open(&client, &watches).await };
-        self.current = Some((id, State::Opening(Box::pin(opening))));
+        let state = State::Opening(Box::pin(std::future::pending()));
+        let mut duty = Duty { id, client: client.clone(), watches, state };
+        duty.open(Duration::ZERO);
+        self.current = Some(duty);
     }
 
     pub(super) fn end(&mut self) {
@@ -122,17 +152,22 @@ impl DutyWatch {
     /// What it has to say next; never anything if nothing is watched. Cancel-safe.
     ///
     /// # Errors
-    /// If the server does not let us watch.
+    /// If the server does not let us watch. It is asked again after a while.
     pub(super) async fn next(&mut self) -> Result<Input, ClientError> {
-        let Some((id, state)) = &mut self.current else { return std::future::pending().await };
-        let id = *id;
+        let Some(duty) = &mut self.current else { return std::future::pending().await };
+        let id = duty.id;
         loop {
-            match state {
-                State::Opening(opening) => {
-                    let watcher = opening.as_mut().await?;
-                    *state = State::Live(Box::new(watcher));
-                    return Ok(Input::Watching { id });
-                }
+            match &mut duty.state {
+                State::Opening(opening) => match opening.as_mut().await {
+                    Ok(watcher) => {
+                        duty.state = State::Live(Box::new(watcher));
+                        return Ok(Input::Watching { id });
+                    }
+                    Err(error) => {
+                        duty.open(REFUSED);
+                        return Err(error);
+                    }
+                },
                 State::Live(watcher) => match watcher.next().await {
                     Ok(batch) if batch.events.is_empty() => {}
                     Ok(batch) => {

@@ -13,7 +13,7 @@ use rallypoint_core::rendezvous::keys::Keys;
 use rallypoint_core::rendezvous::{Formed, Machine, Settings, View};
 use tokio::net::TcpSocket;
 use tokio::sync::{mpsc, oneshot, watch};
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::driver::{Command, Driver, Parts};
@@ -37,12 +37,14 @@ pub struct Standing {
     /// Set when this node was in a group and lost its session: its workers must stop. Cleared when it
     /// is in a group again.
     pub fenced: Option<Loss>,
+    /// What the server said when it last refused something; cleared when it grants something again.
+    pub refused: Option<String>,
 }
 
 /// A rendezvous on etcd, or on Rallypoint's own server.
 ///
 /// A background task belongs to the handler and ends with it. Dropping a handler without
-/// [`shutdown`](RendezvousHandler::shutdown) or [`leave`](Self::leave) leaves its lease to lapse, and the
+/// [`shutdown`](RendezvousHandler::shutdown) or [`leave`](RendezvousHandler::leave) leaves its lease to lapse, and the
 /// others learn of it then.
 pub struct EtcdRendezvousHandler {
     backend: String,
@@ -84,6 +86,7 @@ impl EtcdRendezvousHandler {
         options: HandlerOptions,
     ) -> Result<Self, RendezvousError> {
         options.validate()?;
+        let deadline = Instant::now() + options.timeout;
         let HandlerOptions { min_nodes, max_nodes, run_id, .. } = &options;
         let servers = client_options.endpoints.join(", ");
         let addresses = client_options.hosts().map_err(|error| connection(&servers, error))?;
@@ -130,7 +133,7 @@ impl EtcdRendezvousHandler {
             port: port.clone(),
         });
         let driver = AbortOnDropHandle::new(tokio::spawn(driver.run()));
-        let mut handler = Self {
+        let handler = Self {
             backend: "etcd".to_owned(),
             client,
             keys,
@@ -143,12 +146,17 @@ impl EtcdRendezvousHandler {
             _driver: driver,
         };
         // So that what is asked of the handler from here on has an answer.
-        let known =
-            handler.standing.wait_for(|standing| standing.view.known && standing.view.session);
-        if let Err(_) | Ok(Err(_)) =
-            timeout(handler.options.timeout, known).await.map(|known| known.map(drop))
-        {
-            return Err(handler.unreachable());
+        let ready = |standing: &Standing| standing.view.known && standing.view.session;
+        let settled = |standing: &Standing| ready(standing) || standing.refused.is_some();
+        let mut standing = handler.standing.clone();
+        let settled = timeout_at(deadline, standing.wait_for(settled)).await;
+        let refused = match settled {
+            Ok(Ok(standing)) if ready(&standing) => None,
+            Ok(Ok(standing)) => standing.refused.clone(),
+            Ok(Err(_)) | Err(_) => Some(format!("no answer within {:?}", handler.options.timeout)),
+        };
+        if let Some(refused) = refused {
+            return Err(connection(&handler.servers, std::io::Error::other(refused)));
         }
         Ok(handler)
     }
@@ -210,15 +218,6 @@ impl EtcdRendezvousHandler {
         let _ = self.commands.send(Command::Suspect(node_id.into()));
     }
 
-    /// Leaves the group, or the round it waits for, without closing the run. The others meet again
-    /// without this node. It may enter again later.
-    pub async fn leave(&self) {
-        let (reply, left) = oneshot::channel();
-        if self.commands.send(Command::Leave(reply)).is_ok() {
-            let _ = timeout(GOODBYE, left).await;
-        }
-    }
-
     /// Opens a closed run again. False if it was not closed.
     ///
     /// # Errors
@@ -267,6 +266,11 @@ impl EtcdRendezvousHandler {
             Ok(Ok(answer)) => answer,
             Ok(Err(_)) | Err(_) => Err(self.unreachable()),
         }
+    }
+
+    /// Without its task the handler knows nothing any more, and must not speak as if it did.
+    fn alive(&self) -> Result<(), RendezvousError> {
+        self.standing.has_changed().map(drop).map_err(|_| self.unreachable())
     }
 
     fn unreachable(&self) -> RendezvousError {
@@ -377,6 +381,7 @@ impl RendezvousHandler for EtcdRendezvousHandler {
     }
 
     async fn is_closed(&self) -> Result<bool, RendezvousError> {
+        self.alive()?;
         Ok(self.standing.borrow().view.closed.is_some())
     }
 
@@ -386,9 +391,17 @@ impl RendezvousHandler for EtcdRendezvousHandler {
     }
 
     async fn num_nodes_waiting(&self) -> Result<usize, RendezvousError> {
+        self.alive()?;
         let standing = self.standing.borrow();
         // A node that was fenced is the one that waits: it must stop its workers and meet again.
         Ok(standing.view.nodes_waiting.max(usize::from(standing.fenced.is_some())))
+    }
+
+    async fn leave(&self) {
+        let (reply, left) = oneshot::channel();
+        if self.commands.send(Command::Leave(reply)).is_ok() {
+            let _ = timeout(GOODBYE, left).await;
+        }
     }
 
     async fn shutdown(&self) -> bool {

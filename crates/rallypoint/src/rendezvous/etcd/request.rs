@@ -11,6 +11,9 @@ use crate::client::{Client, ClientError, KeepAliveStream};
 /// How long the run lives when no member is left to keep it alive.
 pub(super) const RUN_TTL: Duration = Duration::from_secs(2 * 3600);
 
+/// How often a request is repeated that the server refuses, in case it changes its mind.
+pub(super) const REFUSED: Duration = Duration::from_secs(1);
+
 /// How long to wait before the `failures`-th repetition.
 pub(super) fn delay(failures: u32) -> Duration {
     let longest = Duration::from_millis(20).saturating_mul(1 << failures.min(6));

@@ -1,5 +1,6 @@
 //! How long a round takes nodes, and which number it has.
 
+use rallypoint::rendezvous::RendezvousHandler;
 use std::time::Duration;
 
 use tokio::time::Instant;

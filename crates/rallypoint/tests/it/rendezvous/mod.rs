@@ -4,6 +4,7 @@
 
 mod closing;
 mod coordinator;
+mod edges;
 mod faults;
 mod handlers;
 mod node;
