@@ -24,7 +24,7 @@ use crate::store::{EtcdStore, Store, StoreError};
 
 /// Makes the store of a round. Each round must get another, or its nodes would read what an earlier
 /// group left: put everything below
-/// [`keys::dynamic_store_prefix`](rallypoint_core::rendezvous::keys::dynamic_store_prefix), on
+/// [`keys::dynamic_store_prefix`], on
 /// [the state's lease](super::EtcdRendezvousBackend::lease).
 pub type StoreFactory = Arc<dyn Fn(u64) -> Arc<dyn Store> + Send + Sync>;
 
