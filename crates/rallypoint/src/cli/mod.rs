@@ -56,7 +56,9 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
             return if error.use_stderr() { ExitCode::from(2) } else { ExitCode::SUCCESS };
         }
     };
-    start_log(cli.log_format);
+    // A benchmark plays thousands of nodes, each with something to say.
+    let usual = if matches!(cli.command, Command::Bench(_)) { "warn" } else { "info" };
+    start_log(cli.log_format, usual);
     let done = match cli.command {
         Command::Serve(serve) => serve.run(),
         Command::Bench(bench) => bench.run(),
@@ -85,9 +87,9 @@ fn report(error: &dyn Error) {
     let _ = writeln!(std::io::stderr(), "{line}");
 }
 
-fn start_log(format: LogFormat) {
+fn start_log(format: LogFormat, usual: &str) {
     // RUST_LOG as everywhere; without it, what an operator wants to know and no more.
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(usual));
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_ansi(std::io::stderr().is_terminal())

@@ -53,18 +53,7 @@ type Reserved = std::io::Result<(TcpSocket, u16)>;
 type Answer = (RequestId, Purpose, Txn, Result<TxnResult, ClientError>);
 
 pub(super) struct Driver {
-    pub(super) client: Client,
-    pub(super) settings: Settings,
-    pub(super) servers: String,
-    pub(super) address: String,
-    pub(super) run_id: String,
-    pub(super) node: String,
-    pub(super) lease_ttl: Duration,
-    pub(super) machine: Machine,
-    pub(super) commands: mpsc::UnboundedReceiver<Command>,
-    pub(super) standing: watch::Sender<Standing>,
-    /// The port that this node keeps for its group.
-    pub(super) port: HeldPort,
+    parts: Parts,
     origin: Instant,
     session: Option<(Session, Boxed<Loss>)>,
     opening: Option<Boxed<Result<Session, ClientError>>>,
@@ -107,19 +96,8 @@ pub(super) struct Parts {
 impl Driver {
     pub(super) fn new(parts: Parts) -> Self {
         let active = ActiveWatch::new(parts.client.clone(), parts.settings.keys.active());
-        let Parts { client, settings, servers, address, run_id, node, lease_ttl, .. } = parts;
         Self {
-            client,
-            settings,
-            servers,
-            address,
-            run_id,
-            node,
-            lease_ttl,
-            machine: parts.machine,
-            commands: parts.commands,
-            standing: parts.standing,
-            port: parts.port,
+            parts,
             origin: Instant::now(),
             session: None,
             opening: None,
@@ -146,7 +124,7 @@ impl Driver {
         // Before it is needed, so that nobody has to wait for it then.
         self.open_session();
         loop {
-            let wake = self.machine.next_wake().map(|wake| self.origin + wake);
+            let wake = self.parts.machine.next_wake().map(|wake| self.origin + wake);
             let wake = wake.unwrap_or(self.renewal).min(self.renewal);
             let wake = if self.unsaid { wake.min(self.said + SAY) } else { wake };
             let input = tokio::select! {
@@ -156,7 +134,7 @@ impl Driver {
                     self.fenced(&loss);
                     Some(Input::SessionLost)
                 }
-                command = self.commands.recv() => match command {
+                command = self.parts.commands.recv() => match command {
                     Some(command) => self.command(command),
                     None => return,
                 },
@@ -183,40 +161,45 @@ impl Driver {
     }
 
     async fn handle(&mut self, input: Input) {
-        self.machine.handle(self.now(), input);
+        self.parts.machine.handle(self.now(), input);
         // Before anyone gets an answer: whoever has it must find it confirmed.
         self.publish();
-        while let Some(output) = self.machine.poll_output() {
+        while let Some(output) = self.parts.machine.poll_output() {
             self.obey(output).await;
         }
         self.under_way.retain(|id, request| {
-            let awaited = self.machine.awaits(*id);
+            let awaited = self.parts.machine.awaits(*id);
             if !awaited {
                 request.abort();
             }
             awaited
         });
-        self.publish();
     }
 
     async fn obey(&mut self, output: Output) {
         match output {
             Output::Request { id, purpose, txn } => self.request(id, purpose, txn, Duration::ZERO),
-            Output::Watch { id, watches } => self.duty.replace(&self.client, id, watches),
+            Output::Watch { id, watches } => self.duty.replace(&self.parts.client, id, watches),
             Output::Unwatch => self.duty.end(),
             Output::LookAgain => self.active.anew(Duration::ZERO, true),
             Output::OpenSession => self.open_session(),
             Output::Host { round } => {
-                let address = self.address.clone();
+                let address = self.parts.address.clone();
                 self.hosting = Some((round, Box::pin(async move { reserve_port(&address).await })));
             }
             Output::Formed(formed) => {
                 let Formed { round, rank, world, .. } = formed;
-                tracing::info!(run_id = self.run_id, round, rank, world, "the group has formed");
+                tracing::info!(
+                    run_id = self.parts.run_id,
+                    round,
+                    rank,
+                    world,
+                    "the group has formed"
+                );
                 if rank != 0 {
-                    self.port.release();
+                    self.parts.port.release();
                 }
-                self.standing.send_modify(|standing| standing.fenced = None);
+                self.parts.standing.send_modify(|standing| standing.fenced = None);
                 // If whoever asked has gone in this very moment, its wish is about to be taken back.
                 if let Some(entering) = self.entering.take() {
                     let _ = entering.send(Ok(formed));
@@ -224,19 +207,20 @@ impl Driver {
             }
             Output::Failed(failed) => {
                 let trouble = self.trouble.lock().unwrap_or_else(PoisonError::into_inner).take();
-                let error = fault(failed, &self.run_id, &self.servers, trouble);
+                let error = fault(failed, &self.parts.run_id, &self.parts.servers, trouble);
                 if let Some(entering) = self.entering.take() {
                     let _ = entering.send(Err(error));
                 }
             }
             Output::Done(Errand::Left) => {
-                self.port.release();
+                self.parts.port.release();
                 self.opening = None;
                 if let Some((session, _)) = self.session.take() {
                     // If it cannot be told, the lease lapses by itself.
                     let _ = timeout(GOODBYE, session.close()).await;
                 }
-                self.machine.handle(self.now(), Input::SessionLost);
+                self.parts.machine.handle(self.now(), Input::SessionLost);
+                self.publish();
                 for leaving in self.leaving.drain(..) {
                     let _ = leaving.send(());
                 }
@@ -256,13 +240,13 @@ impl Driver {
 
     fn open_session(&mut self) {
         if self.opening.is_none() {
-            let (client, trouble) = (self.client.clone(), self.trouble.clone());
-            self.opening = Some(Box::pin(open_session(client, self.lease_ttl, trouble)));
+            let (client, trouble) = (self.parts.client.clone(), self.trouble.clone());
+            self.opening = Some(Box::pin(open_session(client, self.parts.lease_ttl, trouble)));
         }
     }
 
     fn request(&mut self, id: RequestId, purpose: Purpose, txn: Txn, after: Duration) {
-        let (client, lease) = (self.client.clone(), self.settings.run_lease);
+        let (client, lease) = (self.parts.client.clone(), self.parts.settings.run_lease);
         let trouble = self.trouble.clone();
         let sending = async move {
             if !after.is_zero() {
@@ -280,10 +264,10 @@ impl Driver {
 
     fn answered(&mut self, answer: Result<Answer, Aborted>) -> Option<Input> {
         let (id, purpose, txn, answer) = answer.ok()?;
-        tracing::trace!(node = self.node, id, ?purpose, "answered");
+        tracing::trace!(node = self.parts.node, id, ?purpose, "answered");
         match answer {
             Ok(result) => {
-                self.standing.send_if_modified(|standing| standing.refused.take().is_some());
+                self.parts.standing.send_if_modified(|standing| standing.refused.take().is_some());
                 self.under_way.remove(&id);
                 *self.trouble.lock().unwrap_or_else(PoisonError::into_inner) = None;
                 Some(Input::Answered { id, result })
@@ -302,15 +286,15 @@ impl Driver {
 
     /// The server is there and does not want us. Whoever waits should know at once.
     fn refused(&mut self, error: ClientError) -> Option<Input> {
-        tracing::warn!(run_id = self.run_id, %error, "the server refused a request");
+        tracing::warn!(run_id = self.parts.run_id, %error, "the server refused a request");
         let entering = self.entering.take();
         let waits = entering.is_some();
         let text = error.to_string();
-        self.standing.send_modify(|standing| standing.refused = Some(text.clone()));
+        self.parts.standing.send_modify(|standing| standing.refused = Some(text.clone()));
         if let Some(entering) = entering {
-            let _ = entering.send(Err(connection(&self.servers, error)));
+            let _ = entering.send(Err(connection(&self.parts.servers, error)));
         }
-        let again = || connection(&self.servers, std::io::Error::other(text.clone()));
+        let again = || connection(&self.parts.servers, std::io::Error::other(text.clone()));
         for closing in self.closing.drain(..) {
             let _ = closing.send(Err(again()));
         }
@@ -379,11 +363,14 @@ impl Driver {
         self.hosting = None;
         match reserved {
             Ok((socket, port)) => {
-                self.port.hold(socket);
-                Input::Hosting { round, address: Address { host: self.address.clone(), port } }
+                self.parts.port.hold(socket);
+                Input::Hosting {
+                    round,
+                    address: Address { host: self.parts.address.clone(), port },
+                }
             }
             Err(error) => {
-                let reason = format!("no port of {} can be had: {error}", self.address);
+                let reason = format!("no port of {} can be had: {error}", self.parts.address);
                 Input::HostFailed { round, reason }
             }
         }
@@ -391,25 +378,30 @@ impl Driver {
 
     fn fenced(&mut self, loss: &Loss) {
         self.session = None;
-        self.port.release();
-        let member = self.standing.borrow().view.member_of.is_some();
+        self.parts.port.release();
+        let member = self.parts.standing.borrow().view.member_of.is_some();
         if member {
-            tracing::warn!(run_id = self.run_id, %loss, "fenced: the workers of this node must stop");
-            self.standing.send_modify(|standing| standing.fenced = Some(loss.clone()));
+            tracing::warn!(run_id = self.parts.run_id, %loss, "fenced: the workers of this node must stop");
+            self.parts.standing.send_modify(|standing| standing.fenced = Some(loss.clone()));
         }
     }
 
     fn publish(&mut self) {
-        let view = self.machine.view(self.now());
+        let view = self.parts.machine.view(self.now());
         if view.waits_for != self.waits_for && self.said.elapsed() >= SAY {
             self.said = Instant::now();
             self.waits_for.clone_from(&view.waits_for);
             if let Some(waits_for) = &view.waits_for {
-                tracing::info!(run_id = self.run_id, round = view.round, waits_for, "waiting");
+                tracing::info!(
+                    run_id = self.parts.run_id,
+                    round = view.round,
+                    waits_for,
+                    "waiting"
+                );
             }
         }
         self.unsaid = view.waits_for != self.waits_for;
-        self.standing.send_if_modified(|standing| {
+        self.parts.standing.send_if_modified(|standing| {
             let changed = standing.view != view;
             standing.view = view;
             changed
@@ -423,7 +415,7 @@ impl Driver {
         }
         self.renewal = Instant::now() + RUN_TTL / 4;
         if self.session.is_some() {
-            let (client, lease) = (self.client.clone(), self.settings.run_lease);
+            let (client, lease) = (self.parts.client.clone(), self.parts.settings.run_lease);
             let renewing = async move {
                 if let Err(error) = hold_run_lease(&client, lease).await {
                     tracing::warn!(%error, "the run's lease was not renewed");

@@ -44,8 +44,8 @@ pub struct Standing {
 /// A rendezvous on etcd, or on Rallypoint's own server.
 ///
 /// A background task belongs to the handler and ends with it. Dropping a handler without
-/// [`shutdown`](RendezvousHandler::shutdown) or [`leave`](RendezvousHandler::leave) leaves its lease to lapse, and the
-/// others learn of it then.
+/// [`shutdown`](RendezvousHandler::shutdown) or [`leave`](RendezvousHandler::leave) leaves its lease to
+/// lapse, and the others learn of it then.
 pub struct EtcdRendezvousHandler {
     backend: String,
     client: Client,
