@@ -208,6 +208,23 @@ async fn dynamic_a_node_that_shuts_down_while_it_waits_leaves_the_others_alone()
 
 /// All of them write one key, and each has to get its turn.
 #[tokio::test]
+async fn dynamic_a_node_that_leaves_while_it_waits_is_answered() {
+    for ground in grounds().await {
+        let run = Run::new(&ground, "leave", Limits { min: 2, max: 2 });
+        let backend = ground.backend("leave");
+        let first = run.node(1);
+        let leaves = async {
+            until(&*backend, |state| !state.participants.is_empty()).await;
+            first.leave().await;
+        };
+        let (met, ()) = tokio::join!(first.next_rendezvous(), leaves);
+        let error = met.unwrap_err();
+        assert!(matches!(error, RendezvousError::State { .. }), "{error:?}");
+        assert_eq!(error.to_string(), "the rendezvous was given up: this node left");
+    }
+}
+
+#[tokio::test]
 async fn dynamic_a_crowd_meets_over_one_key() {
     let server = Embedded::memory().await;
     let embedded = Ground::server("embedded", server.endpoint(), ()).await;

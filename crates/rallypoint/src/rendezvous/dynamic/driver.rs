@@ -155,23 +155,22 @@ impl Driver {
                 self.read().await;
             }
             Some(Command::Leave) => {
-                self.leave();
                 let what = "the rendezvous was given up: this node left".to_owned();
                 self.answer(Err(RendezvousError::State { what, source: None }));
+                self.leave();
             }
             // Without a handler there is nobody to work for.
             Some(Command::Stop) | None => {
                 self.stopping = true;
-                self.leave();
                 let (by, run_id) = (self.observer.me().to_owned(), self.run_id.clone());
                 let reason = "this node's handler was shut down".to_owned();
                 self.answer(Err(RendezvousError::Closed { run_id, by, reason }));
+                self.leave();
             }
         }
     }
 
     fn leave(&mut self) {
-        self.reply = None;
         self.wish = Wish::Leave;
         // A group that has formed in the meantime is left too, and must not be taken for a new one when
         // the node comes again.
