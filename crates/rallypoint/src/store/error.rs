@@ -18,6 +18,27 @@ pub enum StoreError {
         /// The keys, as text as far as they are.
         missing: Vec<String>,
     },
+    /// Not everyone came to a barrier in time.
+    #[error(
+        "after {waited:.1?} the barrier {key:?} was not complete: {} of {world_size} had arrived",
+        .arrived.map_or_else(|| "an unknown number".to_owned(), |arrived| arrived.to_string())
+    )]
+    Barrier {
+        /// Its key.
+        key: String,
+        /// How long it was waited.
+        waited: Duration,
+        /// How many had come, if that could be asked.
+        arrived: Option<i64>,
+        /// How many it takes.
+        world_size: u64,
+    },
+    /// A queue is empty, and waiting was not wanted.
+    #[error("the queue {key:?} is empty")]
+    QueueEmpty {
+        /// Its key.
+        key: String,
+    },
     /// A value is not what it must be.
     #[error("the value of {key:?} is unusable: {what}")]
     Corrupt {

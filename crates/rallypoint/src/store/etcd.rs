@@ -1,6 +1,7 @@
 //! A store on etcd, or on our own server.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -8,6 +9,7 @@ use bytes::{Bytes, BytesMut};
 use rallypoint_core::kv::{Compare, KeyRange, KeyValue, LeaseId, Op, OpResult, Put, Txn};
 
 use super::points::{self, MAX_OPS, WaitFailed};
+use super::timeout::Timeout;
 use super::{Store, StoreError};
 use crate::client::Client;
 
@@ -46,7 +48,7 @@ pub struct EtcdStore {
     client: Client,
     prefix: Bytes,
     lease: LeaseId,
-    timeout: Duration,
+    timeout: Timeout,
 }
 
 impl EtcdStore {
@@ -58,7 +60,7 @@ impl EtcdStore {
         lease: LeaseId,
         timeout: Duration,
     ) -> Self {
-        Self { client, prefix: prefix.into(), lease, timeout }
+        Self { client, prefix: prefix.into(), lease, timeout: Timeout::new(timeout) }
     }
 
     fn key(&self, name: &[u8]) -> Bytes {
@@ -202,11 +204,56 @@ impl Store for EtcdStore {
 
     async fn multi_get(&self, keys: &[&[u8]]) -> Result<Vec<Bytes>, StoreError> {
         let keys = self.keys(keys);
-        let found = self.find(&keys, self.timeout).await?;
+        let found = self.find(&keys, self.timeout.get()).await?;
         Ok(keys.iter().filter_map(|key| found.get(key).cloned()).collect())
     }
 
+    async fn compare_set(
+        &self,
+        _key: &[u8],
+        _expected: &[u8],
+        _desired: Bytes,
+    ) -> Result<Bytes, StoreError> {
+        todo!()
+    }
+
+    async fn append(&self, _key: &[u8], _value: Bytes) -> Result<(), StoreError> {
+        todo!()
+    }
+
+    async fn delete_key(&self, _key: &[u8]) -> Result<bool, StoreError> {
+        todo!()
+    }
+
+    async fn num_keys(&self) -> Result<u64, StoreError> {
+        todo!()
+    }
+
+    async fn list_keys(&self) -> Result<Vec<Bytes>, StoreError> {
+        todo!()
+    }
+
+    async fn queue_push(&self, _key: &[u8], _value: Bytes) -> Result<(), StoreError> {
+        todo!()
+    }
+
+    async fn queue_pop(&self, _key: &[u8], _block: bool) -> Result<Bytes, StoreError> {
+        todo!()
+    }
+
+    async fn queue_len(&self, _key: &[u8]) -> Result<u64, StoreError> {
+        todo!()
+    }
+
+    async fn try_clone(&self) -> Result<Arc<dyn Store>, StoreError> {
+        Ok(Arc::new(self.clone()))
+    }
+
     fn timeout(&self) -> Duration {
-        self.timeout
+        self.timeout.get()
+    }
+
+    fn set_timeout(&self, timeout: Duration) {
+        self.timeout.set(timeout);
     }
 }
