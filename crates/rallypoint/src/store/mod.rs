@@ -2,6 +2,7 @@
 
 mod error;
 mod etcd;
+mod hash;
 mod points;
 mod prefix;
 mod timeout;
@@ -14,6 +15,7 @@ use bytes::Bytes;
 
 pub use self::error::StoreError;
 pub use self::etcd::EtcdStore;
+pub use self::hash::HashStore;
 pub use self::prefix::PrefixStore;
 pub use self::timeout::DEFAULT_TIMEOUT;
 
