@@ -1,5 +1,6 @@
 //! Stores: what the nodes of a group share, with the interface of PyTorch's c10d store.
 
+mod agent;
 mod error;
 mod etcd;
 mod hash;
@@ -13,6 +14,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 
+pub use self::agent::AgentStore;
 pub use self::error::StoreError;
 pub use self::etcd::EtcdStore;
 pub use self::hash::HashStore;
