@@ -1,9 +1,12 @@
 //! Stores: what the nodes of a group share, with the interface of PyTorch's c10d store.
 
+mod agent;
 mod error;
 mod etcd;
+mod hash;
 mod points;
 mod prefix;
+mod tcp;
 mod timeout;
 
 use std::sync::Arc;
@@ -12,9 +15,12 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 
+pub use self::agent::AgentStore;
 pub use self::error::StoreError;
 pub use self::etcd::EtcdStore;
+pub use self::hash::HashStore;
 pub use self::prefix::PrefixStore;
+pub use self::tcp::TcpStore;
 pub use self::timeout::DEFAULT_TIMEOUT;
 
 /// A map that a group shares. Keys and values are any bytes.

@@ -3,6 +3,8 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use tokio::time::Instant;
+
 /// How long a store's calls wait unless it is told otherwise, as in PyTorch.
 pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(300);
 
@@ -32,4 +34,26 @@ impl Clone for Timeout {
 
 fn milliseconds(timeout: Duration) -> u64 {
     u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// How long a call that consists of several parts may still take.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Patience {
+    begun: Instant,
+    whole: Duration,
+}
+
+impl Patience {
+    pub(super) fn new(whole: Duration) -> Self {
+        Self { begun: Instant::now(), whole }
+    }
+
+    /// What it was in the beginning.
+    pub(super) fn whole(&self) -> Duration {
+        self.whole
+    }
+
+    pub(super) fn left(&self) -> Duration {
+        self.whole.saturating_sub(self.begun.elapsed())
+    }
 }
