@@ -2,7 +2,6 @@
 
 mod error;
 mod etcd;
-mod points;
 mod prefix;
 mod timeout;
 
@@ -103,7 +102,7 @@ pub trait Store: Send + Sync {
         }
     }
 
-    /// A store on the same keys that shares no connection and no time-out with this one.
+    /// A store on the same keys with a time-out of its own, whose calls never wait for one of this store's.
     async fn try_clone(&self) -> Result<Arc<dyn Store>, StoreError>;
 
     /// How long calls wait that are given no time-out: 300 seconds, unless it was changed.
