@@ -4,7 +4,6 @@ mod agent;
 mod error;
 mod etcd;
 mod hash;
-mod points;
 mod prefix;
 mod tcp;
 mod timeout;
@@ -109,7 +108,7 @@ pub trait Store: Send + Sync {
         }
     }
 
-    /// A store on the same keys that shares no connection and no time-out with this one.
+    /// A store on the same keys with a time-out of its own, whose calls never wait for one of this store's.
     async fn try_clone(&self) -> Result<Arc<dyn Store>, StoreError>;
 
     /// How long calls wait that are given no time-out: 300 seconds, unless it was changed.
