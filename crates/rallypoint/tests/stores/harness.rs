@@ -61,7 +61,8 @@ pub struct Context {
     pub other: Arc<dyn Store>,
     /// The store that these are a part of, if they are.
     pub whole: Option<Arc<dyn Store>>,
-    _server: Option<AgentStore>,
+    /// Who serves them, if that is within this program.
+    pub server: Option<AgentStore>,
 }
 
 impl Context {
@@ -73,7 +74,7 @@ impl Context {
                 socket.bind(([127, 0, 0, 1], 0).into()).unwrap();
                 let server = AgentStore::start(socket).unwrap();
                 let address = server.address().to_string();
-                (Arc::new(TcpStore::connect(address, LONG).await.unwrap()), Some(server))
+                (Arc::new(TcpStore::connect(&address, LONG).await.unwrap()), Some(server))
             }
             Arm::EtcdEmbedded | Arm::Etcd34 | Arm::Etcd35 => {
                 let client = Client::connect(ClientOptions::new([endpoint(arm)])).await.unwrap();
@@ -87,7 +88,7 @@ impl Context {
         let store: Arc<dyn Store> =
             if part { Arc::new(PrefixStore::new("a part", store)) } else { store };
         let other = store.try_clone().await.unwrap();
-        Self { store, other, whole, _server: server }
+        Self { store, other, whole, server }
     }
 
     /// Whether nothing has the key.
@@ -111,7 +112,8 @@ impl Context {
 pub fn missing<T: std::fmt::Debug>(outcome: Result<T, StoreError>) -> Vec<String> {
     match outcome {
         Err(StoreError::Timeout { missing, .. }) => {
-            let plain = |key: String| key.strip_prefix("a part/").map_or(key.clone(), str::to_owned);
+            let plain =
+                |key: String| key.strip_prefix("a part/").map_or(key.clone(), str::to_owned);
             missing.into_iter().map(plain).collect()
         }
         other => panic!("expected a time-out, got {other:?}"),

@@ -82,9 +82,8 @@ async fn beside_a_value(t: Context) {
 }
 
 async fn one_push_is_one_pop(t: Context) {
-    let pops = [t.store.clone(), t.store.clone(), t.other.clone()].map(|store| {
-        tokio::spawn(async move { store.queue_pop(b"queue", true).await.unwrap() })
-    });
+    let pops = [t.store.clone(), t.store.clone(), t.other.clone()]
+        .map(|store| tokio::spawn(async move { store.queue_pop(b"queue", true).await.unwrap() }));
     tokio::time::sleep(SHORT / 2).await;
     for number in 0..3 {
         t.other.queue_push(b"queue", text(number.to_string())).await.unwrap();

@@ -31,7 +31,7 @@ async fn a_clone_has_the_same_keys(t: Context) {
 async fn a_clone_outlives_the_first(t: Context) {
     let clone = t.store.try_clone().await.unwrap();
     t.store.set(b"key", text("1")).await.unwrap();
-    let Context { store, other, whole, .. } = &t;
+    let Context { store, other, whole, server: _server } = t;
     drop((store, other, whole));
     assert_eq!(clone.get(b"key").await.unwrap(), "1");
 }

@@ -64,8 +64,7 @@ async fn any_bytes(t: Context) {
 
 /// Names of which one is the beginning of another must not be taken for one another.
 async fn names_beside_one_another(t: Context) {
-    let names: [&[u8]; 9] =
-        [b"a", b"a/", b"a/b", b"aa", b"a=", b"a+00", b"a>", b"1:a", b"1:a="];
+    let names: [&[u8]; 9] = [b"a", b"a/", b"a/b", b"aa", b"a=", b"a+00", b"a>", b"1:a", b"1:a="];
     for (number, name) in names.iter().enumerate() {
         t.store.set(name, text(number.to_string())).await.unwrap();
     }
