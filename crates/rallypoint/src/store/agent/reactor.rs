@@ -36,13 +36,15 @@ pub(super) struct Reactor {
     /// Connections could not be accepted when it was last tried.
     short_of_descriptors: bool,
     connections: Arc<AtomicUsize>,
+    /// Kept here too: closed before its call was heard, it would not be heard at all.
+    _stop: Arc<Waker>,
 }
 
 impl Reactor {
     pub(super) fn new(mut listener: TcpListener) -> io::Result<(Self, Arc<Waker>)> {
         let poll = Poll::new()?;
         poll.registry().register(&mut listener, LISTENER, Interest::READABLE)?;
-        let stop = Waker::new(poll.registry(), STOP)?;
+        let stop = Arc::new(Waker::new(poll.registry(), STOP)?);
         let reactor = Self {
             poll,
             listener,
@@ -51,8 +53,9 @@ impl Reactor {
             busy: Vec::new(),
             short_of_descriptors: false,
             connections: Arc::default(),
+            _stop: stop.clone(),
         };
-        Ok((reactor, Arc::new(stop)))
+        Ok((reactor, stop))
     }
 
     /// How many clients there are, at any time.
