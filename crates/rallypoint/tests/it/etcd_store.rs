@@ -174,10 +174,14 @@ async fn a_server_that_is_not_there_is_not_taken_for_a_missing_key() {
     let dead = format!("127.0.0.1:{}", crate::support::tools::free_port());
     let store = EtcdStore::new(client([dead.as_str()]).await, "/job/", 0, SHORT);
     let begun = Instant::now();
-    let error = store.get(b"a").await.unwrap_err();
-    assert!(matches!(error, StoreError::Client(ClientError::Unavailable { .. })), "{error}");
-    assert!(error.to_string().contains(&dead), "{error}");
-    assert!(begun.elapsed() < Duration::from_secs(5), "took {:?}", begun.elapsed());
+    for error in
+        [store.get(b"a").await.unwrap_err(), store.queue_pop(b"a", true).await.unwrap_err()]
+    {
+        assert!(matches!(error, StoreError::Client(ClientError::Unavailable { .. })), "{error}");
+        assert!(error.to_string().contains(&dead), "{error}");
+    }
+    // Both would take ten seconds if they did not look at their own time-out.
+    assert!(begun.elapsed() < Duration::from_secs(15), "took {:?}", begun.elapsed());
 }
 
 #[tokio::test]
@@ -268,7 +272,7 @@ async fn a_server_that_takes_less_says_so() {
 #[tokio::test]
 async fn whoever_stops_waiting_leaves_no_watch_behind() {
     for call in ["get", "wait", "pop"] {
-        let server = Embedded::start_with(false, &["--max-watches", "1"]).await;
+        let server = Embedded::start_with(false, &["--max-watches", "2"]).await;
         let probe = store(&client([server.endpoint()]).await);
         let client = client([server.endpoint()]).await;
         let store = store(&client);
@@ -282,13 +286,16 @@ async fn whoever_stops_waiting_leaves_no_watch_behind() {
         // A read, the watch, another read.
         eventually("it waits", Duration::from_secs(15), async || client.traffic().messages == 3)
             .await;
-        // There is room for one watch.
-        let refused = probe.wait(&[b"b"], SHORT).await.unwrap_err();
+        // There is room for one more watch, not for two.
+        let refused = probe.wait(&[b"b", b"c"], SHORT).await.unwrap_err();
         assert!(matches!(refused, StoreError::Watch(WatchError::Refused { .. })), "{refused}");
         waiting.abort();
         assert!(waiting.await.unwrap_err().is_cancelled());
         eventually("the watch is gone", Duration::from_secs(15), async || {
-            matches!(probe.wait(&[b"b"], SHORT).await.unwrap_err(), StoreError::Timeout { .. })
+            matches!(
+                probe.wait(&[b"b", b"c"], SHORT).await.unwrap_err(),
+                StoreError::Timeout { .. }
+            )
         })
         .await;
     }

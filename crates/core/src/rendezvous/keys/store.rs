@@ -82,6 +82,12 @@ impl Digit {
         bits.map(move |bit| Self { bit, negative: amount < 0 })
     }
 
+    /// The digit that undoes this one.
+    #[must_use]
+    pub fn opposite(self) -> Self {
+        Self { negative: !self.negative, ..self }
+    }
+
     /// What one put of it adds.
     pub fn weight(self) -> i128 {
         if self.negative { -(1 << self.bit) } else { 1 << self.bit }
@@ -216,6 +222,7 @@ mod tests {
             assert_eq!(Digit::of(amount).map(Digit::weight).sum::<i128>(), i128::from(amount));
             let keys = StoreKeys::new("/").of(b"n");
             for digit in Digit::of(amount) {
+                assert_eq!(digit.opposite().weight(), -digit.weight());
                 assert_eq!(keys.digit_of(&keys.digit(digit)), Some(digit));
             }
         }

@@ -52,14 +52,19 @@ impl Cell {
         Ok(i128::from(base) + self.added.unwrap_or(0))
     }
 
+    /// Holds until somebody writes or deletes the value, however much is added.
+    pub(super) fn same_base(&self, keys: &NameKeys) -> Compare {
+        match &self.base {
+            None => Compare::absent(keys.value()),
+            Some(kv) => Compare::unchanged_since(keys.value(), kv.mod_revision),
+        }
+    }
+
     /// Holds while the value is this one. Whatever takes digits away writes the base too, or deletes it,
     /// so no digit needs to be named.
     pub(super) fn unchanged(&self, keys: &NameKeys) -> [Compare; 2] {
-        let base = match &self.base {
-            None => Compare::absent(keys.value()),
-            Some(kv) => Compare::unchanged_since(keys.value(), kv.mod_revision),
-        };
         let target = Target::Mod(self.revision + 1);
-        [base, Compare { range: keys.digits(), relation: Relation::Less, target }]
+        let digits = Compare { range: keys.digits(), relation: Relation::Less, target };
+        [self.same_base(keys), digits]
     }
 }

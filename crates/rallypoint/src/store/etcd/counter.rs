@@ -24,15 +24,25 @@ impl EtcdStore {
                 || matches!(answer.results.last(), Some(OpResult::Txn(inner)) if inner.succeeded);
             let cell = Cell::new(&keys, answer.revision, read_last(answer));
             let sum = cell.sum().map_err(|error| Self::no_number(name, error))?;
-            if counted {
-                return i64::try_from(sum).map_err(|_| {
+            match i64::try_from(sum) {
+                Ok(sum) if counted => return Ok(sum),
+                Err(_) if counted => {
+                    self.take_back(&keys, amount, &cell).await?;
                     let before = sum - i128::from(amount);
                     let what = format!("{before} and {amount} make more than 64 bits hold");
-                    Self::corrupt(name, what)
-                });
+                    return Err(Self::corrupt(name, what));
+                }
+                _ => base = cell.base(),
             }
-            base = cell.base();
         }
+    }
+
+    /// Takes off what was just added, unless somebody has given the counter another value since.
+    async fn take_back(&self, keys: &NameKeys, amount: i64, cell: &Cell) -> Result<(), StoreError> {
+        let digits = Digit::of(amount).map(|digit| keys.digit(digit.opposite()));
+        let puts = digits.map(|key| Op::Put(Put::new(key, Bytes::new()).on_lease(self.lease)));
+        self.client.txn(Txn::when([cell.same_base(keys)]).then(puts)).await?;
+        Ok(())
     }
 
     /// Adds `amount` if there is no counter yet, or if it began with `base`, and reads it.

@@ -156,8 +156,8 @@ impl Store for EtcdStore {
     /// One request, or two if the counter was given a value other than 0 before. If an answer is lost, that
     /// is an error: the sum does not tell who added what, and adding again might count twice.
     ///
-    /// A sum that 64 bits do not hold is an error too, and the amount has been added all the same: take it
-    /// off again.
+    /// A sum that 64 bits do not hold is an error too. The amount is taken off again, but others may see it
+    /// for a moment.
     async fn add(&self, key: &[u8], amount: i64) -> Result<i64, StoreError> {
         self.count(key, amount).await
     }

@@ -52,7 +52,7 @@ impl EtcdStore {
     pub(super) async fn pop(&self, name: &[u8], block: bool) -> Result<Bytes, StoreError> {
         let queue = self.keys.of(name).queue();
         let patience = Patience::new(&self.client, self.timeout.get());
-        if let Some(value) = self.take_first(&queue).await? {
+        if let Some(value) = self.take_first(&queue, &patience).await? {
             return Ok(value);
         }
         if !block {
@@ -84,7 +84,7 @@ impl EtcdStore {
         let mut watcher: Watcher = opened?;
         loop {
             // Not bounded by the deadline: it might take an item that then nobody had.
-            if let Some(value) = self.take_first(queue).await? {
+            if let Some(value) = self.take_first(queue, patience).await? {
                 return Ok(Some(value));
             }
             match timeout_at(patience.deadline, watcher.next()).await {
@@ -99,8 +99,12 @@ impl EtcdStore {
     /// What comes is behind what is there. So if the first of the items that were read is gone, the
     /// second is the first, and so on: one transaction takes the first of them that it finds. Only if all
     /// are gone must it be read again, which it does itself.
-    async fn take_first(&self, queue: &KeyRange) -> Result<Option<Bytes>, StoreError> {
-        let mut items: Vec<KeyValue> = self.client.range(heads(queue.clone())).await?.kvs;
+    async fn take_first(
+        &self,
+        queue: &KeyRange,
+        patience: &Patience,
+    ) -> Result<Option<Bytes>, StoreError> {
+        let mut items: Vec<KeyValue> = patience.client.range(heads(queue.clone())).await?.kvs;
         while !items.is_empty() {
             let again = Txn::default().then([Op::Range(heads(queue.clone()))]);
             let take = items.iter().rev().fold(again, |otherwise, item| {
@@ -109,6 +113,7 @@ impl EtcdStore {
                     .then([Op::Delete(delete)])
                     .otherwise([Op::Txn(otherwise)])
             });
+            // With all the time that a request may take: an answer that comes too late is an item lost.
             match last(self.client.txn(take).await?) {
                 Some(OpResult::Delete(mut taken)) => {
                     return Ok(taken.prev_kvs.pop().map(|kv| kv.value));

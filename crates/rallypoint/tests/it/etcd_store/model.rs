@@ -63,7 +63,7 @@ impl Model {
             Step::Set(name, value) => drop(self.values.insert(name, value.clone())),
             Step::MultiSet(pairs) => self.values.extend(pairs.iter().cloned()),
             Step::Add(name, amount) => {
-                let before = self.values.get(name).map_or("0".into(), |value| value.clone());
+                let before = self.values.get(name).cloned().unwrap_or_else(|| "0".into());
                 let before = std::str::from_utf8(&before).ok().and_then(|b| b.trim().parse().ok());
                 let sum: i64 = before.map(|before: i64| before + amount).ok_or("corrupt")?;
                 // What is only read stays as it is written.

@@ -1,9 +1,11 @@
 //! Queues: each item once, in order, however many push and pop.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use bytes::Bytes;
 use futures_util::future::join_all;
+use rallypoint::client::ClientError;
 use rallypoint::core::kv::Put;
 use rallypoint::store::{Store, StoreError};
 use tokio::time::{sleep, timeout};
@@ -145,4 +147,46 @@ async fn waiting_for_an_item_survives_a_lost_connection_and_a_forgotten_history(
     proxy.heal();
     let found = timeout(Duration::from_secs(15), waiting).await.unwrap().unwrap();
     assert_eq!(found.unwrap(), "item");
+}
+
+#[tokio::test]
+async fn an_item_whose_answer_is_lost_is_an_error_and_no_item_comes_twice() {
+    on_each_server(async |endpoint| {
+        let direct = store(&client([endpoint.clone()]).await);
+        for number in 0..100 {
+            direct.queue_push(b"q", number.to_string().into()).await.unwrap();
+        }
+        let proxy = Proxy::start(endpoint).await;
+        let behind = several(&proxy.endpoint(), 3).await;
+        let popping = join_all(behind.iter().map(|(_, store)| async {
+            let (mut items, mut unknown) = (Vec::new(), 0);
+            loop {
+                match store.queue_pop(b"q", false).await {
+                    Ok(item) => items.push(item),
+                    Err(StoreError::QueueEmpty { .. }) => return (items, unknown),
+                    Err(StoreError::Client(ClientError::OutcomeUnknown { .. })) => unknown += 1,
+                    // Nothing was executed.
+                    Err(StoreError::Client(ClientError::Unavailable { .. })) => {}
+                    Err(error) => panic!("{error}"),
+                }
+            }
+        }));
+        let severing = async {
+            loop {
+                sleep(Duration::from_millis(fastrand::u64(1..20))).await;
+                proxy.sever();
+            }
+        };
+        let popped = tokio::select! {
+            popped = popping => popped,
+            () = severing => unreachable!("it never ends"),
+        };
+        let unknown: usize = popped.iter().map(|(_, unknown)| unknown).sum();
+        let items: Vec<Bytes> = popped.into_iter().flat_map(|(items, _)| items).collect();
+        let distinct: BTreeSet<&Bytes> = items.iter().collect();
+        assert_eq!(distinct.len(), items.len(), "handed out twice: {items:?}");
+        let lost = 100 - items.len();
+        assert!(lost <= unknown, "{lost} items are lost, and {unknown} calls do not know");
+    })
+    .await;
 }
