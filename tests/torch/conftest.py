@@ -6,6 +6,9 @@ import resource
 # Read when PyTorch is imported: its complaints about time-outs and closed connections are what is tested.
 os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "FATAL")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# A stock client looks up the name of each address it connects to, if only for its log. Where the name server
+# takes its time that would be most of a test's.
+os.environ.setdefault("RES_OPTIONS", "timeout:1 attempts:1")
 
 import pytest
 from servers import AgentStore, StockServer
