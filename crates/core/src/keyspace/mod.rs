@@ -81,9 +81,7 @@ impl<W> Keyspace<W> {
 
     /// Adds to the decimal number in a value, or to 0 if there is none, and returns the sum.
     pub fn add(&mut self, key: &[u8], amount: i64) -> Result<i64, AddError> {
-        let before = self.values.get(key).map_or(Ok(0), |value| number(value))?;
-        let overflow = AddError::Overflow { before, amount };
-        let sum = before.checked_add(amount).ok_or(overflow)?;
+        let sum = self.values.get(key).map_or(Ok(amount), |value| sum(value, amount))?;
         self.set(key, sum.to_string().into());
         Ok(sum)
     }
@@ -208,7 +206,10 @@ impl<W> Keyspace<W> {
     }
 }
 
-fn number(value: &Bytes) -> Result<i64, AddError> {
+/// The sum of a value, which must be a decimal number, and an amount.
+pub fn sum(value: &[u8], amount: i64) -> Result<i64, AddError> {
     let text = String::from_utf8_lossy(value);
-    text.trim().parse().map_err(|_| AddError::NotANumber(text.into_owned()))
+    let before = text.trim().parse::<i64>();
+    let before = before.map_err(|_| AddError::NotANumber(text.into_owned()))?;
+    before.checked_add(amount).ok_or(AddError::Overflow { before, amount })
 }

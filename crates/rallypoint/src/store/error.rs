@@ -60,6 +60,32 @@ pub enum StoreError {
         /// The bytes of the largest request.
         limit: usize,
     },
+    /// A key is larger than any server takes. Nothing was sent.
+    #[error("a key has {size} bytes, and may have {limit}; use a hash of it")]
+    KeyTooLarge {
+        /// The bytes of the key.
+        size: usize,
+        /// The bytes of the largest key.
+        limit: usize,
+    },
+    /// No store could be reached in time.
+    #[error("after {waited:.1?} there was no store to be reached at {address}: {source}")]
+    Connect {
+        /// Where it should be.
+        address: String,
+        /// How long it was tried.
+        waited: Duration,
+        /// Why the last attempt failed.
+        source: std::io::Error,
+    },
+    /// The connection to a store was lost. A write may have been executed.
+    #[error("the connection to the store at {address} was lost: {source}")]
+    Connection {
+        /// Where the store is, or was.
+        address: String,
+        /// What happened to the connection.
+        source: std::io::Error,
+    },
     /// The server could not be asked.
     #[error(transparent)]
     Client(#[from] ClientError),

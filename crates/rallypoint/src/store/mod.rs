@@ -6,6 +6,7 @@ mod etcd;
 mod hash;
 mod points;
 mod prefix;
+mod tcp;
 mod timeout;
 
 use std::sync::Arc;
@@ -19,6 +20,7 @@ pub use self::error::StoreError;
 pub use self::etcd::EtcdStore;
 pub use self::hash::HashStore;
 pub use self::prefix::PrefixStore;
+pub use self::tcp::TcpStore;
 pub use self::timeout::DEFAULT_TIMEOUT;
 
 /// A map that a group shares. Keys and values are any bytes.

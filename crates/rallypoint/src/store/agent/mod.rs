@@ -32,10 +32,30 @@ const BACKLOG: i32 = i32::MAX;
 /// A server that speaks the wire of PyTorch's `TCPStore`, with a keyspace of its own.
 ///
 /// Stock workers use it at `MASTER_ADDR:MASTER_PORT` when `TORCHELASTIC_USE_AGENT_STORE` is `True`;
-/// It is served by a thread of its own, whatever the
+/// [`TcpStore`](super::TcpStore) is a client in Rust. It is served by a thread of its own, whatever the
 /// caller's runtime is busy with. As with PyTorch's own server there is no encryption and no password.
 ///
 /// Dropping it ends it, as [`stop`](Self::stop) does, but does not wait for that.
+///
+/// ```
+/// use std::time::Duration;
+/// use rallypoint::store::{AgentStore, Store, TcpStore};
+/// use tokio::net::TcpSocket;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let socket = TcpSocket::new_v4()?;
+/// socket.bind("127.0.0.1:0".parse()?)?;
+/// let server = AgentStore::start(socket)?;
+///
+/// let address = server.address().to_string();
+/// let client = TcpStore::connect(&address, Duration::from_secs(30)).await?;
+/// client.set(b"greeting", "hello".into()).await?;
+/// assert_eq!(client.get(b"greeting").await?, "hello");
+/// server.stop().await;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct AgentStore {
     address: SocketAddr,

@@ -107,6 +107,12 @@ impl Opcode {
     }
 }
 
+/// Writes a string.
+pub(in crate::store) fn put_string(out: &mut Vec<u8>, string: &[u8]) {
+    put_length(out, string.len());
+    out.extend_from_slice(string);
+}
+
 /// Writes the length of a string or of a list.
 pub(in crate::store) fn put_length(out: &mut Vec<u8>, length: usize) {
     out.extend_from_slice(&(length as u64).to_le_bytes());
