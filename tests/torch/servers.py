@@ -14,7 +14,7 @@ from datetime import timedelta
 HOST = "127.0.0.1"
 
 # How long anything may take that is meant to succeed, on a machine that has other things to do.
-PATIENCE = timedelta(seconds=60)
+PATIENCE = timedelta(seconds=120)
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 TARGET = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
@@ -69,28 +69,27 @@ class ServerProcess(Server):
         )  # fmt: skip
         line = self.process.stdout.readline()
         if not line.startswith("listening on "):
-            self.process.kill()
-            self.process.wait()
+            self.kill()
             raise RuntimeError(f"{command} said {line!r} instead of where it listens")
         self.port = int(line.rpartition(":")[2])
 
     def stop(self):
+        """Ends it the way it is meant to end, unless it has ended already."""
+        if self.process.returncode is not None:
+            return
         self.process.stdin.close()
         try:
             code = self.process.wait(PATIENCE.total_seconds())
         finally:
-            self.process.kill()
-            self.process.wait()
-            self.process.stdout.close()
+            self.kill()
         assert code == 0, f"the server ended with {code}"
 
     def kill(self):
-        """Ends it as a machine that fails would, and makes of it a server that is stopped."""
+        """Ends it as a machine that fails would."""
         self.process.kill()
         self.process.wait()
         self.process.stdin.close()
         self.process.stdout.close()
-        self.stop = lambda: None
 
 
 class AgentStore(ServerProcess):
