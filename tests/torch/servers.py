@@ -17,7 +17,7 @@ HOST = "127.0.0.1"
 PATIENCE = timedelta(seconds=120)
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-TARGET = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
+TARGET = ROOT / os.environ.get("CARGO_TARGET_DIR", "target")
 
 
 class Server:
