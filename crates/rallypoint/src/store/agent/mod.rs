@@ -73,8 +73,8 @@ impl AgentStore {
         let listener = std::net::TcpListener::from(socket.as_fd().try_clone_to_owned()?);
         listener.set_nonblocking(true)?;
         let address = listener.local_addr()?;
-        let (reactor, stop) = Reactor::new(mio::net::TcpListener::from_std(listener))?;
-        let connections = reactor.connections();
+        let reactor = Reactor::new(mio::net::TcpListener::from_std(listener))?;
+        let (connections, stop) = (reactor.connections(), reactor.stop());
         let (end, ended) = oneshot::channel();
         let serve = move || {
             reactor.run();

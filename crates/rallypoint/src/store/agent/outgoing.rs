@@ -1,14 +1,18 @@
 //! Replies on their way to a client.
 
 use std::collections::VecDeque;
-use std::io::{ErrorKind, Result, Write};
+use std::io::{ErrorKind, IoSlice, Result, Write};
 
 use bytes::{Buf, Bytes};
 
 use super::wire;
 
-/// A value from this size on is sent from where it lies; a smaller one is copied behind what is there.
-const LARGE: usize = 16 << 10;
+/// A string from this size on is sent from where it lies, so that a short request for many of them takes
+/// little memory. A smaller one is copied behind what is there.
+const LARGE: usize = 1 << 10;
+
+/// So many pieces are written at once.
+const PIECES: usize = 32;
 
 /// A buffer up to this size is kept for the next reply.
 const SMALL: usize = 4 << 10;
@@ -54,23 +58,12 @@ impl Outgoing {
     /// Writes as much as `stream` takes now.
     pub(super) fn write_to(&mut self, stream: &mut impl Write) -> Result<()> {
         while self.length > 0 {
-            let next = self.pieces.front().map_or(&self.last[self.sent..], |piece| piece);
-            let written = match stream.write(next) {
+            match self.write_once(stream) {
                 Ok(0) => return Err(ErrorKind::WriteZero.into()),
-                Ok(written) => written,
+                Ok(written) => self.forget(written),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
-                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
-            };
-            self.length -= written;
-            match self.pieces.front_mut() {
-                None => self.sent += written,
-                Some(piece) => {
-                    piece.advance(written);
-                    if piece.is_empty() {
-                        self.pieces.pop_front();
-                    }
-                }
             }
         }
         self.sent = 0;
@@ -80,5 +73,29 @@ impl Outgoing {
         }
         self.pieces.shrink_to_fit();
         Ok(())
+    }
+
+    fn write_once(&self, stream: &mut impl Write) -> Result<usize> {
+        let last = &self.last[self.sent..];
+        if self.pieces.is_empty() {
+            return stream.write(last);
+        }
+        let mut slices = [IoSlice::new(&[]); PIECES];
+        let pieces = self.pieces.iter().map(Bytes::as_ref).chain([last]);
+        slices.iter_mut().zip(pieces).for_each(|(slice, piece)| *slice = IoSlice::new(piece));
+        stream.write_vectored(&slices)
+    }
+
+    /// So many bytes are on their way.
+    fn forget(&mut self, mut written: usize) {
+        self.length -= written;
+        while let Some(piece) = self.pieces.front_mut() {
+            if written < piece.len() {
+                return piece.advance(written);
+            }
+            written -= piece.len();
+            self.pieces.pop_front();
+        }
+        self.sent += written;
     }
 }

@@ -3,6 +3,7 @@
 //! One thread is enough, and quicker than several: a request takes less time than it would to hand it to
 //! another thread, or to take a lock.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -32,27 +33,34 @@ pub(super) struct Reactor {
     room: Room,
     buffer: Vec<u8>,
     /// The clients that have more to do than was done in their last turn.
-    busy: Vec<usize>,
+    busy: BTreeSet<usize>,
     /// Connections could not be accepted when it was last tried.
     short_of_descriptors: bool,
     connections: Arc<AtomicUsize>,
+    /// Held here too: closed by its last owner, it would be forgotten before it was heard.
+    stop: Arc<Waker>,
 }
 
 impl Reactor {
-    pub(super) fn new(mut listener: TcpListener) -> io::Result<(Self, Arc<Waker>)> {
+    pub(super) fn new(mut listener: TcpListener) -> io::Result<Self> {
         let poll = Poll::new()?;
         poll.registry().register(&mut listener, LISTENER, Interest::READABLE)?;
-        let stop = Waker::new(poll.registry(), STOP)?;
-        let reactor = Self {
+        let stop = Arc::new(Waker::new(poll.registry(), STOP)?);
+        Ok(Self {
             poll,
             listener,
             room: Room::default(),
             buffer: vec![0; BUFFER],
-            busy: Vec::new(),
+            busy: BTreeSet::new(),
             short_of_descriptors: false,
             connections: Arc::default(),
-        };
-        Ok((reactor, Arc::new(stop)))
+            stop,
+        })
+    }
+
+    /// Ends it, when it is woken.
+    pub(super) fn stop(&self) -> Arc<Waker> {
+        self.stop.clone()
     }
 
     /// How many clients there are, at any time.
@@ -108,7 +116,7 @@ impl Reactor {
 
     fn turn(&mut self, id: usize) {
         if self.room.turn(id, &mut self.buffer) {
-            self.busy.push(id);
+            self.busy.insert(id);
         }
     }
 
