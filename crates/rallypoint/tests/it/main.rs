@@ -8,6 +8,7 @@ mod support;
 
 mod agent_store;
 mod architecture;
+mod bench;
 mod client;
 mod cluster;
 mod connections;

@@ -1,31 +1,20 @@
-//! `rallypoint bench`.
+//! `rallypoint bench rendezvous`.
 
-use std::io::Write;
-use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
 
-use clap::{Args, Subcommand};
+use clap::Args;
 use serde::Serialize;
-use tokio::io::{AsyncBufReadExt, BufReader};
-use tokio::process::{Child, Command};
 use tokio::sync::{Barrier, Semaphore};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use super::AnyError;
-use super::serve::raise_descriptor_limit;
+use super::super::AnyError;
+use super::{Target, print};
 use crate::client::{ClientOptions, Traffic};
 use crate::rendezvous::{EtcdRendezvousHandler, HandlerOptions, RendezvousHandler};
 
-#[derive(Subcommand)]
-pub(super) enum Bench {
-    /// How long many nodes take to form a group
-    #[command(after_help = AFTER_HELP)]
-    Rendezvous(Rendezvous),
-}
-
-const AFTER_HELP: &str = "\
+pub(super) const AFTER_HELP: &str = "\
 Each node is a handler with a connection and a session of its own, over gRPC and TCP, all in one
 process; the server is another. The handlers are made before the clock starts; it stops when the last node has its rank.
 
@@ -34,7 +23,7 @@ Examples:
   rallypoint bench rendezvous --nodes 256 --endpoint 127.0.0.1:2379 --json";
 
 #[derive(Args)]
-pub(super) struct Rendezvous {
+pub(in crate::cli) struct Rendezvous {
     /// How many nodes
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     nodes: u32,
@@ -66,25 +55,10 @@ struct Measured {
     bytes: u64,
 }
 
-impl Bench {
-    pub(super) fn run(self) -> Result<(), AnyError> {
-        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-        match self {
-            Self::Rendezvous(bench) => runtime.block_on(bench.run()),
-        }
-    }
-}
-
 impl Rendezvous {
-    async fn run(self) -> Result<(), AnyError> {
-        raise_descriptor_limit();
-        let server = match &self.endpoint {
-            Some(_) => None,
-            None => Some(Server::start().await?),
-        };
-        let own = server.as_ref().map(|server| server.address.clone());
-        let endpoint = self.endpoint.clone().or(own).unwrap_or_default();
-        let handlers = self.open(&endpoint).await?;
+    pub(super) async fn run(self) -> Result<(), AnyError> {
+        let target = Target::find(self.endpoint.as_deref()).await?;
+        let handlers = self.open(&target.endpoint).await?;
         if !self.json {
             let header =
                 ["nodes", "round", "seconds", "requests/node", "messages/node", "bytes/node"];
@@ -191,29 +165,6 @@ impl Rendezvous {
     }
 }
 
-/// A server of our own, in a process of its own: a descriptor limit that suffices for the nodes need not
-/// suffice for both sides.
-struct Server {
-    address: String,
-    _process: Child,
-}
-
-impl Server {
-    async fn start() -> Result<Self, AnyError> {
-        let mut process = Command::new(std::env::current_exe()?)
-            .args(["serve", "--listen", "127.0.0.1:0", "--stop-at-eof"])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .kill_on_drop(true)
-            .spawn()?;
-        let output = process.stdout.take().ok_or("the server has no output")?;
-        let line = BufReader::new(output).lines().next_line().await?.unwrap_or_default();
-        let address = line.strip_prefix("listening on http://");
-        let address = address.ok_or("the server did not start")?.to_owned();
-        Ok(Self { address, _process: process })
-    }
-}
-
 /// What all handlers have asked for and been told so far.
 fn total(handlers: &[Arc<EtcdRendezvousHandler>]) -> Traffic {
     handlers.iter().map(|handler| handler.client().traffic()).fold(
@@ -225,8 +176,4 @@ fn total(handlers: &[Arc<EtcdRendezvousHandler>]) -> Traffic {
             bytes_received: sum.bytes_received + one.bytes_received,
         },
     )
-}
-
-fn print(line: &str) {
-    let _ = writeln!(std::io::stdout(), "{line}");
 }

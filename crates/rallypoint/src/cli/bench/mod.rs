@@ -1,0 +1,66 @@
+//! `rallypoint bench`.
+
+mod rendezvous;
+mod store;
+
+use std::io::Write;
+use std::process::Stdio;
+
+use clap::Subcommand;
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::process::{Child, Command};
+
+use super::AnyError;
+use super::serve::raise_descriptor_limit;
+
+#[derive(Subcommand)]
+pub(super) enum Bench {
+    /// How long many nodes take to form a group
+    #[command(after_help = rendezvous::AFTER_HELP)]
+    Rendezvous(rendezvous::Rendezvous),
+    /// How long the calls of a store on etcd take
+    #[command(after_help = store::AFTER_HELP)]
+    Store(store::Store),
+}
+
+impl Bench {
+    pub(super) fn run(self) -> Result<(), AnyError> {
+        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+        raise_descriptor_limit();
+        match self {
+            Self::Rendezvous(bench) => runtime.block_on(bench.run()),
+            Self::Store(bench) => runtime.block_on(bench.run()),
+        }
+    }
+}
+
+/// The servers to measure on.
+struct Target {
+    endpoint: String,
+    _own: Option<Child>,
+}
+
+impl Target {
+    /// Those of an endpoint, or one of our own. That is a process of its own: a descriptor limit that
+    /// suffices for the clients need not suffice for both sides.
+    async fn find(endpoint: Option<&str>) -> Result<Self, AnyError> {
+        if let Some(endpoint) = endpoint {
+            return Ok(Self { endpoint: endpoint.to_owned(), _own: None });
+        }
+        let mut process = Command::new(std::env::current_exe()?)
+            .args(["serve", "--listen", "127.0.0.1:0", "--stop-at-eof"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()?;
+        let output = process.stdout.take().ok_or("the server has no output")?;
+        let line = BufReader::new(output).lines().next_line().await?.unwrap_or_default();
+        let address = line.strip_prefix("listening on http://");
+        let endpoint = address.ok_or("the server did not start")?.to_owned();
+        Ok(Self { endpoint, _own: Some(process) })
+    }
+}
+
+fn print(line: &str) {
+    let _ = writeln!(std::io::stdout(), "{line}");
+}

@@ -1,0 +1,202 @@
+//! `rallypoint bench store`.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::Args;
+use rallypoint_core::kv::LeaseId;
+use serde::Serialize;
+use tokio::sync::Barrier;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use super::super::AnyError;
+use super::{Target, print};
+use crate::client::{Client, ClientOptions};
+use crate::store::{EtcdStore, Store as _};
+
+pub(super) const AFTER_HELP: &str = "\
+Times are of one call by one client, with others idle; those of adds by several clients at once run from the
+first call to the last answer. Every client has a connection of its own.
+
+Examples:
+  rallypoint bench store
+  rallypoint bench store --endpoint 127.0.0.1:2379 --json";
+
+/// How many clients add at once.
+const ADDING: [usize; 3] = [1, 32, 128];
+
+/// How many keys the store has when one of them is read.
+const KEYS: [usize; 2] = [10, 1_000];
+
+/// Whatever it waits for, a benchmark that waits longer has failed.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+#[derive(Args)]
+pub(in crate::cli) struct Store {
+    /// Servers to keep the store on; without them, one of our own that is started for this
+    #[arg(long, value_name = "HOST:PORT,…")]
+    endpoint: Option<String>,
+    /// How often each call is made
+    #[arg(long, value_name = "N", default_value_t = 500, value_parser = clap::value_parser!(u32).range(1..))]
+    calls: u32,
+    /// Print one JSON object for each kind of call instead of a table
+    #[arg(long)]
+    json: bool,
+}
+
+/// One kind of call, measured.
+#[derive(Debug, Serialize)]
+struct Measured {
+    what: String,
+    median_us: f64,
+    p99_us: f64,
+}
+
+impl Measured {
+    fn new(what: impl Into<String>, mut times: Vec<Duration>) -> Self {
+        times.sort_unstable();
+        let at = |part: f64| {
+            let index = (times.len() as f64 * part) as usize;
+            times.get(index).map_or(0.0, |time| time.as_secs_f64() * 1e6)
+        };
+        Self { what: what.into(), median_us: at(0.5), p99_us: at(0.99) }
+    }
+}
+
+impl Store {
+    pub(super) async fn run(self) -> Result<(), AnyError> {
+        let target = Target::find(self.endpoint.as_deref()).await?;
+        let client = Client::connect(ClientOptions::new([target.endpoint.as_str()])).await?;
+        // What was written goes with the lease, also if this is stopped half way.
+        let lease = client.lease_grant(600, None).await?.id;
+        let run =
+            Run { endpoint: target.endpoint, lease, name: fastrand::u64(..), calls: self.calls };
+        if !self.json {
+            print(&format!("{:<32}{:>14}{:>14}", "", "median, µs", "p99, µs"));
+        }
+        let report = |measured: Measured| -> Result<(), AnyError> {
+            if self.json {
+                print(&serde_json::to_string(&measured)?);
+            } else {
+                let Measured { what, median_us, p99_us } = measured;
+                print(&format!("{what:<32}{median_us:>14.0}{p99_us:>14.0}"));
+            }
+            Ok(())
+        };
+        report(run.set().await?)?;
+        for keys in KEYS {
+            report(run.get(keys).await?)?;
+        }
+        report(run.wait_for_another().await?)?;
+        for clients in ADDING {
+            report(run.add(clients).await?)?;
+        }
+        client.lease_revoke(lease).await?;
+        Ok(())
+    }
+}
+
+/// One run of the benchmark: where its stores lie.
+struct Run {
+    endpoint: String,
+    lease: LeaseId,
+    name: u64,
+    calls: u32,
+}
+
+impl Run {
+    /// A client of the store of this name, with a connection of its own.
+    async fn open(&self, store: &str) -> Result<EtcdStore, AnyError> {
+        let options =
+            ClientOptions { timeout: PATIENCE, ..ClientOptions::new([self.endpoint.as_str()]) };
+        let client = Client::connect(options).await?;
+        let prefix = format!("/bench/{:016x}/{store}/", self.name);
+        Ok(EtcdStore::new(client, prefix, self.lease, PATIENCE))
+    }
+
+    async fn set(&self) -> Result<Measured, AnyError> {
+        let store = self.open("set").await?;
+        let mut times = Vec::new();
+        for _ in 0..self.calls {
+            let begun = Instant::now();
+            store.set(b"key", "value".into()).await?;
+            times.push(begun.elapsed());
+        }
+        Ok(Measured::new("set", times))
+    }
+
+    /// Reads a key that exists, in a store that has some.
+    async fn get(&self, keys: usize) -> Result<Measured, AnyError> {
+        let store = self.open(&format!("get {keys}")).await?;
+        for number in 0..keys {
+            store.set(format!("key {number}").as_bytes(), "value".into()).await?;
+        }
+        let mut times = Vec::new();
+        for _ in 0..self.calls {
+            let begun = Instant::now();
+            store.get(b"key 0").await?;
+            times.push(begun.elapsed());
+        }
+        Ok(Measured::new(format!("get, {keys} keys"), times))
+    }
+
+    /// From a write by one client to the answer that another had been waiting for.
+    async fn wait_for_another(&self) -> Result<Measured, AnyError> {
+        let (reader, writer) = (self.open("wait").await?, self.open("wait").await?);
+        let mut times = Vec::new();
+        for number in 0..self.calls.min(50) {
+            let key = format!("key {number}").into_bytes();
+            let waiting = tokio::spawn({
+                let (reader, key) = (reader.clone(), key.clone());
+                async move { reader.get(&key).await.map(|_| Instant::now()) }
+            });
+            // By then it waits, as a rule; a measurement where it does not is no slower.
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            let begun = Instant::now();
+            writer.set(&key, "value".into()).await?;
+            times.push(waiting.await??.duration_since(begun));
+        }
+        Ok(Measured::new("get, set by another", times))
+    }
+
+    /// All clients add 1 to one counter at once, until all have their sum.
+    async fn add(&self, clients: usize) -> Result<Measured, AnyError> {
+        let name = format!("add {clients}");
+        let mut stores = Vec::new();
+        for _ in 0..clients {
+            stores.push(self.open(&name).await?);
+        }
+        let mut times = Vec::new();
+        for round in 0..self.calls.min(20) {
+            times.push(add_once(&stores, format!("counter {round}").into_bytes()).await?);
+        }
+        Ok(Measured::new(format!("add, {clients} at once"), times))
+    }
+}
+
+async fn add_once(stores: &[EtcdStore], counter: Vec<u8>) -> Result<Duration, AnyError> {
+    let start = Arc::new(Barrier::new(stores.len() + 1));
+    let mut adding = JoinSet::new();
+    for store in stores {
+        let (store, counter, start) = (store.clone(), counter.clone(), start.clone());
+        adding.spawn(async move {
+            start.wait().await;
+            store.add(&counter, 1).await
+        });
+    }
+    start.wait().await;
+    let begun = Instant::now();
+    let mut sums = Vec::with_capacity(stores.len());
+    while let Some(added) = adding.join_next().await {
+        sums.push(added??);
+    }
+    let taken = begun.elapsed();
+    sums.sort_unstable();
+    if !sums.iter().copied().eq(1..=stores.len() as i64) {
+        return Err(
+            format!("{} clients added 1 each, and the sums were {sums:?}", stores.len()).into()
+        );
+    }
+    Ok(taken)
+}

@@ -1,0 +1,105 @@
+"""AgentStore against the server of PyTorch's TCPStore, under stock clients."""
+
+import time
+
+import wire
+from servers import AgentStore, StockServerProcess
+from wire import Wire
+
+from .report import OURS, STOCK
+
+LATENCIES = [("add", 4000), ("get", 2000), ("set, then add", 2000), ("1,000 sets, then add", 20)]
+
+
+def servers():
+    return {OURS: AgentStore("release"), STOCK: StockServerProcess()}
+
+
+def stop(running):
+    for server in running.values():
+        server.stop()
+
+
+def measure(report, workers, rounds, say):
+    running = servers()
+    try:
+        for number in range(rounds):
+            say(f"AgentStore, round {number + 1} of {rounds}")
+            # Now the one first, now the other.
+            for side in (OURS, STOCK) if number % 2 else (STOCK, OURS):
+                calls(report, workers, side, running[side].port)
+                crowd(report, side, running[side])
+    finally:
+        stop(running)
+    for number in range(rounds):
+        say(f"memory, round {number + 1} of {rounds}")
+        fresh = servers()
+        try:
+            for side, server in fresh.items():
+                memory(report, side, server)
+        finally:
+            stop(fresh)
+
+
+def calls(report, workers, side, port):
+    for operation, count in LATENCIES:
+        (((median, p99),), _) = workers.run(1, "tcp_latency", port, operation, count)
+        report.add(f"{operation}, median µs", side, median)
+        report.add(f"{operation}, p99 µs", side, p99)
+    # Eight processes in either case: the calls of one process's threads get in each other's way, but 64 processes of
+    # PyTorch would not fit into many a machine.
+    for operation in ("add", "get"):
+        for clients in (8, 64):
+            rates, _ = workers.run(8, "tcp_throughput", port, operation, clients // 8, 1.0)
+            report.add(f"{operation}/s, {clients} clients", side, sum(rates), more_is_better=True)
+
+
+def connect(server, count):
+    """That many connections which have been answered, by plain sockets."""
+    connections = [Wire(server).send(wire.VALIDATE, wire.ping(b"here")) for _ in range(count)]
+    for connection in connections:
+        assert connection.receive(4) == b"here"
+    return connections
+
+
+def crowd(report, side, server):
+    """A thousand at once, by plain sockets: a thousand stock clients would keep the machine busy themselves."""
+    begun = time.perf_counter()
+    connections = connect(server, 1024)
+    report.add("connect 1,024, ms", side, (time.perf_counter() - begun) * 1e3)
+
+    key = b"/barrier %d" % time.monotonic_ns()
+    request = wire.barrier(key, 1000)
+    begun = time.perf_counter()
+    for connection in connections[:999]:
+        connection.send(request)
+    # All have arrived when the server answers each of them.
+    for connection in connections[:999]:
+        connection.settle()
+    complete = time.perf_counter()
+    connections[999].send(request)
+    for connection in connections[:1000]:
+        assert connection.receive(1) == wire.RELEASED
+    ended = time.perf_counter()
+    report.add("barrier of 1,000, first call to last release, ms", side, (ended - begun) * 1e3)
+    report.add("barrier of 1,000, last call to last release, ms", side, (ended - complete) * 1e3)
+    for connection in connections:
+        connection.close()
+
+
+def resident(server):
+    """The memory of a server's process, in KiB."""
+    with open(f"/proc/{server.process.pid}/status") as status:
+        (line,) = (line for line in status if line.startswith("VmRSS:"))
+    return int(line.split()[1])
+
+
+def memory(report, side, server):
+    before = resident(server)
+    report.add("memory without clients, MiB", side, before / 1024)
+    connections = []
+    for count in (1000, 5000):
+        connections += connect(server, count - len(connections))
+        report.add(f"memory for each of {count:,} connections, KiB", side, (resident(server) - before) / count)
+    for connection in connections:
+        connection.close()

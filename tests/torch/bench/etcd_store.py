@@ -1,0 +1,103 @@
+"""Our EtcdStore against the one of PyTorch, on the same etcd. Ours runs in Rust, as `rallypoint bench store`;
+PyTorch's needs etcd's second API, which etcd 3.5 has if it is asked for."""
+
+import json
+import os
+import shutil
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+
+import etcd
+from servers import HOST, TARGET
+
+from .report import OURS, STOCK
+
+# As in `rallypoint bench store`.
+KEYS = (10, 1000)
+ADDING = (1, 32, 128)
+
+
+class Etcd:
+    """A real etcd 3.5, with both of its APIs, in a directory of its own."""
+
+    def __init__(self):
+        program = os.environ.get("RALLYPOINT_ETCD_3_5", TARGET / "tools" / "etcd-3.5" / "etcd")
+        self.directory = tempfile.mkdtemp(prefix="rallypoint-bench-")
+        with socket.create_server((HOST, 0)) as client, socket.create_server((HOST, 0)) as peer:
+            self.port, peer_port = (listener.getsockname()[1] for listener in (client, peer))
+        url, peer_url = f"http://{HOST}:{self.port}", f"http://{HOST}:{peer_port}"
+        self.process = subprocess.Popen(
+            [
+                program, "--enable-v2", "--data-dir", self.directory, "--log-level", "error",
+                "--listen-client-urls", url, "--advertise-client-urls", url,
+                "--listen-peer-urls", peer_url, "--initial-advertise-peer-urls", peer_url,
+                "--initial-cluster", f"default={peer_url}",
+            ]
+        )  # fmt: skip
+        self.wait_until_ready()
+
+    def wait_until_ready(self):
+        deadline = time.monotonic() + 60
+        while True:
+            try:
+                return etcd.Client(host=HOST, port=self.port).write("/ready", "")
+            except etcd.EtcdException:
+                if self.process.poll() is not None or time.monotonic() > deadline:
+                    self.stop()
+                    sys.exit("etcd did not start; what it said is above")
+                time.sleep(0.05)
+
+    def stop(self):
+        self.process.kill()
+        self.process.wait()
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+
+def measure(report, workers, rounds, say):
+    server = Etcd()
+    try:
+        for number in range(rounds):
+            say(f"EtcdStore, round {number + 1} of {rounds}")
+            ours(report, server.port)
+            stock(report, workers, server.port)
+    finally:
+        server.stop()
+
+
+def add(report, side, what, median_us):
+    report.add(f"EtcdStore {what}, ms", side, median_us / 1e3)
+
+
+def ours(report, port):
+    program = TARGET / "release" / "rallypoint"
+    command = [program, "bench", "store", "--endpoint", f"{HOST}:{port}", "--calls", "200", "--json"]
+    output = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, timeout=600).stdout
+    for row in map(json.loads, output.splitlines()):
+        add(report, OURS, row["what"], row["median_us"])
+
+
+def stock(report, workers, port):
+    def prefix():
+        return f"/bench/{uuid.uuid4().hex}"
+
+    def median_of(job, *arguments):
+        (((median, _p99),), _) = workers.run(1, job, port, prefix(), *arguments)
+        return median
+
+    add(report, STOCK, "set", median_of("etcd_set", 200))
+    for keys in KEYS:
+        add(report, STOCK, f"get, {keys} keys", median_of("etcd_get", keys, 50))
+    add(report, STOCK, "get, set by another", median_of("etcd_wait", 20))
+    for clients in ADDING:
+        processes = min(clients, 8)
+        times = []
+        for _ in range(3):
+            sums, seconds = workers.run(processes, "etcd_add", port, prefix(), clients // processes)
+            assert sorted(sum(sums, [])) == list(range(1, clients + 1))
+            times.append(seconds)
+        add(report, STOCK, f"add, {clients} at once", statistics.median(times) * 1e6)
