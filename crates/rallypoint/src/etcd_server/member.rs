@@ -9,7 +9,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use rustix::process::Signal;
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::error::EtcdServerError;
 use super::output::{EtcdOutput, Output};
@@ -19,8 +19,18 @@ use crate::process::{self, Group};
 /// How long an etcd may take to be gone after SIGKILL.
 const DEATH: Duration = Duration::from_secs(10);
 
-/// The patience of the first request to a server that has only just been started. It doubles.
+/// The patience of the first request to a server that has only just been started, and of the last: it
+/// doubles. The client waits longer and longer between its attempts, so its patience must be short to
+/// notice a quick start, and long for a server that is slow to answer.
 const FIRST_PATIENCE: Duration = Duration::from_millis(250);
+const LAST_PATIENCE: Duration = Duration::from_secs(8);
+
+/// A request with less time than this would say nothing but that it had no time.
+const SHORTEST_PATIENCE: Duration = Duration::from_millis(100);
+
+/// Between requests that were answered, but not as they should be. After the others the client itself
+/// has paused.
+const PAUSE: Duration = Duration::from_millis(50);
 
 /// What is the same each time a member is started.
 #[derive(Debug)]
@@ -91,10 +101,13 @@ impl Member {
     /// Starts the process, and does not wait for it. Its ports must be free.
     pub(super) fn start(&mut self) -> Result<(), EtcdServerError> {
         let mut command = self.recipe.command();
-        let output = Output::of(&mut command, &self.recipe.output)?;
-        let binary = || self.recipe.binary.clone();
-        let group = Group::start(&mut command)
-            .map_err(|source| EtcdServerError::Start { binary: binary(), source })?;
+        let destination = self.recipe.output.open()?;
+        let started = Output::of(&mut command, destination)
+            .and_then(|output| Ok((Group::start(&mut command)?, output)));
+        let (group, output) = started.map_err(|source| {
+            let binary = self.recipe.binary.clone();
+            EtcdServerError::Start { binary, source }
+        })?;
         let (pid, endpoint) = (group.id(), self.recipe.endpoint);
         tracing::info!(pid, %endpoint, binary = ?self.recipe.binary, data = ?self.recipe.data, "started etcd");
         self.running = Some(Running { group, output });
@@ -191,12 +204,12 @@ async fn ask(
             Ok(_) => None,
             Err(error) => Some(error),
         };
-        // Not long: the client has waited between its own attempts. This is for answers that it got.
-        let pause = tokio::time::sleep(Duration::from_millis(20));
-        if timeout_at(deadline, pause).await.is_err() {
+        if Instant::now() + PAUSE + SHORTEST_PATIENCE > deadline {
+            sleep_until(deadline).await;
             return Err(failed);
         }
-        patience *= 2;
+        sleep(PAUSE).await;
+        patience = (patience * 2).min(LAST_PATIENCE);
     }
 }
 

@@ -25,13 +25,27 @@ pub enum EtcdOutput {
     File(PathBuf),
 }
 
-/// How much is kept, in bytes and in lines.
+impl EtcdOutput {
+    pub(super) fn open(&self) -> Result<Box<dyn Write + Send>, EtcdServerError> {
+        match self {
+            Self::Discard => Ok(Box::new(io::sink())),
+            Self::Inherit => Ok(Box::new(io::stderr())),
+            Self::File(path) => match File::options().create(true).append(true).open(path) {
+                Ok(file) => Ok(Box::new(file)),
+                Err(source) => Err(EtcdServerError::Output { path: path.clone(), source }),
+            },
+        }
+    }
+}
+
+/// How much is kept, in bytes and in lines. After a complaint about its command line etcd explains how it
+/// is used, in a dozen lines or more.
 const KEPT_BYTES: usize = 16 << 10;
-const KEPT_LINES: usize = 10;
+const KEPT_LINES: usize = 20;
 
 /// How long to wait for the last words of a process that has ended. Something that it started and that
 /// left its group could hold its output open for ever.
-const LAST_WORDS: Duration = Duration::from_secs(1);
+const LAST_WORDS: Duration = Duration::from_secs(5);
 
 /// The output of one process.
 #[derive(Debug)]
@@ -45,32 +59,19 @@ impl Output {
     ///
     /// They are read by a thread, which ends when they do, and not by a task: should the runtime be
     /// busy, or gone, etcd would be held up by what it cannot say.
-    pub(super) fn of(command: &mut Command, choice: &EtcdOutput) -> Result<Self, EtcdServerError> {
-        let destination: Box<dyn Write + Send> = match choice {
-            EtcdOutput::Discard => Box::new(io::sink()),
-            EtcdOutput::Inherit => Box::new(io::stderr()),
-            EtcdOutput::File(path) => {
-                let file = File::options().create(true).append(true).open(path);
-                Box::new(
-                    file.map_err(|source| EtcdServerError::Output { path: path.clone(), source })?,
-                )
-            }
-        };
+    pub(super) fn of(
+        command: &mut Command,
+        destination: Box<dyn Write + Send>,
+    ) -> io::Result<Self> {
+        let (reader, writer) = io::pipe()?;
+        command.stdout(writer.try_clone()?).stderr(writer);
         let kept = Arc::<Mutex<Vec<u8>>>::default();
         let (sender, ended) = watch::channel(false);
-        let start = || -> io::Result<()> {
-            let (reader, writer) = io::pipe()?;
-            command.stdout(writer.try_clone()?).stderr(writer);
-            let kept = kept.clone();
-            std::thread::Builder::new().name("etcd-output".to_owned()).spawn(move || {
-                drain(reader, destination, &kept);
-                sender.send_replace(true);
-            })?;
-            Ok(())
-        };
-        start().map_err(|source| EtcdServerError::Start {
-            binary: command.get_program().into(),
-            source,
+        let thread = std::thread::Builder::new().name("etcd-output".to_owned());
+        let keep = kept.clone();
+        thread.spawn(move || {
+            drain(reader, destination, &keep);
+            sender.send_replace(true);
         })?;
         Ok(Self { kept, ended })
     }

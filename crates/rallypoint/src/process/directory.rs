@@ -42,6 +42,9 @@ impl TemporaryDirectory {
 
 impl Drop for TemporaryDirectory {
     fn drop(&mut self) {
+        if !guard::knows(&self.entry) {
+            return;
+        }
         match fs::remove_dir_all(&self.path) {
             Ok(()) => guard::forget(&self.entry),
             Err(error) if error.kind() == io::ErrorKind::NotFound => guard::forget(&self.entry),

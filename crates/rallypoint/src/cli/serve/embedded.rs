@@ -18,16 +18,16 @@ use crate::server::{Credentials, Server, ServerOptions, ServerTls};
 #[derive(Args)]
 pub(super) struct Embedded {
     /// Certificate to show, PEM; turns TLS on
-    #[arg(long, value_name = "FILE", requires = "key", help_heading = "Security")]
+    #[arg(long, value_name = "FILE", requires = "key", help_heading = "Security (embedded)")]
     cert: Option<PathBuf>,
     /// Private key of the certificate, PEM
-    #[arg(long, value_name = "FILE", requires = "cert", help_heading = "Security")]
+    #[arg(long, value_name = "FILE", requires = "cert", help_heading = "Security (embedded)")]
     key: Option<PathBuf>,
     /// Authorities, PEM; clients must then show a certificate that one of them signed
-    #[arg(long, value_name = "FILE", requires = "cert", help_heading = "Security")]
+    #[arg(long, value_name = "FILE", requires = "cert", help_heading = "Security (embedded)")]
     client_ca: Option<PathBuf>,
     /// Clients must authenticate as this user
-    #[arg(long, value_name = "NAME", help_heading = "Security")]
+    #[arg(long, value_name = "NAME", help_heading = "Security (embedded)")]
     user: Option<String>,
     /// The user's password. Others on this host can see it: prefer a file, or the environment
     /// variable RALLYPOINT_PASSWORD
@@ -36,27 +36,27 @@ pub(super) struct Embedded {
         value_name = "TEXT",
         requires = "user",
         conflicts_with = "password_file",
-        help_heading = "Security"
+        help_heading = "Security (embedded)"
     )]
     password: Option<String>,
     /// File with the user's password; one newline at its end is not part of it
-    #[arg(long, value_name = "FILE", requires = "user", help_heading = "Security")]
+    #[arg(long, value_name = "FILE", requires = "user", help_heading = "Security (embedded)")]
     password_file: Option<PathBuf>,
 
     /// Largest request that writes, in bytes
-    #[arg(long, value_name = "N", default_value_t = 1536 << 10, value_parser = limit, help_heading = "Limits")]
+    #[arg(long, value_name = "N", default_value_t = 1536 << 10, value_parser = limit, help_heading = "Limits (embedded)")]
     max_request_bytes: usize,
     /// Connections at one time
-    #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = limit, help_heading = "Limits")]
+    #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = limit, help_heading = "Limits (embedded)")]
     max_connections: usize,
     /// Watches at one time
-    #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = limit, help_heading = "Limits")]
+    #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = limit, help_heading = "Limits (embedded)")]
     max_watches: usize,
     /// Leases at one time
-    #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = limit, help_heading = "Limits")]
+    #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = limit, help_heading = "Limits (embedded)")]
     max_leases: usize,
     /// Memory for keys, values and their history, in bytes
-    #[arg(long, value_name = "N", default_value_t = 2 << 30, value_parser = limit, help_heading = "Limits")]
+    #[arg(long, value_name = "N", default_value_t = 2 << 30, value_parser = limit, help_heading = "Limits (embedded)")]
     max_bytes: usize,
     /// Revisions of history to keep for readers and watches; 0 keeps all
     #[arg(
@@ -65,7 +65,7 @@ pub(super) struct Embedded {
         default_value_t = 100_000,
         value_parser = clap::value_parser!(i64).range(0..),
         allow_hyphen_values = true,
-        help_heading = "Limits"
+        help_heading = "Limits (embedded)"
     )]
     keep_revisions: i64,
 }
