@@ -122,7 +122,7 @@ pub enum EtcdServerError {
         /// How long it was waited for.
         waited: Duration,
         /// What came of the last request; nothing if another server answered it.
-        source: Option<ClientError>,
+        source: Option<Box<ClientError>>,
         /// The last that it said.
         lines: Vec<String>,
     },

@@ -136,7 +136,7 @@ impl Member {
             endpoint: self.recipe.endpoint.to_string(),
             pid: self.pid().unwrap_or_default(),
             waited: begun.elapsed(),
-            source: failed,
+            source: failed.map(Box::new),
             lines: self.running.as_ref().map(|running| running.output.lines()).unwrap_or_default(),
         })
     }

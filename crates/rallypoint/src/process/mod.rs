@@ -2,7 +2,7 @@
 //!
 //! Each child leads a process group of its own, which ends as a whole. A group is ours as long as its
 //! leader was not reaped: until then the kernel gives its number to nobody else. So a group is signalled,
-//! and forgotten by the [guard](self::guard), only before we reap its leader.
+//! and forgotten by the [`guard`], only before we reap its leader.
 
 mod directory;
 mod guard;

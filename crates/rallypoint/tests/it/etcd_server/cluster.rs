@@ -67,7 +67,7 @@ async fn a_cluster_that_never_came_to_be_leaves_a_given_directory_as_it_was() {
     std::fs::write(data.join("mine"), "").unwrap();
     let options = EtcdServerOptions { data_dir: Some(data.clone()), ..options(&etcd) };
     EtcdCluster::start(3, options.clone()).await.unwrap_err();
-    assert_eq!(super::starts(&etcd).len(), 3);
+    assert!(!super::starts(&etcd).is_empty());
     let left: Vec<_> =
         std::fs::read_dir(&data).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert_eq!(left, ["mine"]);
