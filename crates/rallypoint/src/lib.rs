@@ -7,6 +7,7 @@
 //! - [`session`]: a lease that is kept alive, and the one event of losing it.
 //! - [`rendezvous`]: nodes meet, and meet again.
 //! - [`store`]: what the nodes of a group share.
+//! - [`etcd_server`]: a real etcd as a child process, or a cluster of them.
 //! - [`proto`]: the wire as generated code, for those who need it bare.
 //! - [`core`]: the pure part below: the vocabulary of a versioned store, and the store.
 //! - [`cli`]: the `rallypoint` command, as a function.
@@ -18,6 +19,8 @@ mod codec;
 mod convert;
 mod credentials;
 mod disk;
+pub mod etcd_server;
+mod process;
 pub mod proto;
 pub mod rendezvous;
 pub mod server;

@@ -11,7 +11,8 @@ use std::ffi::OsString;
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand, ValueEnum};
+use clap::error::ErrorKind;
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use tracing_subscriber::EnvFilter;
 
 /// Whatever a command failed with: it is only ever printed.
@@ -48,7 +49,7 @@ enum LogFormat {
 
 /// Runs the command with these arguments, the first being the program's name.
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
-    let cli = match Cli::try_parse_from(arguments) {
+    let cli = match parse(arguments) {
         Ok(cli) => cli,
         Err(error) => {
             // Asked-for help goes to standard output and is no failure.
@@ -70,6 +71,19 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Cli, clap::Error> {
+    let mut command = Cli::command();
+    let given = command.try_get_matches_from_mut(arguments)?;
+    // What depends on the value of another option, which the parser has no words for.
+    if let Some((name @ "serve", given)) = given.subcommand()
+        && let Err(reason) = serve::check(given)
+    {
+        let command = command.find_subcommand_mut(name).expect("it was just found");
+        return Err(command.error(ErrorKind::ArgumentConflict, reason));
+    }
+    Cli::from_arg_matches(&given).map_err(|error| error.format(&mut command))
 }
 
 /// The error and everything that led to it, on one line.

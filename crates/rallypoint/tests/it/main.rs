@@ -17,6 +17,7 @@ mod defects;
 mod differential;
 mod dynamic;
 mod embedded;
+mod etcd_server;
 mod etcd_store;
 mod etcdctl;
 mod fixtures;

@@ -1,0 +1,169 @@
+//! `rallypoint serve --engine embedded`: our own server.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use rallypoint_core::store::StoreOptions;
+use thiserror::Error as ThisError;
+use tokio::net::TcpListener;
+
+use super::{Common, shutdown};
+use crate::cli::AnyError;
+use crate::server::{Credentials, Server, ServerOptions, ServerTls};
+
+/// What only our own server has.
+#[derive(Args)]
+pub(super) struct Embedded {
+    /// Certificate to show, PEM; turns TLS on
+    #[arg(long, value_name = "FILE", requires = "key", help_heading = "Security (embedded)")]
+    cert: Option<PathBuf>,
+    /// Private key of the certificate, PEM
+    #[arg(long, value_name = "FILE", requires = "cert", help_heading = "Security (embedded)")]
+    key: Option<PathBuf>,
+    /// Authorities, PEM; clients must then show a certificate that one of them signed
+    #[arg(long, value_name = "FILE", requires = "cert", help_heading = "Security (embedded)")]
+    client_ca: Option<PathBuf>,
+    /// Clients must authenticate as this user
+    #[arg(long, value_name = "NAME", help_heading = "Security (embedded)")]
+    user: Option<String>,
+    /// The user's password. Others on this host can see it: prefer a file, or the environment
+    /// variable RALLYPOINT_PASSWORD
+    #[arg(
+        long,
+        value_name = "TEXT",
+        requires = "user",
+        conflicts_with = "password_file",
+        help_heading = "Security (embedded)"
+    )]
+    password: Option<String>,
+    /// File with the user's password; one newline at its end is not part of it
+    #[arg(long, value_name = "FILE", requires = "user", help_heading = "Security (embedded)")]
+    password_file: Option<PathBuf>,
+
+    /// Largest request that writes, in bytes
+    #[arg(long, value_name = "N", default_value_t = 1536 << 10, value_parser = limit, help_heading = "Limits (embedded)")]
+    max_request_bytes: usize,
+    /// Connections at one time
+    #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = limit, help_heading = "Limits (embedded)")]
+    max_connections: usize,
+    /// Watches at one time
+    #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = limit, help_heading = "Limits (embedded)")]
+    max_watches: usize,
+    /// Leases at one time
+    #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = limit, help_heading = "Limits (embedded)")]
+    max_leases: usize,
+    /// Memory for keys, values and their history, in bytes
+    #[arg(long, value_name = "N", default_value_t = 2 << 30, value_parser = limit, help_heading = "Limits (embedded)")]
+    max_bytes: usize,
+    /// Revisions of history to keep for readers and watches; 0 keeps all
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 100_000,
+        value_parser = clap::value_parser!(i64).range(0..),
+        allow_hyphen_values = true,
+        help_heading = "Limits (embedded)"
+    )]
+    keep_revisions: i64,
+}
+
+#[derive(Debug, ThisError)]
+pub(super) enum EmbeddedError {
+    #[error("cannot read {option} {path}")]
+    Read { option: &'static str, path: PathBuf, source: std::io::Error },
+    #[error("--user is empty; give the name that clients shall authenticate as")]
+    NoUser,
+    #[error("--user {user} has no password; give --password-file, or RALLYPOINT_PASSWORD")]
+    NoPassword { user: String },
+    #[error("--password-file {path} is not UTF-8 text, and clients could not send it")]
+    PasswordText { path: PathBuf },
+    #[error("cannot listen on {address}; {hint}")]
+    Listen { address: SocketAddr, hint: &'static str, source: std::io::Error },
+}
+
+/// Parses a limit, which would keep everybody out if it were 0.
+fn limit(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(0) | Err(_) => Err("give a whole number of at least 1".to_owned()),
+        Ok(number) => Ok(number),
+    }
+}
+
+fn read(option: &'static str, path: &Path) -> Result<Vec<u8>, EmbeddedError> {
+    fs::read(path).map_err(|source| EmbeddedError::Read { option, path: path.to_owned(), source })
+}
+
+pub(super) async fn serve(options: ServerOptions, common: Common) -> Result<(), AnyError> {
+    let scheme = if options.tls.is_some() { "https" } else { "http" };
+    let server = Server::open(options).await?;
+    let listener = TcpListener::bind(common.listen)
+        .await
+        .map_err(|source| cannot_listen(common.listen, source))?;
+    let shutdown = shutdown(common.stop_at_eof)?;
+    common.announce(scheme, &[listener.local_addr()?.to_string()])?;
+    Ok(server.run(listener, shutdown).await?)
+}
+
+impl Embedded {
+    pub(super) fn options(
+        &self,
+        data_dir: Option<PathBuf>,
+    ) -> Result<ServerOptions, EmbeddedError> {
+        let file = |option, path: &Option<PathBuf>| {
+            path.as_deref().map(|path| read(option, path)).transpose()
+        };
+        let tls = match (file("--cert", &self.cert)?, file("--key", &self.key)?) {
+            (Some(cert), Some(key)) => {
+                Some(ServerTls { cert, key, client_ca: file("--client-ca", &self.client_ca)? })
+            }
+            _ => None,
+        };
+        let mut store = StoreOptions::default();
+        store.max_leases = self.max_leases;
+        store.max_watches = self.max_watches;
+        store.max_bytes = self.max_bytes;
+        store.keep_revisions = self.keep_revisions;
+        Ok(ServerOptions {
+            data_dir,
+            tls,
+            credentials: self.credentials()?,
+            store,
+            max_request_bytes: self.max_request_bytes,
+            max_connections: self.max_connections,
+            ..ServerOptions::default()
+        })
+    }
+
+    fn credentials(&self) -> Result<Option<Credentials>, EmbeddedError> {
+        let Some(user) = self.user.clone() else { return Ok(None) };
+        if user.is_empty() {
+            return Err(EmbeddedError::NoUser);
+        }
+        let password = match (&self.password_file, &self.password) {
+            (Some(path), _) => {
+                let text = String::from_utf8(read("--password-file", path)?)
+                    .map_err(|_| EmbeddedError::PasswordText { path: path.clone() })?;
+                let line = text.strip_suffix('\n').unwrap_or(&text);
+                line.strip_suffix('\r').unwrap_or(line).to_owned()
+            }
+            (None, Some(password)) => password.clone(),
+            (None, None) => std::env::var("RALLYPOINT_PASSWORD").unwrap_or_default(),
+        };
+        if password.is_empty() {
+            return Err(EmbeddedError::NoPassword { user });
+        }
+        Ok(Some(Credentials { user, password }))
+    }
+}
+
+fn cannot_listen(address: SocketAddr, source: std::io::Error) -> EmbeddedError {
+    let hint = match source.kind() {
+        ErrorKind::AddrInUse => "is another server there? --listen names another address",
+        ErrorKind::AddrNotAvailable => "no interface has this address; 0.0.0.0 means all of them",
+        _ => "--listen names another address",
+    };
+    EmbeddedError::Listen { address, hint, source }
+}

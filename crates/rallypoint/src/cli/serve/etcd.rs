@@ -1,0 +1,44 @@
+//! `rallypoint serve --engine etcd`: real etcds, which end with this command.
+
+use super::{Common, shutdown};
+use crate::cli::AnyError;
+use crate::etcd_server::{EtcdCluster, EtcdOutput, EtcdServerError, EtcdServerOptions};
+
+pub(super) async fn serve(members: usize, common: Common) -> Result<(), AnyError> {
+    let options = EtcdServerOptions {
+        listen: common.listen,
+        data_dir: common.data_dir.clone(),
+        output: EtcdOutput::Inherit,
+        ..EtcdServerOptions::default()
+    };
+    let shutdown = shutdown(common.stop_at_eof)?;
+    tokio::pin!(shutdown);
+    // It may take minutes on a bad day, and whoever has enough of that need not wait.
+    let mut cluster = tokio::select! {
+        started = EtcdCluster::start(members, options) => started?,
+        () = &mut shutdown => return Ok(()),
+    };
+    common.announce("http", &cluster.endpoints())?;
+    let ended = tokio::select! {
+        ended = majority_lost(&mut cluster) => Err(ended),
+        () = &mut shutdown => Ok(()),
+    };
+    cluster.stop().await?;
+    Ok(ended?)
+}
+
+/// Waits until so many members have ended by themselves that the rest cannot serve; the end of the last.
+async fn majority_lost(cluster: &mut EtcdCluster) -> EtcdServerError {
+    loop {
+        let (member, ended) = cluster.exited().await;
+        let pids = cluster.pids();
+        let (left, of) = (pids.iter().flatten().count(), pids.len());
+        if left * 2 <= of {
+            return ended;
+        }
+        // What it said last is in its log, which is ours.
+        let ended = ended.to_string();
+        let ended = ended.lines().next();
+        tracing::warn!(member, left, of, ended, "a member is gone; the others go on");
+    }
+}

@@ -1,0 +1,57 @@
+//! A directory for as long as it is needed.
+
+use std::fs::{self, DirBuilder};
+use std::io;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+
+use super::guard::{self, Entry};
+
+/// A new, empty directory that only this user can read. It is removed with everything in it when this is
+/// dropped, or by the guard if this process is killed.
+#[derive(Debug)]
+pub(crate) struct TemporaryDirectory {
+    path: PathBuf,
+    entry: Entry,
+}
+
+impl TemporaryDirectory {
+    /// Makes one where the system keeps such directories. Its name begins with `prefix`.
+    pub(crate) fn new(prefix: &str) -> io::Result<Self> {
+        // The guard does not know what a relative path was relative to.
+        let parent = std::path::absolute(std::env::temp_dir())?;
+        let name = format!("{prefix}{}-{:016x}", std::process::id(), fastrand::u64(..));
+        let path = parent.join(name);
+        // The guard hears of it first, so that there is no moment at which it would be left behind.
+        let entry = Entry::directory(&path)?;
+        guard::add(&entry)?;
+        let made = DirBuilder::new().mode(0o700).create(&path);
+        if let Err(source) = made {
+            // It is not ours.
+            guard::forget(&entry);
+            let text = format!("cannot make the directory {path:?}: {source}");
+            return Err(io::Error::new(source.kind(), text));
+        }
+        Ok(Self { path, entry })
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Drop for TemporaryDirectory {
+    fn drop(&mut self) {
+        if !guard::knows(&self.entry) {
+            return;
+        }
+        match fs::remove_dir_all(&self.path) {
+            Ok(()) => guard::forget(&self.entry),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => guard::forget(&self.entry),
+            // The guard will try again when we are gone.
+            Err(error) => {
+                tracing::warn!(path = ?self.path, %error, "a directory is left for later")
+            }
+        }
+    }
+}
