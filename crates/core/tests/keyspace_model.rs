@@ -84,8 +84,8 @@ impl Model {
     }
 
     fn add(&mut self, key: &Bytes, amount: i64) -> Option<i64> {
-        let digits = self.values.get(key).map_or("0", |value| std::str::from_utf8(value).unwrap());
-        let sum = digits.parse::<i64>().ok()?.checked_add(amount)?;
+        let digits = self.values.get(key).map_or(b"0".as_slice(), Vec::as_slice);
+        let sum = std::str::from_utf8(digits).ok()?.parse::<i64>().ok()?.checked_add(amount)?;
         self.write(key, sum.to_string().into_bytes());
         Some(sum)
     }
@@ -123,7 +123,8 @@ impl Model {
                 self.pass_on(who);
             }
         }
-        (self.queue_len(key) > 0).then(|| self.queues.get_mut(key).unwrap().remove(0))
+        let queue = self.queues.get_mut(key)?;
+        (!queue.is_empty()).then(|| queue.remove(0))
     }
 
     fn pass_on(&mut self, who: Who) {

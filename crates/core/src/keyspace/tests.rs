@@ -1,6 +1,6 @@
 use super::*;
 
-/// What was written, who was released by it.
+/// Who was released since this was last asked.
 fn released(keyspace: &mut Keyspace<&'static str>) -> Vec<&'static str> {
     keyspace.take_released()
 }
@@ -35,7 +35,11 @@ fn a_number_is_decimal_digits() {
         assert_eq!(keyspace.add(b"n", amount), expected, "{before:?} + {amount}");
         let after = expected.ok().map(|sum| sum.to_string());
         let stored = keyspace.get(b"n").map(|value| String::from_utf8_lossy(value).into_owned());
-        assert_eq!(stored, after.or(before.map(str::to_owned)), "a refusal changes nothing");
+        assert_eq!(
+            stored,
+            after.or_else(|| before.map(str::to_owned)),
+            "a refusal changes nothing"
+        );
     }
 }
 

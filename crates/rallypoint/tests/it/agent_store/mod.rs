@@ -3,6 +3,7 @@
 mod client;
 mod hostile;
 mod limits;
+mod memory;
 mod opcodes;
 mod raw;
 mod waiting;
