@@ -6,7 +6,7 @@ import wire
 from servers import AgentStore, StockServerProcess
 from wire import Wire
 
-from .report import OURS, STOCK
+from .report import OURS, STOCK, Report
 
 LATENCIES = [("add", 4000), ("get", 2000), ("set, then add", 2000), ("1,000 sets, then add", 20)]
 
@@ -23,6 +23,9 @@ def stop(running):
 def measure(report, workers, rounds, say):
     running = servers()
     try:
+        say("nothing yet, to warm up")
+        for side, server in running.items():
+            calls(Report(), workers, side, server.port)
         for number in range(rounds):
             say(f"AgentStore, round {number + 1} of {rounds}")
             # Now the one first, now the other.
