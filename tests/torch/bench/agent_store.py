@@ -6,7 +6,7 @@ import wire
 from servers import AgentStore, StockServerProcess
 from wire import Wire
 
-from .report import OURS, STOCK
+from .report import OURS, STOCK, Report
 
 LATENCIES = [("add", 4000), ("get", 2000), ("set, then add", 2000), ("1,000 sets, then add", 20)]
 
@@ -23,6 +23,9 @@ def stop(running):
 def measure(report, workers, rounds, say):
     running = servers()
     try:
+        say("nothing yet, to warm up")
+        for side, server in running.items():
+            calls(Report(), workers, side, server.port)
         for number in range(rounds):
             say(f"AgentStore, round {number + 1} of {rounds}")
             # Now the one first, now the other.
@@ -43,14 +46,14 @@ def measure(report, workers, rounds, say):
 
 def calls(report, workers, side, port):
     for operation, count in LATENCIES:
-        (((median, p99),), _) = workers.run(1, "tcp_latency", port, operation, count)
+        ((median, p99),) = workers.run(1, "tcp_latency", port, operation, count)
         report.add(f"{operation}, median µs", side, median)
         report.add(f"{operation}, p99 µs", side, p99)
     # Eight processes in either case: the calls of one process's threads get in each other's way, but 64 processes of
     # PyTorch would not fit into many a machine.
     for operation in ("add", "get"):
         for clients in (8, 64):
-            rates, _ = workers.run(8, "tcp_throughput", port, operation, clients // 8, 1.0)
+            rates = workers.run(8, "tcp_throughput", port, operation, clients // 8, 1.0)
             report.add(f"{operation}/s, {clients} clients", side, sum(rates), more_is_better=True)
 
 
@@ -96,6 +99,7 @@ def resident(server):
 
 def memory(report, side, server):
     before = resident(server)
+    # Stock's is that of a Python with PyTorch: what it takes to run it without a worker.
     report.add("memory without clients, MiB", side, before / 1024)
     connections = []
     for count in (1000, 5000):

@@ -137,7 +137,9 @@ def etcd_wait(port, prefix, count):
 def etcd_add(port, prefix, clients):
     stores = [etcd_store(port, prefix) for _ in range(clients)]
     yield
-    yield in_threads([lambda store=store: store.add("counter", 1) for store in stores])
+    begun = time.monotonic()  # The same in all processes of a machine.
+    sums = in_threads([lambda store=store: store.add("counter", 1) for store in stores])
+    yield sums, begun, time.monotonic()
 
 
 JOBS = {
