@@ -112,9 +112,8 @@ impl Context {
 pub fn missing<T: std::fmt::Debug>(outcome: Result<T, StoreError>) -> Vec<String> {
     match outcome {
         Err(StoreError::Timeout { missing, .. }) => {
-            let plain =
-                |key: String| key.strip_prefix("a part/").map_or(key.clone(), str::to_owned);
-            missing.into_iter().map(plain).collect()
+            let plain = |key: &String| key.strip_prefix("a part/").unwrap_or(key).to_owned();
+            missing.iter().map(plain).collect()
         }
         other => panic!("expected a time-out, got {other:?}"),
     }
