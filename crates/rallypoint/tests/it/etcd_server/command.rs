@@ -10,7 +10,7 @@ use rallypoint::core::kv::{KeyRange, Put};
 use rallypoint::rendezvous::{RendezvousHandlerRegistry, RendezvousParameters};
 use rustix::process::Signal;
 
-use super::{PATIENCE, nothing_is_left, processes_with, real, starts};
+use super::{PATIENCE, fake, lives, nothing_is_left, processes_with, starts};
 use crate::support::Version;
 use crate::support::hostile::eventually;
 use crate::support::process::{Directory, Process, Recipe};
@@ -28,7 +28,14 @@ struct Serve {
 impl Serve {
     fn start(version: Version, args: &[&str]) -> Self {
         let directory = Directory::new();
-        let etcd = real(&directory, version);
+        // Its output goes elsewhere, or it would end by itself when nobody is there to read it. And it
+        // has a companion in its group, which has no reason at all to end by itself.
+        let script = format!(
+            "sleep 1000 > /dev/null 2>&1 & echo $! >> \"$0.companions\"
+             exec '{}' \"$@\" > \"$0.output\" 2>&1",
+            version.etcd().display()
+        );
+        let etcd = fake(&directory, &script);
         let temporary = directory.path().join("it's \"$(a)\" * hard  name ");
         std::fs::create_dir(&temporary).unwrap();
         let mut all: Vec<OsString> = vec!["serve".into(), "--engine".into(), "etcd".into()];
@@ -67,7 +74,7 @@ impl Serve {
         (self.process.exit_status().unwrap().code(), self.output())
     }
 
-    /// All that it printed, and its etcds.
+    /// All that it printed.
     fn output(&self) -> String {
         let output = std::fs::read(self.directory.path().join("log")).unwrap();
         String::from_utf8_lossy(&output).into_owned()
@@ -76,6 +83,11 @@ impl Serve {
     /// Waits until there is no etcd, no guard and no directory.
     async fn nothing_is_left(&self) {
         nothing_is_left(&self.etcd).await;
+        let companions = self.etcd.with_extension("companions");
+        for pid in std::fs::read_to_string(companions).unwrap_or_default().lines() {
+            let gone = async || !lives(pid.parse().unwrap());
+            eventually("its companion is gone", PATIENCE, gone).await;
+        }
         let empty = async || std::fs::read_dir(&self.temporary).unwrap().next().is_none();
         eventually("the temporary directory is empty", PATIENCE, empty).await;
         // The guard removes it with a process of its own.

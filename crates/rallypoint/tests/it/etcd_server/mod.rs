@@ -34,8 +34,9 @@ pub fn fake(directory: &Directory, script: &str) -> PathBuf {
     let real = Version::V3_5.etcd();
     let script = script.replace("ETCD", real.to_str().unwrap());
     let starts = starts_file(&path);
+    // In one piece, since several may be started at once.
     let text = format!(
-        "#!/bin/sh\n{{ printf '%s\\t' \"$@\"; echo; }} >> '{}'\n{script}\n",
+        "#!/bin/sh\nline=$(printf '%s\\t' \"$@\")\nprintf '%s\\n' \"$line\" >> '{}'\n{script}\n",
         starts.display()
     );
     // Not written by this process: a program cannot be executed while anyone has it open for writing,
