@@ -210,6 +210,8 @@ impl<W> Keyspace<W> {
 pub fn sum(value: &[u8], amount: i64) -> Result<i64, AddError> {
     let text = String::from_utf8_lossy(value);
     let before = text.trim().parse::<i64>();
-    let before = before.map_err(|_| AddError::NotANumber(text.into_owned()))?;
+    // It may have megabytes, and a word of it is enough.
+    let word = || text.chars().take(64).collect();
+    let before = before.map_err(|_| AddError::NotANumber(word()))?;
     before.checked_add(amount).ok_or(AddError::Overflow { before, amount })
 }

@@ -1,14 +1,12 @@
-//! What a node says of itself, and what it keeps for the group: a port, and most often a store there.
+//! What a node says of itself, and the port that it keeps for the group.
 
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::net::{TcpSocket, UdpSocket, lookup_host};
 use tokio::time::timeout;
-
-use crate::store::AgentStore;
 
 /// How long a name server may take.
 const RESOLUTION: Duration = Duration::from_secs(2);
@@ -70,68 +68,78 @@ async fn resolve(host: &str, port: u16) -> Option<Vec<SocketAddr>> {
 ///
 /// It does not listen yet. Whoever is to listen there takes the socket over, or binds the port as well
 /// with address reuse, as PyTorch's store does; nobody is given it by chance in between.
-pub(super) async fn reserve_port(address: &str) -> io::Result<(TcpSocket, u16)> {
-    let resolved = resolve(address, 0).await.and_then(|found| found.into_iter().next());
-    let any = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
-    // Behind a translated address the name is not one of ours; then any interface will do.
-    let socket = match resolved.map(bound) {
-        Some(Ok(socket)) => socket,
-        _ => bound(any)?,
-    };
+pub(super) fn reserve_port(address: &str) -> io::Result<(TcpSocket, u16)> {
+    let [first, rest @ ..] = interfaces(address);
+    let socket = rest.into_iter().fold(bound(first), |socket, ip| socket.or_else(|_| bound(ip)))?;
     let port = socket.local_addr()?.port();
     Ok((socket, port))
 }
 
-fn bound(address: SocketAddr) -> io::Result<TcpSocket> {
-    let socket = match address {
-        SocketAddr::V4(_) => TcpSocket::new_v4()?,
-        SocketAddr::V6(_) => TcpSocket::new_v6()?,
+/// Where to listen for those who are told `address`: the first of these that can be had.
+fn interfaces(address: &str) -> [IpAddr; 3] {
+    let named = match address {
+        "localhost" => Some(IpAddr::from(Ipv4Addr::LOCALHOST)),
+        address => address.trim_matches(['[', ']']).parse().ok(),
     };
+    // Others may know a name by another address than we do, or by several; and behind a translation not
+    // even an address is one of ours. Then it is all interfaces.
+    let all = [IpAddr::from(Ipv6Addr::UNSPECIFIED), IpAddr::from(Ipv4Addr::UNSPECIFIED)];
+    [named.unwrap_or(all[0]), all[0], all[1]]
+}
+
+fn bound(ip: IpAddr) -> io::Result<TcpSocket> {
+    let socket = match ip {
+        IpAddr::V4(_) => TcpSocket::new_v4()?,
+        IpAddr::V6(_) => TcpSocket::new_v6()?,
+    };
+    if ip == Ipv6Addr::UNSPECIFIED {
+        // Of both kinds.
+        rustix::net::sockopt::set_ipv6_v6only(&socket, false)?;
+    }
     socket.set_reuseaddr(true)?;
-    socket.bind(address)?;
+    socket.bind((ip, 0).into())?;
     Ok(socket)
 }
 
-/// What rank 0 keeps for its group at the port that it has published.
-#[derive(Debug)]
-enum Held {
-    /// The port alone, until somebody takes it.
-    Port(TcpSocket),
-    /// A store that listens there.
-    Store { _serving: AgentStore },
-}
-
-/// The place of what rank 0 keeps for its group.
+/// A port that is kept until somebody takes it.
 #[derive(Debug, Clone, Default)]
-pub(super) struct HeldPort(Arc<Mutex<Option<Held>>>);
+pub(super) struct HeldPort(Arc<Mutex<Option<TcpSocket>>>);
 
 impl HeldPort {
-    fn lock(&self) -> MutexGuard<'_, Option<Held>> {
+    fn lock(&self) -> MutexGuard<'_, Option<TcpSocket>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn hold(&self, port: TcpSocket) {
-        *self.lock() = Some(Held::Port(port));
-    }
-
-    /// Serves a new store at the port, in place of whatever was held for the last group.
-    pub(super) fn serve(&self, port: TcpSocket) -> io::Result<()> {
-        *self.lock() = Some(Held::Store { _serving: AgentStore::start(port)? });
-        Ok(())
+        *self.lock() = Some(port);
     }
 
     pub(super) fn take(&self) -> Option<TcpSocket> {
-        let mut held = self.lock();
-        match held.take() {
-            Some(Held::Port(port)) => Some(port),
-            other => {
-                *held = other;
-                None
-            }
-        }
+        self.lock().take()
     }
 
     pub(super) fn release(&self) {
-        *self.lock() = None;
+        drop(self.take());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_served_on_all_interfaces_and_an_address_on_its_own() {
+        for (address, first) in [
+            ("localhost", "127.0.0.1"),
+            ("10.0.0.3", "10.0.0.3"),
+            ("fe80::1", "fe80::1"),
+            ("[::1]", "::1"),
+            // A host often knows its own name by a loopback address, and the others by another.
+            ("node7", "::"),
+            ("node7.cluster.local", "::"),
+        ] {
+            let expected: [IpAddr; 3] = [first, "::", "0.0.0.0"].map(|ip| ip.parse().unwrap());
+            assert_eq!(interfaces(address), expected, "{address}");
+        }
     }
 }

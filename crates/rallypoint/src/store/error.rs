@@ -49,7 +49,7 @@ pub enum StoreError {
     },
     /// A value is larger than any server takes. Nothing was sent.
     #[error(
-        "the value of {key:?} has {size} bytes, and a request may have {limit} in all; \
+        "the value of {key:?} has {size} bytes, and the store takes {limit} at a time; \
          split it up, or share the name of a file"
     )]
     TooLarge {
@@ -57,7 +57,7 @@ pub enum StoreError {
         key: String,
         /// The bytes of the value.
         size: usize,
-        /// The bytes of the largest request.
+        /// The bytes that the store takes at a time: on etcd in a whole request, else in a value.
         limit: usize,
     },
     /// A key is larger than any server takes. Nothing was sent.

@@ -25,7 +25,10 @@ pub use self::timeout::DEFAULT_TIMEOUT;
 /// A map that a group shares. Keys and values are any bytes.
 ///
 /// A key *exists* once a value was written to it, or while its queue is not empty: queues have a
-/// keyspace of their own, and only [`check`](Self::check) and [`wait`](Self::wait) look into both.
+/// keyspace of their own, and only [`check`](Self::check) and [`wait`](Self::wait) look into both. Better
+/// give no queue the name of a value. On PyTorch's wire a wait cannot tell them apart, so what waits for the
+/// one is ended by the other: `get` returns an empty value, and `queue_pop` finds an empty queue. On etcd
+/// each waits for its own.
 ///
 /// Dropping a call's future gives up on it; a write may still be executed.
 #[async_trait]

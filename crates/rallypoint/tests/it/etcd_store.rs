@@ -233,8 +233,8 @@ async fn many_and_large_values_are_sent_in_parts() {
         assert!(matches!(swapped, StoreError::TooLarge { .. }));
         for error in refused.into_iter().chain([appended]) {
             assert!(matches!(error, StoreError::TooLarge { limit: 1_572_864, .. }));
-            let words = "the value of \"x\" has 1572289 bytes, and a request may have 1572864 in \
-                         all; split it up, or share the name of a file";
+            let words = "the value of \"x\" has 1572289 bytes, and the store takes 1572864 at \
+                         a time; split it up, or share the name of a file";
             assert_eq!(error.to_string(), words);
         }
         assert_eq!(store.get(b"x").await.unwrap().len(), largest);

@@ -215,7 +215,7 @@ impl DynamicRendezvousHandler {
         let address = &self.options.local_addr;
         let mut port = None;
         if rank == 0 {
-            let reserved = reserve_port(address).await;
+            let reserved = reserve_port(address);
             let (socket, number) = reserved.map_err(|source| RendezvousError::Connection {
                 context: format!("cannot keep a port at local_addr {address:?}"),
                 source: source.into(),

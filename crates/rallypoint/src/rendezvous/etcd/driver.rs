@@ -13,21 +13,19 @@ use futures_util::StreamExt;
 use futures_util::future::{AbortHandle, Abortable, Aborted};
 use futures_util::stream::FuturesUnordered;
 use rallypoint_core::kv::{Time, Txn, TxnResult};
-use rallypoint_core::rendezvous::document::Address;
 use rallypoint_core::rendezvous::{
     Errand, Formed, Input, Machine, Output, Purpose, RequestId, Settings,
 };
-use tokio::net::TcpSocket;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::duty::{ActiveWatch, DutyWatch};
 use super::fault::{connection, fault};
 use super::handler::Standing;
+use super::hosting::Hosting;
 use super::request::{REFUSED, RUN_TTL, delay, hold_run_lease, is_fatal, send};
 use crate::client::{Client, ClientError};
 use crate::rendezvous::RendezvousError;
-use crate::rendezvous::local::{HeldPort, reserve_port};
 use crate::session::{Loss, Session};
 
 /// What a handler may ask for.
@@ -49,7 +47,6 @@ const SAY: Duration = Duration::from_secs(1);
 const GOODBYE: Duration = Duration::from_secs(5);
 
 type Boxed<T> = Pin<Box<dyn Future<Output = T> + Send>>;
-type Reserved = std::io::Result<(TcpSocket, u16)>;
 type Answer = (RequestId, Purpose, Txn, Result<TxnResult, ClientError>);
 
 pub(super) struct Driver {
@@ -57,7 +54,6 @@ pub(super) struct Driver {
     origin: Instant,
     session: Option<(Session, Boxed<Loss>)>,
     opening: Option<Boxed<Result<Session, ClientError>>>,
-    hosting: Option<(u64, Boxed<Reserved>)>,
     active: ActiveWatch,
     duty: DutyWatch,
     requests: FuturesUnordered<Boxed<Result<Answer, Aborted>>>,
@@ -82,17 +78,13 @@ pub(super) struct Parts {
     pub(super) client: Client,
     pub(super) settings: Settings,
     pub(super) servers: String,
-    pub(super) address: String,
     pub(super) run_id: String,
     pub(super) node: String,
     pub(super) lease_ttl: Duration,
     pub(super) machine: Machine,
     pub(super) commands: mpsc::UnboundedReceiver<Command>,
     pub(super) standing: watch::Sender<Standing>,
-    /// What this node keeps for its group.
-    pub(super) port: HeldPort,
-    /// Whether that is a store.
-    pub(super) use_agent_store: bool,
+    pub(super) hosting: Hosting,
 }
 
 impl Driver {
@@ -103,7 +95,6 @@ impl Driver {
             origin: Instant::now(),
             session: None,
             opening: None,
-            hosting: None,
             active,
             duty: DutyWatch::default(),
             requests: FuturesUnordered::new(),
@@ -141,7 +132,7 @@ impl Driver {
                     None => return,
                 },
                 opened = ready(&mut self.opening) => self.session_opened(opened),
-                hosted = hosted(&mut self.hosting) => Some(self.hosts(hosted)),
+                input = self.parts.hosting.failed() => Some(input),
                 Some(answer) = self.requests.next(), if !self.requests.is_empty() => {
                     self.answered(answer)
                 }
@@ -186,8 +177,8 @@ impl Driver {
             Output::LookAgain => self.active.anew(Duration::ZERO, true),
             Output::OpenSession => self.open_session(),
             Output::Host { round } => {
-                let address = self.parts.address.clone();
-                self.hosting = Some((round, Box::pin(async move { reserve_port(&address).await })));
+                let input = self.parts.hosting.begin(round);
+                self.parts.machine.handle(self.now(), input);
             }
             Output::Formed(formed) => {
                 let Formed { round, rank, world, .. } = formed;
@@ -199,7 +190,7 @@ impl Driver {
                     "the group has formed"
                 );
                 if rank != 0 {
-                    self.parts.port.release();
+                    self.parts.hosting.release();
                 }
                 self.parts.standing.send_modify(|standing| standing.fenced = None);
                 // If whoever asked has gone in this very moment, its wish is about to be taken back.
@@ -215,7 +206,7 @@ impl Driver {
                 }
             }
             Output::Done(Errand::Left) => {
-                self.parts.port.release();
+                self.parts.hosting.release();
                 self.opening = None;
                 if let Some((session, _)) = self.session.take() {
                     // If it cannot be told, the lease lapses by itself.
@@ -361,30 +352,9 @@ impl Driver {
         }
     }
 
-    fn hosts(&mut self, (round, reserved): (u64, Reserved)) -> Input {
-        self.hosting = None;
-        // Workers may connect as soon as they are told the port: it is served before it is published.
-        let held = reserved.and_then(|(socket, port)| {
-            if self.parts.use_agent_store {
-                self.parts.port.serve(socket)?;
-            } else {
-                self.parts.port.hold(socket);
-            }
-            Ok(port)
-        });
-        let host = self.parts.address.clone();
-        match held {
-            Ok(port) => Input::Hosting { round, address: Address { host, port } },
-            Err(error) => {
-                let reason = format!("no port of {host} can be had: {error}");
-                Input::HostFailed { round, reason }
-            }
-        }
-    }
-
     fn fenced(&mut self, loss: &Loss) {
         self.session = None;
-        self.parts.port.release();
+        self.parts.hosting.release();
         let member = self.parts.standing.borrow().view.member_of.is_some();
         if member {
             tracing::warn!(run_id = self.parts.run_id, %loss, "fenced: the workers of this node must stop");
@@ -465,13 +435,6 @@ async fn lost(session: &mut Option<(Session, Boxed<Loss>)>) -> Loss {
 async fn ready<T>(future: &mut Option<Boxed<T>>) -> T {
     match future {
         Some(future) => future.as_mut().await,
-        None => std::future::pending().await,
-    }
-}
-
-async fn hosted<T>(future: &mut Option<(u64, Boxed<T>)>) -> (u64, T) {
-    match future {
-        Some((round, future)) => (*round, future.as_mut().await),
         None => std::future::pending().await,
     }
 }

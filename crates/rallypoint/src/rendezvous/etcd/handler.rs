@@ -18,6 +18,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::driver::{Command, Driver, Parts};
 use super::fault::connection;
+use super::hosting::Hosting;
 use super::options::HandlerOptions;
 use super::request::{delay, hold_run_lease, is_fatal};
 use crate::client::{Client, ClientOptions};
@@ -124,14 +125,12 @@ impl EtcdRendezvousHandler {
             machine: Machine::new(settings.clone(), node),
             settings,
             servers: servers.clone(),
-            address,
             run_id: options.run_id.clone(),
             node: id.clone(),
             lease_ttl: options.lease_ttl,
             commands: receiver,
             standing: sender,
-            port: port.clone(),
-            use_agent_store: options.use_agent_store,
+            hosting: Hosting::new(id.clone(), address, options.use_agent_store, port.clone()),
         });
         let driver = AbortOnDropHandle::new(tokio::spawn(driver.run()));
         let handler = Self {

@@ -4,6 +4,7 @@ mod driver;
 mod duty;
 mod fault;
 mod handler;
+mod hosting;
 mod options;
 mod request;
 

@@ -22,7 +22,7 @@ use std::thread::JoinHandle;
 
 use mio::Waker;
 use tokio::net::TcpSocket;
-use tokio::sync::oneshot;
+use tokio_util::sync::CancellationToken;
 
 use self::reactor::Reactor;
 
@@ -61,7 +61,7 @@ pub struct AgentStore {
     address: SocketAddr,
     connections: Arc<AtomicUsize>,
     stop: Arc<Waker>,
-    ended: oneshot::Receiver<()>,
+    ended: CancellationToken,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -75,11 +75,12 @@ impl AgentStore {
         let address = listener.local_addr()?;
         let reactor = Reactor::new(mio::net::TcpListener::from_std(listener))?;
         let (connections, stop) = (reactor.connections(), reactor.stop());
-        let (end, ended) = oneshot::channel();
+        let ended = CancellationToken::new();
+        let end = ended.clone().drop_guard();
         let serve = move || {
+            // However it ends, also in a panic, that is known.
+            let _end = end;
             reactor.run();
-            // Nobody is there to hear it if the handle was dropped.
-            let _ = end.send(());
         };
         let thread = std::thread::Builder::new().name("agent-store".into()).spawn(serve)?;
         tracing::debug!(%address, "serving a store");
@@ -96,10 +97,16 @@ impl AgentStore {
         self.connections.load(Ordering::Relaxed)
     }
 
+    /// Waits until it serves nobody any more, which is before it was told to only if something went very
+    /// wrong. It may be given up and called again.
+    pub async fn ended(&self) {
+        self.ended.cancelled().await;
+    }
+
     /// Ends all connections, frees the port and forgets the keys. When it returns, all that has happened.
     pub async fn stop(mut self) {
         self.tell_to_stop();
-        let _ = (&mut self.ended).await;
+        self.ended.cancelled().await;
         // The thread has nothing left to do, so this does not block.
         if let Some(thread) = self.thread.take()
             && thread.join().is_err()
@@ -108,7 +115,8 @@ impl AgentStore {
         }
     }
 
-    fn tell_to_stop(&self) {
+    /// Does not wait for it.
+    pub(crate) fn tell_to_stop(&self) {
         // It fails only if the thread is gone.
         let _ = self.stop.wake();
     }

@@ -55,13 +55,25 @@ impl Outgoing {
         }
     }
 
+    /// Frees what was sent of the last piece, unless there is more left to be moved: a client that always
+    /// has something to take must not cost what it has taken.
+    fn forget_sent(&mut self) {
+        if self.sent > SMALL && self.sent > self.last.len() / 2 {
+            self.last.drain(..std::mem::take(&mut self.sent));
+            self.last.shrink_to(SMALL.max(2 * self.last.len()));
+        }
+    }
+
     /// Writes as much as `stream` takes now.
     pub(super) fn write_to(&mut self, stream: &mut impl Write) -> Result<()> {
         while self.length > 0 {
             match self.write_once(stream) {
                 Ok(0) => return Err(ErrorKind::WriteZero.into()),
                 Ok(written) => self.forget(written),
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    self.forget_sent();
+                    return Ok(());
+                }
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
             }
@@ -97,5 +109,51 @@ impl Outgoing {
             self.pieces.pop_front();
         }
         self.sent += written;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Takes as many bytes as it has room for.
+    struct Slow {
+        room: usize,
+        taken: Vec<u8>,
+    }
+
+    impl Write for Slow {
+        fn write(&mut self, bytes: &[u8]) -> Result<usize> {
+            let count = bytes.len().min(self.room);
+            if count == 0 {
+                return Err(ErrorKind::WouldBlock.into());
+            }
+            self.room -= count;
+            self.taken.extend_from_slice(&bytes[..count]);
+            Ok(count)
+        }
+
+        fn flush(&mut self) -> Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn what_a_slow_client_has_taken_costs_nothing() {
+        let mut outgoing = Outgoing::default();
+        let mut client = Slow { room: 0, taken: Vec::new() };
+        let mut sent = Vec::new();
+        // There is always something left to take, so it is never empty.
+        for number in 0..10_000_u32 {
+            let reply = number.to_le_bytes().repeat(64);
+            outgoing.put(&reply);
+            sent.extend(reply);
+            client.room = if number < 100 { 0 } else { 256 };
+            outgoing.write_to(&mut client).unwrap();
+            assert!(outgoing.last.capacity() < 128 << 10, "{}", outgoing.last.capacity());
+        }
+        client.room = usize::MAX;
+        outgoing.write_to(&mut client).unwrap();
+        assert_eq!((outgoing.len(), client.taken), (0, sent));
     }
 }

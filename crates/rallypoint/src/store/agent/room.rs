@@ -89,8 +89,10 @@ impl Room {
             }
             let Some(length) = connection.frame.end(rest)? else { return Ok(done) };
             connection.frame = Frame::default();
-            self.execute(id, Request::read(&rest[..length])?)?;
+            let executed = Request::read(&rest[..length]).and_then(|it| self.execute(id, it));
+            // Also if it was refused: a wake-up may have been passed on before.
             self.release();
+            executed?;
             done += length;
         }
     }
@@ -98,8 +100,10 @@ impl Room {
     /// Writes down who was released by the last request, before anything else is said to them.
     fn release(&mut self) {
         for id in self.keyspace.take_released() {
-            self.connections[id].release();
-            self.replied.push(id);
+            if let Some(connection) = self.connections.get_mut(id) {
+                connection.release();
+                self.replied.push(id);
+            }
         }
     }
 

@@ -165,6 +165,34 @@ async fn no_element_is_left_while_somebody_waits_for_it() {
     takes.asks(queue_pop("/q"), [number(1).to_vec(), string("x")].concat()).await;
 }
 
+/// Whoever was woken for an element and is then turned away must not take the wake-up with it.
+#[tokio::test]
+async fn a_wake_up_is_passed_on_by_who_is_turned_away() {
+    for refused in [add("/word", 1), barrier("/word", 2), vec![99]] {
+        let store = start();
+        let mut good = Raw::connect(store.address()).await;
+        good.say(set("/word", "seven")).await;
+        good.settles().await;
+        let mut waiting = Vec::new();
+        for _ in 0..2 {
+            let mut client = Raw::connect(store.address()).await;
+            client.settles().await;
+            client.say(wait(&["/queue"])).await;
+            client.settles().await;
+            waiting.push(client);
+        }
+        let (mut second, mut first) = (waiting.remove(1), waiting.remove(0));
+        good.say(queue_push("/queue", "element")).await;
+        first.hears(STOP_WAITING).await;
+        first.say(refused).await;
+        first.is_closed().await;
+        second.hears(STOP_WAITING).await;
+        // And everyone goes on.
+        drop(second);
+        good.settles().await;
+    }
+}
+
 #[tokio::test]
 async fn a_barrier_opens_for_all_at_once() {
     let store = start();

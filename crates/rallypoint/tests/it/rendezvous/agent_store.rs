@@ -14,6 +14,7 @@ on_each_server!(
     workers_find_a_store_where_they_are_told,
     each_round_has_another_store,
     the_store_goes_on_with_whoever_has_rank_0,
+    who_cannot_serve_any_more_makes_the_group_meet_again,
     without_it_the_port_is_kept_for_others,
 );
 
@@ -81,6 +82,21 @@ async fn the_store_goes_on_with_whoever_has_rank_0(endpoint: String) {
     worker(&alone).await.set(b"key", "value".into()).await.unwrap();
     drop(stays);
     is_gone(&address(&alone)).await;
+}
+
+/// That is how a node reports that its own store has ended.
+async fn who_cannot_serve_any_more_makes_the_group_meet_again(endpoint: String) {
+    let (one, two) =
+        (handler(&endpoint, options(2, 2)).await, handler(&endpoint, options(2, 2)).await);
+    let (first, _) = tokio::join!(met(meet(&one)), met(meet(&two)));
+    let host = if first.rank == 0 { &one } else { &two };
+    host.suspect(host.node_id());
+    for handler in [&one, &two] {
+        let told = async || handler.num_nodes_waiting().await.unwrap() > 0;
+        eventually("told to meet again", LONG, told).await;
+    }
+    let (second, _) = tokio::join!(met(meet(&one)), met(meet(&two)));
+    assert_eq!((second.round > first.round, second.world_size), (true, 2));
 }
 
 async fn without_it_the_port_is_kept_for_others(endpoint: String) {
