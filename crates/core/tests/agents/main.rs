@@ -3,13 +3,14 @@
 //!
 //! - `plan`: what a seed stands for.
 //! - `world`: virtual time, and what the agents' outputs come to.
-//! - `meeting`: the model of the rendezvous; `workers`: that of the processes.
+//! - `meeting`: the model of the rendezvous; `workers`: that of the processes; `mishaps`: what goes wrong.
 //! - `invariants`: what must hold after every step, and what must have been seen in all runs together.
 //!
 //! `RALLYPOINT_AGENTS_RUNS` says how many runs, `RALLYPOINT_AGENTS_SEED` which one run to tell.
 
 mod invariants;
 mod meeting;
+mod mishaps;
 mod plan;
 #[path = "../sim/random.rs"]
 mod random;

@@ -1,12 +1,13 @@
 //! The model of the rendezvous: a group forms when everyone who is there has come.
 
 use std::collections::BTreeSet;
-use std::time::Duration;
 
-use rallypoint_core::agent::{Change, Closed, Closing, Group as Formed, Input, NoGroup};
+use rallypoint_core::agent::{
+    Answer, Change, Closed, Closing, Group as Formed, Input, NoGroup, Verdict as Counted,
+};
 use rallypoint_core::rendezvous::document::Address;
 
-use crate::plan::{Broken, Millis};
+use crate::plan::Broken;
 use crate::world::{Happening, Who, World};
 
 /// The last group that formed.
@@ -136,13 +137,25 @@ impl World {
     }
 
     /// The round of the group that it is in, or 0.
-    fn round_of(&self, who: Who) -> u64 {
+    pub(crate) fn round_of(&self, who: Who) -> u64 {
         let group = self.group.as_ref().filter(|group| group.members.contains(&who));
         group.map_or(0, |group| group.round)
     }
 
-    pub(crate) fn peers_failed(&mut self, who: Who, round: u64, blame: &str) {
-        self.tell_others(who, round, &Change::PeerFailed(blame.to_owned()));
+    /// A node asks the budget, and the others of its group hear what was counted.
+    pub(crate) fn charges(&mut self, who: Who, round: u64, blame: &str) {
+        let max = match self.plan.broken {
+            Broken::GrantsEveryRestart => u32::MAX,
+            _ => self.plan.max_restarts,
+        };
+        let (budget, answer) = self.budget.charge(round, max, blame);
+        let counted = budget.last.as_ref().is_some_and(|last| last.verdict == Counted::Counted);
+        let news = counted && answer == Answer::Granted && budget != self.budget;
+        self.budget = budget;
+        if news {
+            self.tell_others(who, round, &Change::PeerFailed(blame.to_owned()));
+        }
+        self.tell(who, Input::Counted { round, answer });
     }
 
     pub(crate) fn reaches_barrier(&mut self, who: Who, round: u64) {
@@ -184,41 +197,5 @@ impl World {
         if self.closed.is_none() {
             self.after(delay, Happening::Lost(who, round));
         }
-    }
-
-    /// The process is killed, and its workers die with it. The others learn it when its lease is over.
-    pub(crate) fn crashes(&mut self, who: Who) {
-        let round = self.round_of(who);
-        let node = &mut self.nodes[who];
-        node.alive = false;
-        node.joined = false;
-        node.crew = None;
-        self.loses_session(who);
-        self.shakes(who, round);
-    }
-
-    pub(crate) fn is_cut_off(&mut self, who: Who, time: Millis) {
-        let deadline = self.now + self.plan.fence;
-        let node = &mut self.nodes[who];
-        node.cut_until = self.now + time;
-        node.fenced = Some(deadline);
-        node.joined = false;
-        let again = node.meeting;
-        let deadline = Duration::from_millis(deadline);
-        self.loses_session(who);
-        self.tell(who, Input::SessionLost { deadline, reason: "silence".into() });
-        if let Some(visit) = again {
-            // A meeting sees to its own session.
-            self.nodes[who].fenced = None;
-            self.after(time, Happening::Joins(who, visit));
-        }
-        let round = self.round_of(who);
-        self.shakes(who, round);
-    }
-
-    fn loses_session(&mut self, who: Who) {
-        self.nodes[who].leased_until = Some(self.now + self.plan.fence);
-        let round = self.round_of(who);
-        self.after(self.plan.fence, Happening::Lost(who, round));
     }
 }

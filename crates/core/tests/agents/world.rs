@@ -4,13 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use rallypoint_core::agent::placement::Placement;
-use rallypoint_core::agent::{
-    Agent, Answer, Budget, Closed, Closing, Exit, Input, Outcome, Output, Verdict as Counted, Why,
-};
+use rallypoint_core::agent::{Agent, Budget, Closed, Exit, Input, Outcome, Output, Settings, Why};
 
 use crate::invariants::{Seen, Verdict, broken};
 use crate::meeting::Group;
-use crate::plan::{Broken, Millis, Mishap, Plan};
+use crate::plan::{Millis, Mishap, Plan};
 use crate::random::Random;
 use crate::workers::Crew;
 
@@ -70,6 +68,25 @@ pub(crate) struct Node {
 }
 
 impl Node {
+    pub(crate) fn new(settings: Settings) -> Self {
+        Self {
+            agent: Agent::new(settings),
+            alive: true,
+            outcome: None,
+            signalled: false,
+            crew: None,
+            placed: None,
+            meeting: None,
+            joined: false,
+            spare: false,
+            cut_until: 0,
+            leased_until: None,
+            fenced: None,
+            wake: None,
+            told: [0; 2],
+        }
+    }
+
     pub(crate) fn succeeded(&self) -> bool {
         self.crew.as_ref().is_some_and(Crew::succeeded)
     }
@@ -267,74 +284,5 @@ impl World {
             Output::Leave => self.leaves(who),
             Output::Finish(outcome) => self.nodes[who].outcome = Some(outcome),
         }
-    }
-
-    fn charges(&mut self, who: Who, round: u64, blame: &str) {
-        let max = match self.plan.broken {
-            Broken::GrantsEveryRestart => u32::MAX,
-            _ => self.plan.max_restarts,
-        };
-        let (budget, answer) = self.budget.charge(round, max, blame);
-        let counted = budget.last.as_ref().is_some_and(|last| last.verdict == Counted::Counted);
-        let news = counted && answer == Answer::Granted && budget != self.budget;
-        self.budget = budget;
-        if news {
-            self.peers_failed(who, round, blame);
-        }
-        self.tell(who, Input::Counted { round, answer });
-    }
-
-    fn goes(&mut self, mishap: Mishap) -> Verdict {
-        let someone = |number: usize, world: &Self| {
-            let there: Vec<Who> =
-                (0..world.nodes.len()).filter(|who| world.nodes[*who].takes_part()).collect();
-            there.get(number % there.len().max(1)).copied()
-        };
-        match mishap {
-            Mishap::Arrive => return self.arrives(),
-            Mishap::Close => {
-                self.closes("an operator".into(), Closing::from_reason("enough"));
-            }
-            Mishap::Crash(number) => {
-                if let Some(who) = someone(number, self) {
-                    self.crashes(who);
-                }
-            }
-            Mishap::Cut(number, time) => {
-                if let Some(who) = someone(number, self) {
-                    self.is_cut_off(who, time);
-                }
-            }
-            Mishap::Signal(number, signal, twice) => {
-                if let Some(who) = someone(number, self) {
-                    self.nodes[who].signalled = true;
-                    if twice {
-                        self.after(20, Happening::Told(who, Input::Signal(signal)));
-                    }
-                    return self.give(who, Input::Signal(signal));
-                }
-            }
-        }
-        Ok(())
-    }
-
-    fn arrives(&mut self) -> Verdict {
-        self.nodes.push(Node {
-            agent: Agent::new(self.plan.settings.clone()),
-            alive: true,
-            outcome: None,
-            signalled: false,
-            crew: None,
-            placed: None,
-            meeting: None,
-            joined: false,
-            spare: false,
-            cut_until: 0,
-            leased_until: None,
-            fenced: None,
-            wake: None,
-            told: [0; 2],
-        });
-        self.give(self.nodes.len() - 1, Input::Begin)
     }
 }
