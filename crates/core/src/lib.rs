@@ -11,6 +11,7 @@
 //! - [`store`]: the multi-version store with its leases and watches.
 //! - [`rendezvous`]: the decisions of a rendezvous, made on top of such a store.
 //! - [`agent`]: the decisions of a launcher, between a rendezvous and the workers of a node.
+//! - [`keyspace`]: values, queues and waiters, as a group shares them on a single host.
 //!
 //! ```
 //! use rallypoint_core::kv::{KeyRange, Put, Range};
@@ -28,6 +29,7 @@
 
 pub mod agent;
 pub mod error;
+pub mod keyspace;
 pub mod kv;
 pub mod rendezvous;
 pub mod store;

@@ -1,5 +1,9 @@
 //! Every key of a run. Nothing else in the project builds one (invariant A3).
 
+mod store;
+
+pub use self::store::{Digit, NameKeys, StoreKeys};
+
 use crate::kv::{KeyRange, LeaseId};
 
 /// Where the runs lie unless the user says otherwise, as in PyTorch.
@@ -154,9 +158,9 @@ impl Keys {
         format!("{}rdzv/v_{round}/kv/", self.root)
     }
 
-    /// Something that a node left for the others of a round.
-    pub fn extra_data(&self, round: u64, name: &str) -> String {
-        format!("{}rdzv/v_{round}/extra_data/{name}", self.root)
+    /// What the keys begin with of what nodes left for the others of a round.
+    pub fn extra_data(&self, round: u64) -> String {
+        format!("{}rdzv/v_{round}/extra_data/", self.root)
     }
 
     /// Everything that belongs to a round.

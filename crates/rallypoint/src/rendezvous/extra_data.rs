@@ -43,7 +43,7 @@ pub async fn store_extra_data(
     name: &str,
     value: impl Into<Bytes>,
 ) -> Result<(), StoreError> {
-    let store = EtcdStore::new(client.clone(), keys.extra_data(round, ""), lease, Duration::ZERO);
+    let store = EtcdStore::new(client.clone(), keys.extra_data(round), lease, Duration::ZERO);
     store.set(name.as_bytes(), value.into()).await
 }
 
@@ -58,11 +58,11 @@ pub async fn load_extra_data(
     name: &str,
     timeout: Duration,
 ) -> Result<Bytes, StoreError> {
-    let store = EtcdStore::new(client.clone(), keys.extra_data(round, ""), 0, timeout);
+    let store = EtcdStore::new(client.clone(), keys.extra_data(round), 0, timeout);
     store.get(name.as_bytes()).await.map_err(|error| match error {
         StoreError::Timeout { waited, .. } => {
-            let key = keys.extra_data(round, name);
-            let missing = vec![format!("extra data {name:?} of round {round} ({key})")];
+            let place = keys.extra_data(round);
+            let missing = vec![format!("extra data {name:?} of round {round} (below {place})")];
             StoreError::Timeout { waited, missing }
         }
         other => other,

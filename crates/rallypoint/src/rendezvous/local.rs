@@ -1,4 +1,4 @@
-//! What a node says of itself, and the port that it keeps for the group.
+//! What a node says of itself, and what it keeps for the group: a port, and most often a store there.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use tokio::net::{TcpSocket, UdpSocket, lookup_host};
 use tokio::time::timeout;
+
+use crate::store::AgentStore;
 
 /// How long a name server may take.
 const RESOLUTION: Duration = Duration::from_secs(2);
@@ -90,24 +92,46 @@ fn bound(address: SocketAddr) -> io::Result<TcpSocket> {
     Ok(socket)
 }
 
-/// A port that is kept until somebody takes it.
+/// What rank 0 keeps for its group at the port that it has published.
+#[derive(Debug)]
+enum Held {
+    /// The port alone, until somebody takes it.
+    Port(TcpSocket),
+    /// A store that listens there.
+    Store { _serving: AgentStore },
+}
+
+/// The place of what rank 0 keeps for its group.
 #[derive(Debug, Clone, Default)]
-pub(super) struct HeldPort(Arc<Mutex<Option<TcpSocket>>>);
+pub(super) struct HeldPort(Arc<Mutex<Option<Held>>>);
 
 impl HeldPort {
-    fn lock(&self) -> MutexGuard<'_, Option<TcpSocket>> {
+    fn lock(&self) -> MutexGuard<'_, Option<Held>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn hold(&self, port: TcpSocket) {
-        *self.lock() = Some(port);
+        *self.lock() = Some(Held::Port(port));
+    }
+
+    /// Serves a new store at the port, in place of whatever was held for the last group.
+    pub(super) fn serve(&self, port: TcpSocket) -> io::Result<()> {
+        *self.lock() = Some(Held::Store { _serving: AgentStore::start(port)? });
+        Ok(())
     }
 
     pub(super) fn take(&self) -> Option<TcpSocket> {
-        self.lock().take()
+        let mut held = self.lock();
+        match held.take() {
+            Some(Held::Port(port)) => Some(port),
+            other => {
+                *held = other;
+                None
+            }
+        }
     }
 
     pub(super) fn release(&self) {
-        drop(self.take());
+        *self.lock() = None;
     }
 }

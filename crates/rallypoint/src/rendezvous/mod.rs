@@ -73,7 +73,9 @@ pub trait RendezvousHandler: Send + Sync {
     /// [`RendezvousError::Connection`] if that is not known.
     async fn num_nodes_waiting(&self) -> Result<usize, RendezvousError>;
 
-    /// Whether workers may use the store of [`RendezvousInfo`] through its address.
+    /// Whether the node that has rank 0 serves a store for the workers at the address in
+    /// [`RendezvousInfo::bootstrap_store_info`], on the wire of PyTorch's `TCPStore`. Workers are then told
+    /// `TORCHELASTIC_USE_AGENT_STORE=True`; otherwise the worker with rank 0 has to listen there.
     fn use_agent_store(&self) -> bool {
         false
     }

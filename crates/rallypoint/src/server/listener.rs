@@ -33,7 +33,7 @@ const PING_TIMEOUT: Duration = Duration::from_secs(20);
 /// is for whoever speaks HTTP/1, which is answered with a sentence and has no pings.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// How long a client has to read why it was turned away.
+/// How long a client has to read what was said last, and to close its side.
 const LINGER: Duration = Duration::from_secs(1);
 
 /// Descriptors that connections must leave: the log is rewritten through new ones, and the server
@@ -132,14 +132,11 @@ async fn serve<H: Health>(
             Err(_) => return tracing::info!(?peer, "a TLS handshake took too long"),
         },
     };
-    let greeting =
-        Some(Greeting { missing: Some(PREFACE), deadline: Box::pin(tokio::time::sleep(PATIENCE)) });
     let service = service_fn(move |request| {
         let services = services.clone();
         async move { Ok::<_, Infallible>(services.call(request, local_address).await) }
     });
-    let mut connection =
-        pin!(builder.serve_connection(TokioIo::new(Connection { io, greeting }), service));
+    let mut connection = pin!(builder.serve_connection(TokioIo::new(Connection::new(io)), service));
     let ended = tokio::select! {
         ended = &mut connection => ended,
         () = stopping.cancelled() => {
@@ -192,6 +189,15 @@ struct Connection {
     io: Io,
     /// Until the client has shown that it means business.
     greeting: Option<Greeting>,
+    /// Once we have closed our side: how long the client has for its own.
+    farewell: Option<Pin<Box<Sleep>>>,
+}
+
+impl Connection {
+    fn new(io: Io) -> Self {
+        let deadline = Box::pin(tokio::time::sleep(PATIENCE));
+        Self { io, greeting: Some(Greeting { missing: Some(PREFACE), deadline }), farewell: None }
+    }
 }
 
 struct Greeting {
@@ -256,7 +262,23 @@ impl AsyncWrite for Connection {
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        io!(self, poll_shutdown(context))
+        if self.farewell.is_none() {
+            ready!(io!(self, poll_shutdown(context)))?;
+        }
+        // A request that crosses our farewell would reset the connection if it stayed unread, and the
+        // client might never see the farewell that says it was not executed.
+        let farewell = self.farewell.get_or_insert_with(|| Box::pin(tokio::time::sleep(LINGER)));
+        if farewell.as_mut().poll(context).is_ready() {
+            return Poll::Ready(Ok(()));
+        }
+        let mut unread = [0; 1024];
+        loop {
+            let mut buffer = ReadBuf::new(&mut unread);
+            let read = ready!(io!(self, poll_read(context, &mut buffer)));
+            if read.is_err() || buffer.filled().is_empty() {
+                return Poll::Ready(Ok(()));
+            }
+        }
     }
 
     fn poll_write_vectored(

@@ -1,18 +1,31 @@
 //! Stores: what the nodes of a group share, with the interface of PyTorch's c10d store.
 
+mod agent;
 mod error;
 mod etcd;
-mod points;
+mod hash;
+mod prefix;
+mod tcp;
+mod timeout;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
 
+pub use self::agent::AgentStore;
 pub use self::error::StoreError;
 pub use self::etcd::EtcdStore;
+pub use self::hash::HashStore;
+pub use self::prefix::PrefixStore;
+pub use self::tcp::TcpStore;
+pub use self::timeout::DEFAULT_TIMEOUT;
 
 /// A map that a group shares. Keys and values are any bytes.
+///
+/// A key *exists* once a value was written to it, or while its queue is not empty: queues have a
+/// keyspace of their own, and only [`check`](Self::check) and [`wait`](Self::wait) look into both.
 ///
 /// Dropping a call's future gives up on it; a write may still be executed.
 #[async_trait]
@@ -24,8 +37,23 @@ pub trait Store: Send + Sync {
     async fn get(&self, key: &[u8]) -> Result<Bytes, StoreError>;
 
     /// Adds to a counter, which begins at 0, and returns the sum. The counter's value is its decimal
-    /// digits.
+    /// digits; adding 0 reads it, and creates it if there is none.
     async fn add(&self, key: &[u8], amount: i64) -> Result<i64, StoreError>;
+
+    /// Writes `desired` if the value is `expected`, or if there is none and `expected` is empty. Returns
+    /// the value that the key has afterwards, or `expected` if it has none.
+    async fn compare_set(
+        &self,
+        key: &[u8],
+        expected: &[u8],
+        desired: Bytes,
+    ) -> Result<Bytes, StoreError>;
+
+    /// Writes behind the value that is there, or the first value.
+    async fn append(&self, key: &[u8], value: Bytes) -> Result<(), StoreError>;
+
+    /// Deletes a value. Returns whether there was one.
+    async fn delete_key(&self, key: &[u8]) -> Result<bool, StoreError>;
 
     /// Whether all of the keys exist.
     async fn check(&self, keys: &[&[u8]]) -> Result<bool, StoreError>;
@@ -33,12 +61,59 @@ pub trait Store: Send + Sync {
     /// Waits until all of the keys exist.
     async fn wait(&self, keys: &[&[u8]], timeout: Duration) -> Result<(), StoreError>;
 
+    /// How many keys have a value.
+    async fn num_keys(&self) -> Result<u64, StoreError>;
+
+    /// The keys that have a value, in no particular order.
+    async fn list_keys(&self) -> Result<Vec<Bytes>, StoreError>;
+
     /// Writes several values.
     async fn multi_set(&self, pairs: &[(&[u8], Bytes)]) -> Result<(), StoreError>;
 
     /// The values of several keys, each waited for like a single one.
     async fn multi_get(&self, keys: &[&[u8]]) -> Result<Vec<Bytes>, StoreError>;
 
-    /// How long [`get`](Self::get) and [`multi_get`](Self::multi_get) wait.
+    /// Puts a value at the end of a queue.
+    async fn queue_push(&self, key: &[u8], value: Bytes) -> Result<(), StoreError>;
+
+    /// Takes the first value of a queue. If the queue is empty, that is an error unless `block`; then it
+    /// is waited for as long as [`timeout`](Self::timeout).
+    async fn queue_pop(&self, key: &[u8], block: bool) -> Result<Bytes, StoreError>;
+
+    /// How many values a queue has.
+    async fn queue_len(&self, key: &[u8]) -> Result<u64, StoreError>;
+
+    /// Waits until as many calls as `world_size` were made with this key. A key serves one barrier; also
+    /// a call that gave up has been counted.
+    async fn barrier(
+        &self,
+        key: &[u8],
+        world_size: u64,
+        timeout: Duration,
+    ) -> Result<(), StoreError> {
+        let arrivals = [key, b"/num_members"].concat();
+        let complete = [key, b"/last_member"].concat();
+        let arrived = self.add(&arrivals, 1).await?;
+        if u64::try_from(arrived).is_ok_and(|arrived| arrived >= world_size) {
+            self.set(&complete, "1".into()).await?;
+            return Ok(());
+        }
+        match self.wait(&[&complete], timeout).await {
+            Err(StoreError::Timeout { waited, .. }) => {
+                let arrived = self.add(&arrivals, 0).await.ok();
+                let key = String::from_utf8_lossy(key).into_owned();
+                Err(StoreError::Barrier { key, waited, arrived, world_size })
+            }
+            done => done,
+        }
+    }
+
+    /// A store on the same keys with a time-out of its own, whose calls never wait for one of this store's.
+    async fn try_clone(&self) -> Result<Arc<dyn Store>, StoreError>;
+
+    /// How long calls wait that are given no time-out: 300 seconds, unless it was changed.
     fn timeout(&self) -> Duration;
+
+    /// Changes how long such calls wait, in whole milliseconds. Calls that wait already are not affected.
+    fn set_timeout(&self, timeout: Duration);
 }

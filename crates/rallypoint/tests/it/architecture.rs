@@ -53,14 +53,17 @@ fn lines_of_code() -> Vec<(PathBuf, String)> {
 
 /// A3: where something lies is decided in one place.
 #[test]
-fn keys_are_built_in_one_file() {
+fn keys_are_built_in_one_place() {
+    // Of a run's keys, and of a store's.
+    let signs = ["rdzv/", "/torch", "run_{", "b\"=\"", "b\">\"", "b\"+\""];
     let builds: Vec<(PathBuf, String)> = lines_of_code()
         .into_iter()
-        .filter(|(_, line)| ["rdzv/", "/torch", "run_{"].iter().any(|sign| line.contains(sign)))
+        .filter(|(_, line)| signs.iter().any(|sign| line.contains(sign)))
         .collect();
     assert!(builds.len() > 10, "the search finds nothing: {builds:?}");
     for (file, line) in builds {
-        assert!(file.ends_with("core/src/rendezvous/keys.rs"), "{file:?}: {line}");
+        let place = file.with_extension("").to_string_lossy().into_owned();
+        assert!(place.contains("core/src/rendezvous/keys"), "{file:?}: {line}");
     }
 }
 

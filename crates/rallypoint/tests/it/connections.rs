@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use futures_util::{StreamExt, stream};
 use rallypoint::proto::etcd as pb;
+use tokio::sync::{Mutex, MutexGuard};
 
 use crate::support::hostile::{Target, eventually, greet};
 use crate::support::process::Directory;
@@ -11,20 +12,23 @@ use crate::support::wire;
 
 const CONNECTIONS: usize = 10_000;
 
-/// The test holds the other end of every connection.
-fn raise_own_limit() {
+/// The test holds the other end of every connection. There are enough descriptors for one such test.
+pub async fn raise_own_limit() -> MutexGuard<'static, ()> {
+    static ONE_AT_A_TIME: Mutex<()> = Mutex::const_new(());
+    let alone = ONE_AT_A_TIME.lock().await;
     use rustix::process::{Resource, getrlimit, setrlimit};
     let mut limit = getrlimit(Resource::Nofile);
     let enough = limit.maximum.is_none_or(|maximum| maximum > CONNECTIONS as u64 + 1000);
     assert!(enough, "the hard limit of descriptors is too low for this test: {limit:?}");
     limit.current = limit.maximum;
     setrlimit(Resource::Nofile, limit).unwrap();
+    alone
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[expect(clippy::print_stdout, reason = "a figure for whoever wants to know")]
 async fn ten_thousand_connections_are_held_while_others_are_answered() {
-    raise_own_limit();
+    let _alone = raise_own_limit().await;
     let mut server = Target::start_in(Directory::new(), "ulimit -S -n 1024", &[]).await;
     let mut kv = wire::kv(&server.endpoint());
     let put = || pb::PutRequest { key: "k".into(), ..Default::default() };

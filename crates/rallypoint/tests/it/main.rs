@@ -6,6 +6,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod agent_store;
 mod architecture;
 mod client;
 mod cluster;
@@ -20,6 +21,7 @@ mod etcdctl;
 mod fixtures;
 mod fuzz;
 mod gate;
+mod hash_store;
 mod kill;
 mod limits;
 mod linearizability;

@@ -189,7 +189,7 @@ async fn extra_data_are_found_by_name_and_round() {
         assert!((short..short * 10).contains(&begun.elapsed()), "{:?}", begun.elapsed());
         assert!(matches!(error, StoreError::Timeout { .. }));
         let words = "after 300.0ms these keys were still missing: extra data \"c\" of round 3 \
-                     (/torchelastic/p2p/run_job/rdzv/v_3/extra_data/c)";
+                     (below /torchelastic/p2p/run_job/rdzv/v_3/extra_data/)";
         assert_eq!(error.to_string(), words);
     })
     .await;

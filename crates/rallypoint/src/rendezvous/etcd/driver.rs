@@ -89,8 +89,10 @@ pub(super) struct Parts {
     pub(super) machine: Machine,
     pub(super) commands: mpsc::UnboundedReceiver<Command>,
     pub(super) standing: watch::Sender<Standing>,
-    /// The port that this node keeps for its group.
+    /// What this node keeps for its group.
     pub(super) port: HeldPort,
+    /// Whether that is a store.
+    pub(super) use_agent_store: bool,
 }
 
 impl Driver {
@@ -361,16 +363,20 @@ impl Driver {
 
     fn hosts(&mut self, (round, reserved): (u64, Reserved)) -> Input {
         self.hosting = None;
-        match reserved {
-            Ok((socket, port)) => {
+        // Workers may connect as soon as they are told the port: it is served before it is published.
+        let held = reserved.and_then(|(socket, port)| {
+            if self.parts.use_agent_store {
+                self.parts.port.serve(socket)?;
+            } else {
                 self.parts.port.hold(socket);
-                Input::Hosting {
-                    round,
-                    address: Address { host: self.parts.address.clone(), port },
-                }
             }
+            Ok(port)
+        });
+        let host = self.parts.address.clone();
+        match held {
+            Ok(port) => Input::Hosting { round, address: Address { host, port } },
             Err(error) => {
-                let reason = format!("no port of {} can be had: {error}", self.parts.address);
+                let reason = format!("no port of {host} can be had: {error}");
                 Input::HostFailed { round, reason }
             }
         }

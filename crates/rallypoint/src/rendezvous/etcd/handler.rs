@@ -131,6 +131,7 @@ impl EtcdRendezvousHandler {
             commands: receiver,
             standing: sender,
             port: port.clone(),
+            use_agent_store: options.use_agent_store,
         });
         let driver = AbortOnDropHandle::new(tokio::spawn(driver.run()));
         let handler = Self {
@@ -187,7 +188,8 @@ impl EtcdRendezvousHandler {
     }
 
     /// The port that this node, having rank 0, has published, for whoever will listen there. Until it is
-    /// taken it is kept as long as the round lasts.
+    /// taken it is kept as long as the round lasts. None if a store is served there
+    /// ([`HandlerOptions::use_agent_store`]).
     pub fn take_port(&self) -> Option<TcpSocket> {
         self.port.take()
     }
@@ -395,6 +397,10 @@ impl RendezvousHandler for EtcdRendezvousHandler {
         let standing = self.standing.borrow();
         // A node that was fenced is the one that waits: it must stop its workers and meet again.
         Ok(standing.view.nodes_waiting.max(usize::from(standing.fenced.is_some())))
+    }
+
+    fn use_agent_store(&self) -> bool {
+        self.options.use_agent_store
     }
 
     async fn leave(&self) {

@@ -7,7 +7,7 @@ use rallypoint_core::rendezvous::ranks::RankPolicy;
 
 use crate::rendezvous::RendezvousError;
 #[cfg(doc)]
-use crate::rendezvous::RendezvousHandler;
+use crate::{rendezvous::RendezvousHandler, store::AgentStore};
 
 /// etcd has no shorter leases.
 const SHORTEST_LEASE: Duration = Duration::from_secs(2);
@@ -39,6 +39,9 @@ pub struct HandlerOptions {
     pub local_addr: Option<String>,
     /// How many workers it runs, for people who look.
     pub local_workers: u32,
+    /// Whether this node, when it has rank 0, serves an [`AgentStore`] for the workers of the group at the
+    /// address that they are told. Otherwise the port is only kept, for whoever will listen there.
+    pub use_agent_store: bool,
 }
 
 impl HandlerOptions {
@@ -57,6 +60,7 @@ impl HandlerOptions {
             topology: None,
             local_addr: None,
             local_workers: 1,
+            use_agent_store: true,
         }
     }
 

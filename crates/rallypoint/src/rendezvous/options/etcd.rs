@@ -18,6 +18,7 @@ const NAMES: &[&str] = &[
     "node_rank",
     "topology",
     "local_world_size",
+    "use_agent_store",
 ];
 
 /// What the `etcd` backend can be told.
@@ -32,6 +33,7 @@ const NAMES: &[&str] = &[
 /// | `node_rank` | | the rank that this node would like to have |
 /// | `topology` | | where this node stands, such as `rack2/node11` |
 /// | `local_world_size` | | how many workers this node runs |
+/// | `use_agent_store` | `true` | whether rank 0's node serves a store for the workers |
 /// | `protocol` | `http` | `http` or `https` |
 /// | `cacert`, `cert`, `key` | | files for `https`; also `ca_cert`, `ssl_cert`, `ssl_cert_key` |
 /// | `user`, `password` | | for a cluster that asks for them |
@@ -82,6 +84,9 @@ impl EtcdOptions {
             local_addr: local_addr.clone(),
             local_workers: count(parameters, "local_world_size", 1, u32::MAX)?
                 .unwrap_or(usual.local_workers),
+            use_agent_store: parameters
+                .get_as_bool("use_agent_store")?
+                .unwrap_or(usual.use_agent_store),
             ..usual
         };
         Ok(Self { connection: ConnectionOptions::read(parameters, 10)?, handler })

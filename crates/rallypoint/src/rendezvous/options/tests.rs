@@ -50,6 +50,7 @@ fn etcd_takes_what_it_is_given() {
         ("node_rank", "0"),
         ("topology", "rack2/node1"),
         ("local_world_size", "8"),
+        ("use_agent_store", "no"),
         ("read_timeout", "2.5"),
     ])
     .unwrap();
@@ -122,6 +123,7 @@ fn wrong_options_are_named_with_what_would_be_right() {
         ("node_rank", "-1", "give a whole number from 0 to 4294967295"),
         ("topology", "", "give a value, or leave it out"),
         ("local_world_size", "0", "give a whole number from 1 to 4294967295"),
+        ("use_agent_store", "maybe", "give true or false"),
         ("protocol", "grpc", "give http or https"),
         ("user", "", "give a value, or leave it out"),
     ] {

@@ -5,8 +5,6 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use async_trait::async_trait;
-use bytes::Bytes;
 use rallypoint::client::Client;
 use rallypoint::core::rendezvous::gate::Limits;
 use rallypoint::core::rendezvous::keys;
@@ -14,8 +12,7 @@ use rallypoint::rendezvous::dynamic::{
     DynamicHandlerOptions, DynamicRendezvousHandler, EtcdRendezvousBackend,
     MemoryRendezvousBackend, RendezvousBackend, Settings, StoreFactory,
 };
-use rallypoint::store::{Store, StoreError};
-use tokio::sync::watch;
+use rallypoint::store::HashStore;
 
 use crate::client::client;
 use crate::support::{Embedded, Etcd, Version};
@@ -80,10 +77,10 @@ impl<'a> Run<'a> {
             keep_alive_max_attempt: 4,
             ..Settings::new(limits)
         };
-        let stores: Mutex<BTreeMap<String, Arc<MemoryStore>>> = Mutex::default();
+        let stores: Mutex<BTreeMap<String, HashStore>> = Mutex::default();
         let store: StoreFactory = Arc::new(move |round| {
             let mut stores = stores.lock().unwrap();
-            stores.entry(keys::dynamic_store(run_id, round)).or_default().clone()
+            Arc::new(stores.entry(keys::dynamic_store(run_id, round)).or_default().clone())
         });
         Self { ground, run_id, settings, store }
     }
@@ -101,70 +98,5 @@ impl<'a> Run<'a> {
     pub fn node(&self, host: u8) -> DynamicRendezvousHandler {
         let backend = self.ground.backend(self.run_id);
         DynamicRendezvousHandler::start(backend, self.options(host)).unwrap()
-    }
-}
-
-/// A store of this process.
-#[derive(Default)]
-pub struct MemoryStore {
-    map: watch::Sender<BTreeMap<Vec<u8>, Bytes>>,
-}
-
-#[async_trait]
-impl Store for MemoryStore {
-    async fn set(&self, key: &[u8], value: Bytes) -> Result<(), StoreError> {
-        self.map.send_modify(|map| drop(map.insert(key.to_vec(), value)));
-        Ok(())
-    }
-
-    async fn get(&self, key: &[u8]) -> Result<Bytes, StoreError> {
-        self.wait(&[key], self.timeout()).await?;
-        Ok(self.map.borrow()[key].clone())
-    }
-
-    async fn add(&self, key: &[u8], amount: i64) -> Result<i64, StoreError> {
-        let mut sum = amount;
-        self.map.send_modify(|map| {
-            let digits = map.get(key).map(|value| String::from_utf8_lossy(value).into_owned());
-            sum += digits.and_then(|digits| digits.parse::<i64>().ok()).unwrap_or(0);
-            map.insert(key.to_vec(), sum.to_string().into());
-        });
-        Ok(sum)
-    }
-
-    async fn check(&self, keys: &[&[u8]]) -> Result<bool, StoreError> {
-        Ok(keys.iter().all(|key| self.map.borrow().contains_key(*key)))
-    }
-
-    async fn wait(&self, keys: &[&[u8]], timeout: Duration) -> Result<(), StoreError> {
-        let mut map = self.map.subscribe();
-        let there = map.wait_for(|map| keys.iter().all(|key| map.contains_key(*key)));
-        match tokio::time::timeout(timeout, there).await {
-            Ok(_) => Ok(()),
-            Err(_) => {
-                let text = |key: &&[u8]| String::from_utf8_lossy(key).into_owned();
-                let missing = keys.iter().map(text).collect();
-                Err(StoreError::Timeout { waited: timeout, missing })
-            }
-        }
-    }
-
-    async fn multi_set(&self, pairs: &[(&[u8], Bytes)]) -> Result<(), StoreError> {
-        for (key, value) in pairs {
-            self.set(key, value.clone()).await?;
-        }
-        Ok(())
-    }
-
-    async fn multi_get(&self, keys: &[&[u8]]) -> Result<Vec<Bytes>, StoreError> {
-        let mut values = Vec::new();
-        for key in keys {
-            values.push(self.get(key).await?);
-        }
-        Ok(values)
-    }
-
-    fn timeout(&self) -> Duration {
-        Duration::from_secs(10)
     }
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rallypoint::client::ClientOptions;
+use rallypoint::core::kv::KeyRange;
 use rallypoint::core::rendezvous::keys::Keys;
 use rallypoint::rendezvous::{
     EtcdRendezvousHandler, HandlerOptions, RendezvousError, RendezvousHandler, RendezvousInfo,
@@ -13,12 +14,14 @@ use tokio::time::{sleep, timeout};
 
 use super::node::PATIENCE;
 use super::{Observer, on_each_server};
+use crate::support::hostile::eventually;
 
 on_each_server!(
     a_dropped_rendezvous_takes_the_node_out,
     a_dropped_rendezvous_of_the_coordinator_makes_way_for_another,
     who_drops_a_rendezvous_may_begin_another_at_once,
     a_rendezvous_dropped_at_any_moment_leaves_nothing_behind,
+    the_store_of_a_round_goes_with_it,
 );
 
 /// Long enough for nothing to lapse by itself while a test looks.
@@ -145,4 +148,24 @@ async fn a_rendezvous_dropped_at_any_moment_leaves_nothing_behind(endpoint: Stri
     }
     assert!(in_time < 60, "nothing was dropped");
     assert_eq!(observer.nodes().await, [""; 0]);
+}
+
+async fn the_store_of_a_round_goes_with_it(endpoint: String) {
+    let observer = Observer::new(&endpoint).await;
+    let (first, second) =
+        (handler(&endpoint, options(2, 2)).await, handler(&endpoint, options(2, 2)).await);
+    let (one, two) = tokio::join!(met(meet(&first)), met(meet(&second)));
+    one.store.set(b"a", "1".into()).await.unwrap();
+    one.store.add(b"b", 3).await.unwrap();
+    one.store.queue_push(b"c", "item".into()).await.unwrap();
+    assert_eq!(two.store.multi_get(&[b"a", b"b"]).await.unwrap(), ["1", "3"]);
+    let old = KeyRange::prefix(observer.keys.store(one.round));
+    assert_eq!(observer.client.range(old.clone()).await.unwrap().count, 5);
+
+    let (next, _) = tokio::join!(met(meet(&first)), met(meet(&second)));
+    assert!(!next.store.check(&[b"a"]).await.unwrap());
+    eventually("the old store is gone", PATIENCE, async || {
+        observer.client.range(old.clone()).await.unwrap().count == 0
+    })
+    .await;
 }

@@ -2,6 +2,7 @@
 //!
 //! Every scenario is one function of a server's endpoint, run on our own server and on real etcd.
 
+mod agent_store;
 mod closing;
 mod coordinator;
 mod edges;

@@ -1,0 +1,121 @@
+//! A store that stock PyTorch workers use: a server on the wire of `TCPStore`.
+//!
+//! - `wire`: opcodes, limits, strings.
+//! - `request`: requests, found in a stream of bytes.
+//! - `outgoing`, `connection`: what has yet to be sent to a client; what else is known of it.
+//! - `room`: the keyspace and all of its clients. Requests are executed here.
+//! - `reactor`: the thread that waits for something to do.
+
+mod connection;
+mod outgoing;
+mod reactor;
+mod request;
+mod room;
+pub(super) mod wire;
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread::JoinHandle;
+
+use mio::Waker;
+use tokio::net::TcpSocket;
+use tokio::sync::oneshot;
+
+use self::reactor::Reactor;
+
+/// As many connections may wait to be accepted as the system allows.
+const BACKLOG: i32 = i32::MAX;
+
+/// A server that speaks the wire of PyTorch's `TCPStore`, with a keyspace of its own.
+///
+/// Stock workers use it at `MASTER_ADDR:MASTER_PORT` when `TORCHELASTIC_USE_AGENT_STORE` is `True`;
+/// [`TcpStore`](super::TcpStore) is a client in Rust. It is served by a thread of its own, whatever the
+/// caller's runtime is busy with. As with PyTorch's own server there is no encryption and no password.
+///
+/// Dropping it ends it, as [`stop`](Self::stop) does, but does not wait for that.
+///
+/// ```
+/// use std::time::Duration;
+/// use rallypoint::store::{AgentStore, Store, TcpStore};
+/// use tokio::net::TcpSocket;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let socket = TcpSocket::new_v4()?;
+/// socket.bind("127.0.0.1:0".parse()?)?;
+/// let server = AgentStore::start(socket)?;
+///
+/// let address = server.address().to_string();
+/// let client = TcpStore::connect(&address, Duration::from_secs(30)).await?;
+/// client.set(b"greeting", "hello".into()).await?;
+/// assert_eq!(client.get(b"greeting").await?, "hello");
+/// server.stop().await;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct AgentStore {
+    address: SocketAddr,
+    connections: Arc<AtomicUsize>,
+    stop: Arc<Waker>,
+    ended: oneshot::Receiver<()>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl AgentStore {
+    /// Serves a new, empty keyspace on a socket that is bound already, so that its address can be
+    /// published long before. It is never released in between.
+    pub fn start(socket: TcpSocket) -> io::Result<Self> {
+        rustix::net::listen(&socket, BACKLOG)?;
+        let listener = std::net::TcpListener::from(socket.as_fd().try_clone_to_owned()?);
+        listener.set_nonblocking(true)?;
+        let address = listener.local_addr()?;
+        let reactor = Reactor::new(mio::net::TcpListener::from_std(listener))?;
+        let (connections, stop) = (reactor.connections(), reactor.stop());
+        let (end, ended) = oneshot::channel();
+        let serve = move || {
+            reactor.run();
+            // Nobody is there to hear it if the handle was dropped.
+            let _ = end.send(());
+        };
+        let thread = std::thread::Builder::new().name("agent-store".into()).spawn(serve)?;
+        tracing::debug!(%address, "serving a store");
+        Ok(Self { address, connections, stop, ended, thread: Some(thread) })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// How many clients are connected.
+    pub fn connections(&self) -> usize {
+        self.connections.load(Ordering::Relaxed)
+    }
+
+    /// Ends all connections, frees the port and forgets the keys. When it returns, all that has happened.
+    pub async fn stop(mut self) {
+        self.tell_to_stop();
+        let _ = (&mut self.ended).await;
+        // The thread has nothing left to do, so this does not block.
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            tracing::error!("the store had panicked");
+        }
+    }
+
+    fn tell_to_stop(&self) {
+        // It fails only if the thread is gone.
+        let _ = self.stop.wake();
+    }
+}
+
+impl Drop for AgentStore {
+    fn drop(&mut self) {
+        self.tell_to_stop();
+    }
+}

@@ -1,0 +1,198 @@
+//! The keyspace and its clients: executes requests, and writes the replies.
+//!
+//! Whoever releases a waiter also writes to its socket. So a wait costs no switch between tasks, and a
+//! barrier of a thousand is a thousand small writes.
+
+use std::io;
+
+use bytes::Bytes;
+use rallypoint_core::keyspace::Keyspace;
+use slab::Slab;
+use thiserror::Error;
+
+use super::connection::{Connection, Waiting};
+use super::request::{Frame, Refused, Request};
+use super::wire::{NOT_READY, Opcode, READY};
+
+/// What is said of a value that does not exist.
+static NOTHING: Bytes = Bytes::new();
+
+/// Why a client is gone.
+#[derive(Debug, Error)]
+enum Gone {
+    #[error(transparent)]
+    Left(#[from] io::Error),
+    #[error(transparent)]
+    Refused(#[from] Refused),
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Room {
+    pub(super) connections: Slab<Connection>,
+    keyspace: Keyspace<usize>,
+    /// The clients that have new replies to be written.
+    replied: Vec<usize>,
+}
+
+impl Room {
+    /// Does what there is to do for a client: writes, reads once, executes what has come whole. Returns
+    /// whether there is more, and lets others have their turn first.
+    pub(super) fn turn(&mut self, id: usize, buffer: &mut [u8]) -> bool {
+        if !self.connections.contains(id) {
+            return false;
+        }
+        if let Err(gone) = self.serve(id, buffer) {
+            self.close(id, &gone);
+        }
+        self.write_replies();
+        self.connections.get(id).is_some_and(Connection::has_more)
+    }
+
+    fn serve(&mut self, id: usize, buffer: &mut [u8]) -> Result<(), Gone> {
+        let connection = &mut self.connections[id];
+        connection.write()?;
+        if !connection.has_more() {
+            return Ok(());
+        }
+        self.replied.push(id);
+        let read = if connection.held { 0 } else { connection.read(buffer)? };
+        let mut pending = std::mem::take(&mut connection.pending);
+        // Most often requests come whole, and are executed where they were received.
+        let apart = pending.is_empty();
+        if !apart {
+            pending.extend_from_slice(&buffer[..read]);
+        }
+        let bytes = if apart { &buffer[..read] } else { &pending };
+        let done = self.execute_all(id, bytes)?;
+        if apart || done > 0 {
+            pending = bytes[done..].to_vec();
+        }
+        self.connections[id].pending = pending;
+        Ok(())
+    }
+
+    /// Executes the requests that have come whole, while their client takes the replies. Returns how many
+    /// bytes they were.
+    fn execute_all(&mut self, id: usize, bytes: &[u8]) -> Result<usize, Refused> {
+        let mut done = 0;
+        loop {
+            let connection = &mut self.connections[id];
+            let rest = &bytes[done..];
+            if let (false, Some(opcode)) = (connection.greeted, rest.first())
+                && *opcode != Opcode::Validate as u8
+            {
+                return Err(Refused::Stranger(*opcode));
+            }
+            connection.held = !connection.takes_replies();
+            if connection.held {
+                return Ok(done);
+            }
+            let Some(length) = connection.frame.end(rest)? else { return Ok(done) };
+            connection.frame = Frame::default();
+            self.execute(id, Request::read(&rest[..length])?)?;
+            self.release();
+            done += length;
+        }
+    }
+
+    /// Writes down who was released by the last request, before anything else is said to them.
+    fn release(&mut self) {
+        for id in self.keyspace.take_released() {
+            self.connections[id].release();
+            self.replied.push(id);
+        }
+    }
+
+    fn write_replies(&mut self) {
+        while let Some(id) = self.replied.pop() {
+            if let Some(connection) = self.connections.get_mut(id)
+                && let Err(error) = connection.write()
+            {
+                self.close(id, &error.into());
+            }
+        }
+    }
+
+    /// Forgets a client and its wait.
+    fn close(&mut self, id: usize, why: &Gone) {
+        let mut connection = self.connections.remove(id);
+        match why {
+            Gone::Refused(why) if connection.greeted => {
+                tracing::warn!(%why, "a client of the store was cut off");
+            }
+            why => tracing::debug!(%why, "a client of the store is gone"),
+        }
+        // What it was owed, if it can still take it.
+        let _ = connection.write();
+        if let Waiting::Yes(ticket) | Waiting::Released(ticket) = connection.waiting {
+            self.keyspace.cancel(ticket);
+            self.release();
+        }
+    }
+
+    fn execute(&mut self, id: usize, request: Request<'_>) -> Result<(), Refused> {
+        let (keyspace, connection) = (&mut self.keyspace, &mut self.connections[id]);
+        let woken = connection.woken();
+        if let (Some(ticket), false) = (woken, matches!(request, Request::QueuePop { .. })) {
+            keyspace.pass_on(ticket);
+        }
+        let reply = &mut connection.outgoing;
+        match request {
+            Request::Validate { magic } => return connection.greet(magic),
+            Request::Ping { nonce } => reply.put(&nonce.to_le_bytes()),
+            Request::Set { key, value } => keyspace.set(key, copy(value)),
+            Request::Append { key, value } => keyspace.append(key, value),
+            Request::MultiSet { mut pairs } => {
+                while let (Some(key), Some(value)) = (pairs.next(), pairs.next()) {
+                    keyspace.set(key, copy(value));
+                }
+            }
+            Request::CompareSet { key, expected, desired } => {
+                match keyspace.compare_set(key, expected, copy(desired)) {
+                    Some(now) => reply.put_string(now),
+                    None => reply.put_string(&copy(expected)),
+                }
+            }
+            Request::Add { key, amount } => reply.put_number(keyspace.add(key, amount)?),
+            Request::Get { key } => reply.put_string(keyspace.get(key).unwrap_or(&NOTHING)),
+            Request::MultiGet { keys } => {
+                keys.for_each(|key| reply.put_string(keyspace.get(key).unwrap_or(&NOTHING)));
+            }
+            Request::DeleteKey { key } => reply.put_number(keyspace.delete(key).into()),
+            Request::NumKeys => reply.put_number(keyspace.keys().len() as i64),
+            Request::ListKeys => {
+                reply.put_number(keyspace.keys().len() as i64);
+                keyspace.keys().for_each(|key| reply.put_string(key));
+            }
+            Request::Check { mut keys } => {
+                reply.put(&[if keys.all(|key| keyspace.exists(key)) { READY } else { NOT_READY }]);
+            }
+            Request::QueuePush { key, value } => keyspace.queue_push(key, copy(value)),
+            Request::QueuePop { key } => {
+                reply.put_number(keyspace.queue_len(key) as i64);
+                if let Some(first) = keyspace.queue_pop(key, woken) {
+                    reply.put_string(&first);
+                }
+            }
+            Request::QueueLen { key } => reply.put_number(keyspace.queue_len(key) as i64),
+            Request::Wait { keys } => {
+                connection.may_wait()?;
+                connection.wait(keyspace.wait(keys, id));
+            }
+            Request::Barrier { key, world_size } => {
+                connection.may_wait()?;
+                connection.wait(keyspace.barrier(key, world_size, id)?);
+            }
+            Request::CancelWait => {
+                if let Some(ticket) = connection.give_up() {
+                    keyspace.cancel(ticket);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn copy(value: &[u8]) -> Bytes {
+    Bytes::copy_from_slice(value)
+}

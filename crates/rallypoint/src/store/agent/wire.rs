@@ -1,0 +1,133 @@
+//! The wire of PyTorch's `TCPStore`: what its bytes stand for.
+//!
+//! A request is an opcode and its fields, a reply is its fields alone, and some requests have no reply.
+//! A number is little-endian. A string, be it a key or a value, is its length in 64 bits and then its
+//! bytes. Lists are preceded by their length in 64 bits.
+
+/// What a client says first, after [`Opcode::Validate`].
+pub(in crate::store) const MAGIC: u32 = 0x3c85_f7ce;
+
+/// The longest key, the longest value, and the most keys in one request, as in PyTorch's own server.
+pub(in crate::store) const MAX_KEY: usize = 8192;
+pub(in crate::store) const MAX_VALUE: usize = 8 << 20;
+pub(in crate::store) const MAX_KEYS: usize = 128 << 10;
+
+/// The reply to a wait or a barrier when it is over, and to giving up on one.
+pub(in crate::store) const STOP_WAITING: u8 = 0;
+pub(in crate::store) const WAIT_CANCELED: u8 = 1;
+
+/// The reply to a check.
+pub(in crate::store) const READY: u8 = 0;
+pub(in crate::store) const NOT_READY: u8 = 1;
+
+/// What a request asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub(in crate::store) enum Opcode {
+    Validate,
+    Set,
+    CompareSet,
+    Get,
+    Add,
+    Check,
+    Wait,
+    NumKeys,
+    DeleteKey,
+    Append,
+    MultiGet,
+    MultiSet,
+    CancelWait,
+    Ping,
+    QueuePush,
+    QueuePop,
+    QueueLen,
+    ListKeys,
+    Barrier,
+}
+
+/// All of them, each at the place of its number.
+const OPCODES: [Opcode; 19] = [
+    Opcode::Validate,
+    Opcode::Set,
+    Opcode::CompareSet,
+    Opcode::Get,
+    Opcode::Add,
+    Opcode::Check,
+    Opcode::Wait,
+    Opcode::NumKeys,
+    Opcode::DeleteKey,
+    Opcode::Append,
+    Opcode::MultiGet,
+    Opcode::MultiSet,
+    Opcode::CancelWait,
+    Opcode::Ping,
+    Opcode::QueuePush,
+    Opcode::QueuePop,
+    Opcode::QueueLen,
+    Opcode::ListKeys,
+    Opcode::Barrier,
+];
+
+/// The meaning of a string, which decides how long it may be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Field {
+    Key,
+    Value,
+}
+
+/// What follows an opcode.
+#[derive(Debug)]
+pub(super) struct Shape {
+    /// The strings; of a list, those of one entry.
+    pub(super) strings: &'static [Field],
+    /// Whether there is a list of them, with its length before it.
+    pub(super) list: bool,
+    /// How many bytes of numbers come last.
+    pub(super) numbers: usize,
+}
+
+impl Opcode {
+    pub(super) fn from_byte(byte: u8) -> Option<Self> {
+        OPCODES.get(usize::from(byte)).copied()
+    }
+
+    pub(super) const fn shape(self) -> Shape {
+        use Field::{Key, Value};
+        let (strings, list, numbers): (&'static [Field], bool, usize) = match self {
+            Self::NumKeys | Self::CancelWait | Self::ListKeys => (&[], false, 0),
+            Self::Validate | Self::Ping => (&[], false, 4),
+            Self::Get | Self::DeleteKey | Self::QueuePop | Self::QueueLen => (&[Key], false, 0),
+            Self::Add | Self::Barrier => (&[Key], false, 8),
+            Self::Set | Self::Append | Self::QueuePush => (&[Key, Value], false, 0),
+            Self::CompareSet => (&[Key, Value, Value], false, 0),
+            Self::Check | Self::Wait | Self::MultiGet => (&[Key], true, 0),
+            Self::MultiSet => (&[Key, Value], true, 0),
+        };
+        Shape { strings, list, numbers }
+    }
+}
+
+/// Writes a string.
+pub(in crate::store) fn put_string(out: &mut Vec<u8>, string: &[u8]) {
+    put_length(out, string.len());
+    out.extend_from_slice(string);
+}
+
+/// Writes the length of a string or of a list.
+pub(in crate::store) fn put_length(out: &mut Vec<u8>, length: usize) {
+    out.extend_from_slice(&(length as u64).to_le_bytes());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_opcode_stands_at_its_number() {
+        for (number, opcode) in OPCODES.into_iter().enumerate() {
+            assert_eq!(opcode as usize, number);
+            assert_eq!(Opcode::from_byte(number as u8), Some(opcode));
+        }
+        assert_eq!(Opcode::from_byte(OPCODES.len() as u8), None);
+    }
+}

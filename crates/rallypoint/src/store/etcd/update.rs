@@ -1,0 +1,41 @@
+//! Changing a value to something that depends on what it was.
+
+use bytes::Bytes;
+use rallypoint_core::kv::{Op, Range, Txn};
+
+use super::cell::Cell;
+use super::{EtcdStore, StoreError, read_last, stand_back};
+
+impl EtcdStore {
+    /// Writes what `change` makes of the value, which counts as empty if there is none, and tries again
+    /// while others come in between; nothing is written if it makes nothing of it. Returns the value
+    /// that there is afterwards.
+    pub(super) async fn update(
+        &self,
+        name: &[u8],
+        change: impl Fn(&[u8]) -> Option<Bytes> + Sync,
+    ) -> Result<Option<Bytes>, StoreError> {
+        let keys = self.keys.of(name);
+        let read = Range::new(keys.digits_and_value());
+        let found = self.client.range(read.clone()).await?;
+        let mut cell = Cell::new(&keys, found.revision, found.kvs);
+        let mut attempts = 0;
+        loop {
+            let before = cell.value().map_err(|error| Self::no_number(name, error))?;
+            let Some(after) = change(before.as_deref().unwrap_or_default()) else {
+                return Ok(before);
+            };
+            self.fits(name, after.len())?;
+            let txn = Txn::when(cell.unchanged(&keys))
+                .then(self.overwrite(&keys, after.clone()))
+                .otherwise([Op::Range(read.clone())]);
+            let answer = self.client.txn(txn).await?;
+            if answer.succeeded {
+                return Ok(Some(after));
+            }
+            cell = Cell::new(&keys, answer.revision, read_last(answer));
+            attempts += 1;
+            stand_back(attempts).await;
+        }
+    }
+}

@@ -1,0 +1,267 @@
+//! The calls of a store, as requests.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use rallypoint_core::keyspace;
+use tokio::time::sleep;
+
+use super::message::{Message, PREFIX};
+use super::{FIRST_PAUSE, TcpStore, name};
+use crate::store::agent::wire::{MAX_KEYS, Opcode};
+use crate::store::timeout::Patience;
+use crate::store::{Store, StoreError};
+
+#[async_trait]
+impl Store for TcpStore {
+    async fn set(&self, key: &[u8], value: Bytes) -> Result<(), StoreError> {
+        self.write(Message::new(Opcode::Set).key(key)?.value(key, &value)?).await
+    }
+
+    async fn get(&self, key: &[u8]) -> Result<Bytes, StoreError> {
+        self.wait(&[key], self.timeout()).await?;
+        self.value(Message::new(Opcode::Get).key(key)?).await
+    }
+
+    /// The server answers a sum that cannot be made by closing the connection. Then it is asked for the
+    /// value, to tell that from a connection that was lost.
+    async fn add(&self, key: &[u8], amount: i64) -> Result<i64, StoreError> {
+        let added = self.number(Message::new(Opcode::Add).key(key)?.number(amount)).await;
+        if let Err(StoreError::Connection { .. }) = &added
+            && let Ok(Some(value)) = self.peek(key).await
+            && let Err(error) = keyspace::sum(&value, amount)
+        {
+            return Err(StoreError::Corrupt { key: name(key), what: error.to_string() });
+        }
+        added
+    }
+
+    async fn compare_set(
+        &self,
+        key: &[u8],
+        expected: &[u8],
+        desired: Bytes,
+    ) -> Result<Bytes, StoreError> {
+        let message = Message::new(Opcode::CompareSet).key(key)?;
+        self.value(message.value(key, expected)?.value(key, &desired)?).await
+    }
+
+    async fn append(&self, key: &[u8], value: Bytes) -> Result<(), StoreError> {
+        self.write(Message::new(Opcode::Append).key(key)?.value(key, &value)?).await
+    }
+
+    async fn delete_key(&self, key: &[u8]) -> Result<bool, StoreError> {
+        Ok(self.number(Message::new(Opcode::DeleteKey).key(key)?).await? > 0)
+    }
+
+    async fn check(&self, keys: &[&[u8]]) -> Result<bool, StoreError> {
+        for part in keys.chunks(MAX_KEYS) {
+            let message = Message::with_keys(Opcode::Check, part)?;
+            if !self.flags(message, 1).await?[0] {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    async fn wait(&self, keys: &[&[u8]], timeout: Duration) -> Result<(), StoreError> {
+        let patience = Patience::new(timeout);
+        for part in keys.chunks(MAX_KEYS) {
+            let message = Message::with_keys(Opcode::Wait, part)?;
+            let over = self.with(async |connection| connection.wait(&message, patience).await);
+            if !over.await? {
+                let missing = self.missing(part).await?;
+                if !missing.is_empty() {
+                    return Err(StoreError::Timeout { waited: timeout, missing });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn num_keys(&self) -> Result<u64, StoreError> {
+        Ok(self.number(Message::new(Opcode::NumKeys)).await?.unsigned_abs())
+    }
+
+    async fn list_keys(&self) -> Result<Vec<Bytes>, StoreError> {
+        let message = Message::new(Opcode::ListKeys);
+        let keys = self.with(async |connection| {
+            connection.send(&message).await?;
+            let count = connection.number().await?;
+            connection.strings(usize::try_from(count).unwrap_or_default()).await
+        });
+        let ours = keys.await?.into_iter().filter(|key| key.starts_with(PREFIX));
+        Ok(ours.map(|key| key.slice(PREFIX.len()..)).collect())
+    }
+
+    /// Up to 131,072 pairs are written at once; more of them one lot after the other.
+    async fn multi_set(&self, pairs: &[(&[u8], Bytes)]) -> Result<(), StoreError> {
+        for part in pairs.chunks(MAX_KEYS) {
+            let mut message = Message::new(Opcode::MultiSet).length(part.len());
+            for (key, value) in part {
+                message = message.key(key)?.value(key, value)?;
+            }
+            self.write(message).await?;
+        }
+        Ok(())
+    }
+
+    async fn multi_get(&self, keys: &[&[u8]]) -> Result<Vec<Bytes>, StoreError> {
+        self.wait(keys, self.timeout()).await?;
+        let mut values = Vec::new();
+        for part in keys.chunks(MAX_KEYS) {
+            let message = Message::with_keys(Opcode::MultiGet, part)?;
+            let part = self.with(async |connection| {
+                connection.send(&message).await?;
+                connection.strings(part.len()).await
+            });
+            values.extend(part.await?);
+        }
+        Ok(values)
+    }
+
+    async fn queue_push(&self, key: &[u8], value: Bytes) -> Result<(), StoreError> {
+        self.write(Message::new(Opcode::QueuePush).key(key)?.value(key, &value)?).await
+    }
+
+    async fn queue_pop(&self, key: &[u8], block: bool) -> Result<Bytes, StoreError> {
+        let pop = Message::new(Opcode::QueuePop).key(key)?;
+        let wait = Message::with_keys(Opcode::Wait, &[key])?;
+        let patience = Patience::new(self.timeout());
+        let mut waited = false;
+        loop {
+            // Both on one connection: whoever was woken for an element is expected to take it.
+            let popped = self.with(async |connection| {
+                if waited && !connection.wait(&wait, patience).await? {
+                    return Ok(Popped::TimedOut);
+                }
+                connection.send(&pop).await?;
+                match connection.number().await? {
+                    0 => Ok(Popped::Nothing),
+                    _ => connection.string().await.map(Popped::Value),
+                }
+            });
+            match popped.await? {
+                Popped::Value(value) => return Ok(value),
+                Popped::TimedOut => {
+                    let (waited, missing) = (patience.whole(), vec![name(key)]);
+                    return Err(StoreError::Timeout { waited, missing });
+                }
+                Popped::Nothing if block => {}
+                Popped::Nothing => return Err(StoreError::QueueEmpty { key: name(key) }),
+            }
+            if std::mem::replace(&mut waited, true)
+                && let Some(value) = self.peek(key).await?
+            {
+                // A key with a value exists, so waiting for it does not help.
+                if !value.is_empty() {
+                    return Err(StoreError::QueueEmpty { key: name(key) });
+                }
+                // Somebody else was quicker, and is followed by another push; or the value is empty.
+                sleep(FIRST_PAUSE).await;
+            }
+        }
+    }
+
+    async fn queue_len(&self, key: &[u8]) -> Result<u64, StoreError> {
+        Ok(self.number(Message::new(Opcode::QueueLen).key(key)?).await?.unsigned_abs())
+    }
+
+    /// Counts in the value of the key itself, as PyTorch's client does.
+    async fn barrier(
+        &self,
+        key: &[u8],
+        world_size: u64,
+        timeout: Duration,
+    ) -> Result<(), StoreError> {
+        let goal = i64::try_from(world_size).unwrap_or(i64::MAX);
+        let message = Message::new(Opcode::Barrier).key(key)?.number(goal);
+        let patience = Patience::new(timeout);
+        if self.with(async |connection| connection.wait(&message, patience).await).await? {
+            return Ok(());
+        }
+        let arrived = self.add(key, 0).await.ok();
+        Err(StoreError::Barrier { key: name(key), waited: timeout, arrived, world_size })
+    }
+
+    /// Opens a connection of its own.
+    async fn try_clone(&self) -> Result<Arc<dyn Store>, StoreError> {
+        let clone = Self::connect(&self.address, self.connect_timeout).await?;
+        clone.set_timeout(self.timeout());
+        Ok(Arc::new(clone))
+    }
+
+    fn timeout(&self) -> Duration {
+        self.timeout.get()
+    }
+
+    fn set_timeout(&self, timeout: Duration) {
+        self.timeout.set(timeout);
+    }
+}
+
+/// What came of taking an element from a queue.
+enum Popped {
+    Value(Bytes),
+    Nothing,
+    TimedOut,
+}
+
+impl TcpStore {
+    /// A request that has no reply.
+    async fn write(&self, message: Message) -> Result<(), StoreError> {
+        self.with(async |connection| connection.ask_for_echo(message).await).await
+    }
+
+    /// A request whose reply is a number.
+    async fn number(&self, message: Message) -> Result<i64, StoreError> {
+        self.with(async |connection| {
+            connection.send(&message).await?;
+            connection.number().await
+        })
+        .await
+    }
+
+    /// A request whose reply is a value.
+    async fn value(&self, message: Message) -> Result<Bytes, StoreError> {
+        self.with(async |connection| {
+            connection.send(&message).await?;
+            connection.string().await
+        })
+        .await
+    }
+
+    /// So many checks.
+    async fn flags(&self, message: Message, count: usize) -> Result<Vec<bool>, StoreError> {
+        self.with(async |connection| {
+            connection.send(&message).await?;
+            let mut flags = Vec::new();
+            for _ in 0..count {
+                flags.push(connection.is_ready().await?);
+            }
+            Ok(flags)
+        })
+        .await
+    }
+
+    /// The value of a key that exists, which is empty if it is only a queue.
+    async fn peek(&self, key: &[u8]) -> Result<Option<Bytes>, StoreError> {
+        if !self.check(&[key]).await? {
+            return Ok(None);
+        }
+        self.value(Message::new(Opcode::Get).key(key)?).await.map(Some)
+    }
+
+    /// Which of the keys do not exist.
+    async fn missing(&self, keys: &[&[u8]]) -> Result<Vec<String>, StoreError> {
+        let mut message = Message::default();
+        for key in keys {
+            message = message.then(Opcode::Check).length(1).key(key)?;
+        }
+        let there = self.flags(message, keys.len()).await?;
+        let missing = keys.iter().zip(there).filter(|(_, there)| !there);
+        Ok(missing.map(|(key, _)| name(key)).collect())
+    }
+}

@@ -1,0 +1,115 @@
+//! A connection to a store, which one call has to itself.
+//!
+//! If a call is dropped half-way, so is its connection, since nobody knows what is on its way.
+
+use std::io::{self, ErrorKind};
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::io::{AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+use super::super::agent::wire::{MAGIC, Opcode, READY, STOP_WAITING, WAIT_CANCELED};
+use super::super::timeout::Patience;
+use super::message::Message;
+
+/// A server that takes longer to answer, where there is nothing to wait for, is lost.
+pub(super) const ROUND_TRIP: Duration = Duration::from_secs(60);
+
+/// Most replies are smaller. Larger ones are read past the buffer.
+const BUFFER: usize = 1024;
+
+#[derive(Debug)]
+pub(super) struct Connection(BufReader<TcpStream>);
+
+impl Connection {
+    /// Connects, and makes sure that there is a store at the other end.
+    pub(super) async fn open(address: &str) -> io::Result<Self> {
+        let stream = TcpStream::connect(address).await?;
+        stream.set_nodelay(true)?;
+        let mut connection = Self(BufReader::with_capacity(BUFFER, stream));
+        let greeting = Message::new(Opcode::Validate).word(MAGIC);
+        connection.ask_for_echo(greeting).await?;
+        Ok(connection)
+    }
+
+    /// Whether nothing has come since the last call, not even the end.
+    pub(super) fn is_quiet(&self) -> bool {
+        let unexpected = self.0.get_ref().try_read(&mut [0]);
+        self.0.buffer().is_empty()
+            && unexpected.is_err_and(|error| error.kind() == ErrorKind::WouldBlock)
+    }
+
+    pub(super) async fn send(&mut self, message: &Message) -> io::Result<()> {
+        soon(self.0.write_all(message.as_bytes())).await
+    }
+
+    /// Sends a message that has no reply, and waits until the server has executed it.
+    pub(super) async fn ask_for_echo(&mut self, message: Message) -> io::Result<()> {
+        let nonce = fastrand::u32(..);
+        self.send(&message.then(Opcode::Ping).word(nonce)).await?;
+        if soon(self.0.read_u32_le()).await? != nonce {
+            return Err(strange("a ping was answered with something else"));
+        }
+        Ok(())
+    }
+
+    pub(super) async fn number(&mut self) -> io::Result<i64> {
+        soon(self.0.read_i64_le()).await
+    }
+
+    /// A string. Memory for it is taken as it comes, whatever length is announced.
+    pub(super) async fn string(&mut self) -> io::Result<Bytes> {
+        let length = soon(self.0.read_u64_le()).await?;
+        let mut string = Vec::new();
+        let read = soon((&mut self.0).take(length).read_to_end(&mut string)).await?;
+        if read as u64 != length {
+            return Err(ErrorKind::UnexpectedEof.into());
+        }
+        Ok(string.into())
+    }
+
+    pub(super) async fn strings(&mut self, count: usize) -> io::Result<Vec<Bytes>> {
+        let mut strings = Vec::new();
+        for _ in 0..count {
+            strings.push(self.string().await?);
+        }
+        Ok(strings)
+    }
+
+    /// The answer to a check.
+    pub(super) async fn is_ready(&mut self) -> io::Result<bool> {
+        Ok(soon(self.0.read_u8()).await? == READY)
+    }
+
+    /// Sends a request to wait, and waits. Returns whether the wait was over in time.
+    pub(super) async fn wait(&mut self, message: &Message, patience: Patience) -> io::Result<bool> {
+        self.send(message).await?;
+        if let Ok(reply) = timeout(patience.left(), self.0.read_u8()).await {
+            return expect(reply?, STOP_WAITING).map(|()| true);
+        }
+        self.send(&Message::new(Opcode::CancelWait)).await?;
+        let over = soon(self.0.read_u8()).await? == STOP_WAITING;
+        if over {
+            // The two have met on the way.
+            expect(soon(self.0.read_u8()).await?, WAIT_CANCELED)?;
+        }
+        Ok(over)
+    }
+}
+
+fn expect(reply: u8, expected: u8) -> io::Result<()> {
+    (reply == expected)
+        .then_some(())
+        .ok_or_else(|| strange("a wait was answered with something else"))
+}
+
+fn strange(what: &str) -> io::Error {
+    io::Error::new(ErrorKind::InvalidData, format!("{what}; is it a TCPStore?"))
+}
+
+async fn soon<T>(exchange: impl Future<Output = io::Result<T>>) -> io::Result<T> {
+    let late = || io::Error::new(ErrorKind::TimedOut, format!("no answer in {ROUND_TRIP:?}"));
+    timeout(ROUND_TRIP, exchange).await.unwrap_or_else(|_| Err(late()))
+}

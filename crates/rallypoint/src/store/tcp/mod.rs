@@ -1,0 +1,127 @@
+//! A client of stores on the wire of PyTorch's `TCPStore`: of [`AgentStore`](super::AgentStore), and of
+//! PyTorch's own server.
+
+mod calls;
+mod connection;
+mod message;
+
+use std::io::{self, ErrorKind};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::time::{sleep, timeout};
+
+use self::connection::{Connection, ROUND_TRIP};
+use super::timeout::{Patience, Timeout};
+use super::{DEFAULT_TIMEOUT, StoreError};
+
+/// So many connections are kept for later calls.
+const MAX_IDLE: usize = 4;
+
+/// How long to wait before connecting is tried again: at first, and in the end.
+const FIRST_PAUSE: Duration = Duration::from_millis(10);
+const LAST_PAUSE: Duration = Duration::from_secs(1);
+
+/// A store at a server that speaks the wire of PyTorch's `TCPStore`.
+///
+/// Each call has a connection to itself, so one that waits does not hold up the others, and dropping its
+/// future is always safe: the connection goes with it. A few connections are kept for later calls. When a
+/// write returns, it has been executed, and everyone sees it.
+///
+/// A server that was started anew at the same address is another, empty store; nothing on the wire tells
+/// one from the other.
+///
+/// ```no_run
+/// use std::time::Duration;
+/// use rallypoint::store::{Store, TcpStore};
+///
+/// # async fn example() -> Result<(), rallypoint::store::StoreError> {
+/// let store = TcpStore::connect("10.0.0.1:29500", Duration::from_secs(30)).await?;
+/// let rank = store.add(b"arrived", 1).await? - 1;
+/// store.set(format!("address/{rank}").as_bytes(), "10.0.0.7:7000".into()).await?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct TcpStore {
+    address: String,
+    connect_timeout: Duration,
+    idle: Mutex<Vec<Connection>>,
+    timeout: Timeout,
+}
+
+impl TcpStore {
+    /// Connects to `address`: a name or an IP address, a colon and a port; an IPv6 address has brackets.
+    /// As the server may come later than its clients, it is tried again until `timeout` is over.
+    pub async fn connect(address: &str, timeout: Duration) -> Result<Self, StoreError> {
+        let patience = Patience::new(timeout);
+        let mut pause = FIRST_PAUSE;
+        loop {
+            let error = match open(address, patience.left()).await {
+                Ok(connection) => {
+                    return Ok(Self {
+                        address: address.to_owned(),
+                        connect_timeout: timeout,
+                        idle: Mutex::new(vec![connection]),
+                        timeout: Timeout::new(DEFAULT_TIMEOUT),
+                    });
+                }
+                Err(error) => error,
+            };
+            // An address that nobody can read does not get better.
+            if patience.left() <= pause || error.kind() == ErrorKind::InvalidInput {
+                let (address, waited) = (address.to_owned(), timeout - patience.left());
+                return Err(StoreError::Connect { address, waited, source: error });
+            }
+            tracing::debug!(%error, address, "no store yet");
+            sleep(pause.mul_f64(0.5 + fastrand::f64() / 2.0)).await;
+            pause = (pause * 2).min(LAST_PAUSE);
+        }
+    }
+
+    /// The address that was given.
+    pub fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// Does something with a connection, which is kept if all went well.
+    async fn with<T>(
+        &self,
+        deed: impl AsyncFnOnce(&mut Connection) -> io::Result<T>,
+    ) -> Result<T, StoreError> {
+        let mut connection = self.take().await?;
+        let done = deed(&mut connection).await.map_err(|error| self.lost(error))?;
+        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        if idle.len() < MAX_IDLE {
+            idle.push(connection);
+        }
+        Ok(done)
+    }
+
+    async fn take(&self) -> Result<Connection, StoreError> {
+        loop {
+            let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
+            match idle {
+                Some(connection) if connection.is_quiet() => return Ok(connection),
+                Some(ended) => drop(ended),
+                None => {
+                    return open(&self.address, ROUND_TRIP).await.map_err(|error| self.lost(error));
+                }
+            }
+        }
+    }
+
+    fn lost(&self, source: io::Error) -> StoreError {
+        StoreError::Connection { address: self.address.clone(), source }
+    }
+}
+
+/// Opens a connection in time.
+async fn open(address: &str, patience: Duration) -> io::Result<Connection> {
+    let opened = timeout(patience, Connection::open(address)).await;
+    opened.unwrap_or_else(|_| Err(ErrorKind::TimedOut.into()))
+}
+
+fn name(key: &[u8]) -> String {
+    String::from_utf8_lossy(key).into_owned()
+}
