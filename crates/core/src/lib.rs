@@ -10,6 +10,7 @@
 //! - [`error`]: what a store may answer instead, in etcd's words, since clients match on them.
 //! - [`store`]: the multi-version store with its leases and watches.
 //! - [`rendezvous`]: the decisions of a rendezvous, made on top of such a store.
+//! - [`agent`]: the decisions of a launcher, between a rendezvous and the workers of a node.
 //! - [`keyspace`]: values, queues and waiters, as a group shares them on a single host.
 //!
 //! ```
@@ -26,6 +27,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod agent;
 pub mod error;
 pub mod keyspace;
 pub mod kv;

@@ -4,6 +4,11 @@
 //! 2 the command line was wrong.
 
 mod bench;
+#[cfg_attr(
+    not(test),
+    expect(dead_code, unused_imports, reason = "the launcher, which comes next, is what calls it")
+)]
+pub(crate) mod run;
 mod serve;
 
 use std::error::Error;

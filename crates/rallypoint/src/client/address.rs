@@ -6,7 +6,7 @@ use std::net::Ipv6Addr;
 use thiserror::Error;
 
 /// The port that etcd listens on.
-const DEFAULT_PORT: u16 = 2379;
+pub(crate) const ETCD_PORT: u16 = 2379;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Scheme {
@@ -33,8 +33,17 @@ pub(crate) struct Address {
 }
 
 impl Address {
-    /// Reads `text`; where it names no scheme, it has `scheme`.
+    /// Reads `text`; where it names no scheme, it has `scheme`, and where no port, etcd's.
     pub(crate) fn parse(text: &str, scheme: Scheme) -> Result<Self, WrongAddress> {
+        Self::parse_with_port(text, scheme, ETCD_PORT)
+    }
+
+    /// The same with another port for an address that names none.
+    pub(crate) fn parse_with_port(
+        text: &str,
+        scheme: Scheme,
+        default_port: u16,
+    ) -> Result<Self, WrongAddress> {
         let wrong = |fix| Err(WrongAddress { text: text.to_owned(), fix });
         let (scheme, rest) = match text.split_once("://") {
             Some(("http", rest)) => (Scheme::Http, rest),
@@ -71,7 +80,7 @@ impl Address {
             (host.to_owned(), port)
         };
         let port = match port.strip_prefix(':') {
-            None if port.is_empty() => DEFAULT_PORT,
+            None if port.is_empty() => default_port,
             None => return wrong("after the bracket only :port may follow"),
             Some(port) => match port.parse() {
                 Ok(port) if port > 0 => port,

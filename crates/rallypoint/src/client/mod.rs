@@ -31,7 +31,7 @@ pub use self::traffic::Traffic;
 pub use self::watch::{WatchBatch, WatchError, Watcher};
 pub use crate::credentials::Credentials;
 
-pub(crate) use self::address::{Address, Scheme, WrongAddress};
+pub(crate) use self::address::{Address, ETCD_PORT, Scheme, WrongAddress};
 pub(crate) use self::call::StreamFailed;
 pub(crate) use self::error::describe;
 pub(crate) use self::rpc::KeepAliveStream;

@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use super::parameters::ParameterError;
-use crate::client::{Address, Scheme, WrongAddress};
+use crate::client::{Address, ETCD_PORT, Scheme, WrongAddress};
 
 /// How to speak to a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -72,11 +72,12 @@ impl Endpoint {
     /// [`ParameterError::Invalid`] names the endpoint that is wrong and what would be right.
     pub fn parse_list(text: &str) -> Result<Vec<Self>, ParameterError> {
         let text = if text.trim().is_empty() { "localhost" } else { text };
-        text.split(',').map(|one| Self::parse(one.trim())).collect()
+        text.split(',').map(|one| Self::parse(one.trim(), ETCD_PORT)).collect()
     }
 
-    fn parse(text: &str) -> Result<Self, ParameterError> {
-        let address = Address::parse(text, Scheme::Http)
+    /// Reads one endpoint, whose port is `default_port` unless given.
+    pub(crate) fn parse(text: &str, default_port: u16) -> Result<Self, ParameterError> {
+        let address = Address::parse_with_port(text, Scheme::Http, default_port)
             .map_err(|WrongAddress { text, fix }| ParameterError::invalid("endpoint", text, fix))?;
         let protocol = match address.scheme {
             _ if !text.contains("://") => None,

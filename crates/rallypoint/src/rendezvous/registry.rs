@@ -229,19 +229,22 @@ impl RendezvousHandlerRegistry {
     ) -> Result<Arc<dyn RendezvousHandler>, RegistryError> {
         parameters.validate()?;
         let name = parameters.backend.clone();
-        let Some(creator) = self.creators.get(&name) else {
-            return Err(RegistryError::Unknown {
-                suggestion: suggest(&name, self.names()).map(str::to_owned),
-                known: self.names().map(str::to_owned).collect(),
-                name,
-            });
-        };
+        let creator = self.creator(&name)?;
         let handler = creator.0(parameters).await?;
         if handler.backend() != name {
             let made = handler.backend().to_owned();
             return Err(RegistryError::WrongBackend { asked: name, made });
         }
         Ok(handler)
+    }
+
+    /// The creator of this name.
+    pub(crate) fn creator(&self, name: &str) -> Result<&RendezvousHandlerCreator, RegistryError> {
+        self.creators.get(name).ok_or_else(|| RegistryError::Unknown {
+            name: name.to_owned(),
+            suggestion: suggest(name, self.names()).map(str::to_owned),
+            known: self.names().map(str::to_owned).collect(),
+        })
     }
 }
 
@@ -253,5 +256,6 @@ fn builtin() -> Vec<(&'static str, RendezvousHandlerCreator)> {
     let dynamic = RendezvousHandlerCreator::new(|parameters| async move {
         DynamicRendezvousHandler::from_parameters(&parameters).await
     });
-    vec![("etcd", etcd), ("etcd-v2", dynamic)]
+    // An etcd and our own server are met in the same way; a launcher that brings the server says so.
+    vec![("etcd", etcd.clone()), ("etcd-v2", dynamic), ("rallypoint", etcd)]
 }

@@ -1,0 +1,97 @@
+//! How a worker ended, and what is known of one that failed.
+
+use std::fmt;
+
+/// How a worker ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Exit {
+    /// By itself, with this code.
+    Code(i32),
+    /// By this signal.
+    Signal(i32),
+    /// In a way that could not be found out, for this reason.
+    Unknown(String),
+}
+
+impl Exit {
+    /// Whether the worker has done its part.
+    pub fn is_success(&self) -> bool {
+        *self == Self::Code(0)
+    }
+}
+
+impl fmt::Display for Exit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Code(code) => write!(f, "exit code {code}"),
+            Self::Signal(signal) => match signal_name(*signal) {
+                Some(name) => write!(f, "signal {signal} ({name})"),
+                None => write!(f, "signal {signal}"),
+            },
+            Self::Unknown(reason) => write!(f, "an unknown end ({reason})"),
+        }
+    }
+}
+
+/// A worker that failed.
+///
+/// ```
+/// use rallypoint_core::agent::{Exit, Failure};
+/// let failure = Failure {
+///     host: "node7".into(),
+///     local_rank: 1,
+///     rank: 5,
+///     exit: Exit::Signal(9),
+///     message: None,
+/// };
+/// assert_eq!(failure.to_string(), "rank 5 (local rank 1 on node7) failed with signal 9 (SIGKILL)");
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Failure {
+    /// The host that it ran on.
+    pub host: String,
+    /// Its rank among the workers of its node.
+    pub local_rank: u32,
+    /// Its rank among all workers.
+    pub rank: u32,
+    /// How it ended.
+    pub exit: Exit,
+    /// What its error file says, if it left one.
+    pub message: Option<String>,
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { host, local_rank, rank, exit, message } = self;
+        write!(f, "rank {rank} (local rank {local_rank} on {host}) failed with {exit}")?;
+        match message {
+            Some(message) => write!(f, ": {message}"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The name of a signal on Linux, if it is one that ends processes in practice.
+pub fn signal_name(signal: i32) -> Option<&'static str> {
+    Some(match signal {
+        1 => "SIGHUP",
+        2 => "SIGINT",
+        3 => "SIGQUIT",
+        4 => "SIGILL",
+        5 => "SIGTRAP",
+        6 => "SIGABRT",
+        7 => "SIGBUS",
+        8 => "SIGFPE",
+        9 => "SIGKILL",
+        10 => "SIGUSR1",
+        11 => "SIGSEGV",
+        12 => "SIGUSR2",
+        13 => "SIGPIPE",
+        14 => "SIGALRM",
+        15 => "SIGTERM",
+        24 => "SIGXCPU",
+        25 => "SIGXFSZ",
+        31 => "SIGSYS",
+        _ => return None,
+    })
+}

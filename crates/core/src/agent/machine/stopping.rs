@@ -1,0 +1,196 @@
+//! The workers are to go: why, until when, and what comes after.
+
+use super::{Agent, Crew, State};
+use crate::agent::budget::Answer;
+use crate::agent::ending::{Closing, Ending, Trouble};
+use crate::agent::failure::{Exit, Failure};
+use crate::agent::interface::{Output, SIGKILL};
+use crate::agent::why::Why;
+use crate::kv::Time;
+
+/// Workers that are to go.
+#[derive(Debug)]
+pub(super) struct Stopping {
+    pub(super) crew: Crew,
+    /// The signals that they got from us.
+    sent: Vec<i32>,
+    /// What is left of them then is killed.
+    pub(super) kill_at: Time,
+    /// Nothing is left of them.
+    gone: bool,
+    next: Next,
+}
+
+/// What comes when the workers are gone.
+#[derive(Debug)]
+pub(super) enum Next {
+    /// The next meeting.
+    Meet(Why),
+    /// The next meeting if the budget allows it, or something excuses the failure by then.
+    Ask { failure: Failure, settled: Time, answer: Option<Answer> },
+    /// Nothing.
+    Finish(Ending),
+}
+
+impl Stopping {
+    pub(super) fn next_wake(&self) -> Option<Time> {
+        match &self.next {
+            Next::Ask { settled, answer: Some(Answer::Refused { .. }), .. } => Some(*settled),
+            _ => None,
+        }
+    }
+
+    pub(super) fn waits_for(&self) -> &'static str {
+        match &self.next {
+            _ if !self.gone => "the workers to stop",
+            Next::Ask { answer: None, .. } => "the job's budget to allow a restart",
+            _ => "news of a lost peer, which would excuse the failure",
+        }
+    }
+}
+
+impl Agent {
+    pub(super) fn stop(&mut self, crew: Crew, signal: i32, kill_at: Time, why: Why, next: Next) {
+        let attempt = crew.attempt;
+        let sent = vec![signal, SIGKILL];
+        self.state = State::Stopping(Stopping { crew, sent, kill_at, gone: false, next });
+        self.outputs.push_back(Output::StopWorkers { attempt, signal, kill_at, why });
+    }
+
+    /// When workers are killed that are told to go now.
+    pub(super) fn kill_at(&self, now: Time) -> Time {
+        now.saturating_add(self.settings.shutdown_timeout)
+    }
+
+    /// Moves the end of the workers forward, never back.
+    pub(super) fn hasten(&mut self, signal: i32, kill_at: Time, why: &Why) {
+        if matches!(&self.state, State::Stopping(stopping) if kill_at < stopping.kill_at) {
+            self.pass_on(signal, kill_at, why);
+        }
+    }
+
+    pub(super) fn pass_on(&mut self, signal: i32, kill_at: Time, why: &Why) {
+        let State::Stopping(stopping) = &mut self.state else { return };
+        if !stopping.gone {
+            stopping.kill_at = kill_at;
+            stopping.sent.push(signal);
+            let (attempt, why) = (stopping.crew.attempt, why.clone());
+            self.outputs.push_back(Output::StopWorkers { attempt, signal, kill_at, why });
+        }
+    }
+
+    /// A worker that was told to go is gone. If it went in another way, it had failed with the first: that
+    /// is not another failure, but may say more about it.
+    pub(super) fn fell(&mut self, failure: Failure) {
+        let hopeless = self.is_hopeless(&failure.exit);
+        let State::Stopping(stopping) = &self.state else { return };
+        let told = matches!(failure.exit, Exit::Signal(signal) if stopping.sent.contains(&signal));
+        let asks = matches!(stopping.next, Next::Ask { .. });
+        if self.failures.is_empty() || told || failure.exit.is_success() {
+            return;
+        }
+        self.failures.push(failure.clone());
+        if hopeless && asks {
+            self.give_up(Closing::Hopeless(failure.to_string()));
+        }
+    }
+
+    /// Tells the others at once; the workers may take their time.
+    pub(super) fn give_up(&mut self, closing: Closing) {
+        self.asked = None;
+        self.outputs.push_back(Output::Close(closing.clone()));
+        self.finish_instead(Ending::WorkerFailed(closing));
+    }
+
+    /// It ends with this, unless it ends already.
+    pub(super) fn finish_instead(&mut self, ending: Ending) {
+        if let State::Stopping(Stopping { next, .. }) = &mut self.state
+            && !matches!(next, Next::Finish(_))
+        {
+            *next = Next::Finish(ending);
+        }
+    }
+
+    /// The group is over for another reason than the failure of a worker here, so nobody need be asked.
+    pub(super) fn meet_unasked(&mut self, why: Why) {
+        if let State::Stopping(Stopping { next: next @ Next::Ask { .. }, .. }) = &mut self.state {
+            *next = Next::Meet(why);
+        }
+    }
+
+    /// The failure was not the workers' fault, so the restart is given back.
+    pub(super) fn excuse(&mut self, why: Why) {
+        if let Some(round) = self.asked.take() {
+            self.outputs.push_back(Output::ForgiveRestart { round, why });
+        }
+    }
+
+    pub(super) fn counted(&mut self, round: u64, counted: Answer) {
+        if let State::Stopping(Stopping { crew, next: Next::Ask { answer, .. }, .. }) =
+            &mut self.state
+            && crew.round == round
+        {
+            *answer = Some(counted);
+        }
+    }
+
+    pub(super) fn stopped(&mut self, attempt: u64) {
+        if let State::Stopping(stopping) = &mut self.state
+            && stopping.crew.attempt == attempt
+        {
+            stopping.gone = true;
+        }
+    }
+
+    /// Workers that cannot even be killed hold what the next ones would need.
+    pub(super) fn not_stopped(&mut self, attempt: u64, reason: String) {
+        let State::Stopping(stopping) = &mut self.state else { return };
+        if stopping.crew.attempt == attempt {
+            stopping.gone = true;
+            self.finish_instead(Ending::NodeFailed(Trouble::NotStopped(reason)));
+        }
+    }
+
+    /// Goes on as soon as it is clear how, and nothing is left of the workers.
+    pub(super) fn proceed(&mut self, now: Time) {
+        if let Some(closing) = self.last_word(now) {
+            self.give_up(closing);
+        }
+        let State::Stopping(stopping) = &self.state else { return };
+        if !stopping.gone {
+            return;
+        }
+        match &stopping.next {
+            Next::Meet(why) => {
+                let why = why.clone();
+                self.meet(why);
+            }
+            Next::Ask { failure, answer: Some(Answer::Granted), .. } => {
+                let why = Why::WorkerFailed(failure.clone());
+                self.meet(why);
+            }
+            Next::Ask { .. } => {}
+            Next::Finish(ending) => {
+                let ending = ending.clone();
+                self.finish(ending);
+            }
+        }
+    }
+
+    /// As what the run is to be closed, if no restart is left and nothing has excused the failure in time.
+    fn last_word(&self, now: Time) -> Option<Closing> {
+        let State::Stopping(stopping) = &self.state else { return None };
+        let Next::Ask { settled, answer, .. } = &stopping.next else { return None };
+        match answer {
+            Some(Answer::Refused { used, blame }) if *settled <= now => {
+                let used = match used {
+                    0 => "no restarts are allowed".to_owned(),
+                    1 => "the 1 restart was used".to_owned(),
+                    used => format!("all {used} restarts were used"),
+                };
+                Some(Closing::Failed(format!("{blame}; {used}")))
+            }
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! Why the agent does what it does.
+
+use std::fmt;
+
+use super::ending::Closed;
+use super::failure::{Failure, signal_name};
+use super::interface::Change;
+
+/// Why the agent does what it does.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Why {
+    /// The node has only just come.
+    Begin,
+    /// The group changed.
+    Changed(Change),
+    /// A worker of this node failed.
+    WorkerFailed(Failure),
+    /// The node lost its session, for this reason.
+    SessionLost(String),
+    /// The workers got no ranks, for this reason.
+    NotPlaced(String),
+    /// Not all workers could be started, for this reason.
+    NotStarted(String),
+    /// The run was closed.
+    Closed(Closed),
+    /// The launcher got this signal.
+    Signal(i32),
+}
+
+impl fmt::Display for Why {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Begin => f.write_str("this node is new"),
+            Self::Changed(change) => change.fmt(f),
+            Self::WorkerFailed(failure) => failure.fmt(f),
+            Self::SessionLost(reason) => write!(f, "the session was lost: {reason}"),
+            Self::NotPlaced(reason) => write!(f, "the workers got no ranks: {reason}"),
+            Self::NotStarted(reason) => write!(f, "the workers could not be started: {reason}"),
+            Self::Closed(closed) => closed.fmt(f),
+            Self::Signal(signal) => {
+                let name = signal_name(*signal).unwrap_or("unnamed");
+                write!(f, "the launcher got signal {signal} ({name})")
+            }
+        }
+    }
+}
+
+impl fmt::Display for Change {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NodesWaiting(1) => f.write_str("a node waits to join"),
+            Self::NodesWaiting(nodes) => write!(f, "{nodes} nodes wait to join"),
+            Self::PeerLost(nodes) if nodes.is_empty() => f.write_str("a member was lost"),
+            Self::PeerLost(nodes) => write!(f, "members were lost: {}", nodes.join(", ")),
+            Self::GoneAhead(reason) => write!(f, "the others meet again: {reason}"),
+            Self::PeerFailed(blame) => write!(f, "a worker of another node failed: {blame}"),
+        }
+    }
+}

@@ -1,0 +1,202 @@
+//! A plan for people to read, or as JSON: what would be run, with which environment, and why.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use rallypoint_core::agent::environment::variables;
+use rallypoint_core::agent::placement::Placement;
+use rallypoint_core::agent::{Group, Start, signal_name};
+use rallypoint_core::rendezvous::document::Address;
+use serde_json::{Map, Value, json};
+
+use super::meeting::Hosting;
+use super::plan::{LogDirectory, Plan};
+
+/// In place of what only the rendezvous will say.
+const LATER: &str = "<from the group>";
+
+/// That is so even for a node that is alone.
+const ALWAYS_LATER: [&str; 5] = [
+    "MASTER_ADDR",
+    "MASTER_PORT",
+    "RALLYPOINT_NODE_ID",
+    "RALLYPOINT_ROUND",
+    "TORCHELASTIC_RESTART_COUNT",
+];
+
+/// And this only if there are others.
+const LATER_AMONG_OTHERS: [&str; 6] =
+    ["RANK", "GROUP_RANK", "ROLE_RANK", "WORLD_SIZE", "GROUP_WORLD_SIZE", "ROLE_WORLD_SIZE"];
+
+type Variables = BTreeMap<&'static str, String>;
+
+/// The plan as text.
+pub(crate) fn text(plan: &Plan) -> String {
+    let mut lines = String::new();
+    let mut line = |name: &str, value: &str| {
+        // Writing to a string cannot fail.
+        let _ = writeln!(lines, "{name:<22}{value}");
+    };
+    line("command", &command(plan).iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" "));
+    for (name, value) in settings(plan) {
+        let value = match value {
+            Value::Null => "none".to_owned(),
+            Value::String(text) => text,
+            other => other.to_string(),
+        };
+        line(&name.replace('_', " "), &value);
+    }
+    for taken in &plan.taken {
+        line("taken", &taken.to_string());
+    }
+    for warning in &plan.warnings {
+        line("warning", warning);
+    }
+    let workers = workers(plan);
+    let is_common =
+        |name: &str| workers.iter().all(|worker| worker.get(name) == workers[0].get(name));
+    lines.push_str("\nevery worker's environment, beside what it inherits\n");
+    for (name, value) in workers.first().into_iter().flatten().filter(|(name, _)| is_common(name)) {
+        let _ = writeln!(lines, "  {name}={value}");
+    }
+    for (local_rank, worker) in workers.iter().enumerate() {
+        let own: Vec<String> = worker
+            .iter()
+            .filter(|(name, _)| !is_common(name))
+            .map(|(name, value)| format!("{name}={value}"))
+            .collect();
+        let own = if own.is_empty() { "nothing else".to_owned() } else { own.join(" ") };
+        let _ = writeln!(lines, "worker {local_rank}: {own}");
+    }
+    lines
+}
+
+/// The plan as one JSON object.
+pub(crate) fn as_json(plan: &Plan) -> String {
+    let settings: Map<String, Value> =
+        settings(plan).into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+    let taken = |taken: &super::taken::Taken| json!({"what": taken.what, "value": taken.value, "from": taken.source});
+    let report = json!({
+        "command": command(plan),
+        "settings": settings,
+        "taken": plan.taken.iter().map(taken).collect::<Vec<_>>(),
+        "warnings": plan.warnings,
+        "workers": workers(plan),
+    });
+    format!("{report:#}\n")
+}
+
+fn command(plan: &Plan) -> Vec<String> {
+    let words = std::iter::once(&plan.program.path).chain(&plan.program.arguments);
+    words.map(|word| word.to_string_lossy().into_owned()).collect()
+}
+
+/// Everything else, by name.
+fn settings(plan: &Plan) -> Vec<(&'static str, Value)> {
+    let (parameters, agent, logs) = (&plan.meeting.parameters, &plan.agent, &plan.logs);
+    let streams = |of: &dyn Fn(u32) -> super::values::Streams| {
+        let files = (0..agent.local_workers).flat_map(|rank| {
+            let streams = of(rank);
+            let names = [("stdout", streams.stdout), ("stderr", streams.stderr)];
+            names
+                .into_iter()
+                .filter(|(_, on)| *on)
+                .map(move |(name, _)| format!("{rank}/{name}.log"))
+        });
+        json!(files.collect::<Vec<_>>())
+    };
+    let options: BTreeMap<&String, &str> = parameters
+        .config
+        .iter()
+        .map(|(key, value)| (key, if key == "password" { "…" } else { value }))
+        .collect();
+    let notice = Some(agent.notice).filter(|time| !time.is_zero());
+    let shown: Vec<u32> = (0..agent.local_workers).filter(|rank| logs.console.has(*rank)).collect();
+    vec![
+        ("min_nodes", json!(parameters.min_nodes)),
+        ("max_nodes", json!(parameters.max_nodes)),
+        ("workers", json!(agent.local_workers)),
+        ("role", json!(plan.role)),
+        ("run_id", json!(parameters.run_id)),
+        ("backend", json!(parameters.backend)),
+        ("endpoint", json!(Some(&parameters.endpoint).filter(|endpoint| !endpoint.is_empty()))),
+        ("server", json!(server(plan.meeting.hosting))),
+        ("authentication", json!(plan.meeting.credentials.is_some())),
+        ("tls", json!(plan.meeting.tls.is_some())),
+        ("rendezvous_options", json!(options)),
+        ("local_address", json!(parameters.local_addr)),
+        ("max_restarts", json!(plan.max_restarts)),
+        ("no_restart_exit_code", json!(agent.no_restart_exit_code)),
+        ("shutdown_seconds", json!(agent.shutdown_timeout.as_secs_f64())),
+        ("notice_seconds", json!(notice.map(|time| time.as_secs_f64()))),
+        ("notice_signal", json!(notice.and_then(|_| signal_name(plan.notice_signal)))),
+        ("exit_barrier_seconds", json!(agent.exit_barrier.map(|time| time.as_secs_f64()))),
+        ("signals", json!(plan.signals.to_string())),
+        ("numa_binding", json!(plan.numa_binding.map(|binding| format!("{binding:?}")))),
+        ("virtual_local_rank", json!(plan.virtual_local_rank)),
+        ("log_directory", json!(log_directory(&logs.directory))),
+        ("redirected", streams(&|rank| logs.redirects.of(rank))),
+        ("copied", streams(&|rank| logs.tee.of(rank))),
+        ("line_prefix", json!(logs.prefix.to_string())),
+        ("on_console", json!(shown)),
+    ]
+}
+
+fn server(hosting: Hosting) -> String {
+    match hosting {
+        Hosting::Nowhere => "elsewhere".to_owned(),
+        Hosting::Loopback => "in this process, on loopback at a free port".to_owned(),
+        Hosting::At { address, required: true } => format!("in this process, at {address}"),
+        Hosting::At { address, required: false } => {
+            format!("in this process, at {address}, unless one is there already")
+        }
+    }
+}
+
+fn log_directory(directory: &LogDirectory) -> String {
+    match directory {
+        LogDirectory::Temporary => "a new temporary one".to_owned(),
+        LogDirectory::At(path) => path.to_string_lossy().into_owned(),
+        LogDirectory::Nowhere => "none".to_owned(),
+    }
+}
+
+/// What each worker of the first start would find in its environment, by its local rank.
+fn workers(plan: &Plan) -> Vec<Variables> {
+    let local_workers = plan.agent.local_workers;
+    let parameters = &plan.meeting.parameters;
+    let store = Address { host: LATER.to_owned(), port: 0 };
+    let start = Start {
+        attempt: 0,
+        group: Group { round: 0, rank: 0, nodes: 1, restarts: 0, store },
+        placement: Placement::identical(0, 1, local_workers),
+    };
+    let is_v1 = matches!(parameters.backend.as_str(), "rallypoint" | "etcd");
+    let serves = parameters.get_as_bool("use_agent_store").ok().flatten();
+    let job = plan.job(LATER, serves.unwrap_or(is_v1));
+    let error_file = match plan.logs.directory {
+        LogDirectory::Nowhere => "",
+        _ => "<in the log directory>",
+    };
+    let worker = |local_rank| {
+        let mut variables = variables(&job, &start, local_rank, error_file);
+        let among_others = LATER_AMONG_OTHERS.iter().filter(|_| parameters.max_nodes > 1);
+        for name in ALWAYS_LATER.iter().chain(among_others) {
+            variables.insert(name, LATER.to_owned());
+        }
+        variables
+    };
+    (0..local_workers).map(worker).collect()
+}
+
+/// A word as a shell takes it.
+fn quoted(word: &str) -> String {
+    let is_plain = |c: char| c.is_alphanumeric() || "-_=+./:,@%".contains(c);
+    if !word.is_empty() && word.chars().all(is_plain) {
+        return word.to_owned();
+    }
+    format!("'{}'", word.replace('\'', r"'\''"))
+}
+
+#[cfg(test)]
+mod tests;

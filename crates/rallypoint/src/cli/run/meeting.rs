@@ -1,0 +1,177 @@
+//! Where the nodes of the job meet, under which name, and whether this host runs the server.
+//!
+//! With the backend `rallypoint`, one host in the endpoint runs the server itself; several hosts are an etcd
+//! that is there already.
+
+mod hosting;
+mod place;
+
+use std::collections::BTreeMap;
+
+pub(crate) use self::hosting::Hosting;
+use self::hosting::hosting;
+use self::place::{Place, place, run_id, written};
+use super::error::RunError;
+use super::host::Host;
+use super::options::Options;
+use super::scheduler::Scheduler;
+use super::secret::Secret;
+use super::taken::Taken;
+use super::values::Nodes;
+use crate::client::{Credentials, TlsOptions};
+use crate::rendezvous::{
+    ConnectionOptions, DynamicOptions, EtcdOptions, RendezvousHandlerRegistry,
+    RendezvousParameters, parse_config,
+};
+
+/// The backend that brings its own server.
+const OWN: &str = "rallypoint";
+
+/// torchrun's backends without a server of their own. Ours takes their part.
+const REPLACED: [&str; 2] = ["c10d", "static"];
+
+/// Whom the nodes of a job authenticate as, with the secret for a password.
+const USER: &str = "rallypoint";
+
+/// How this node meets the others.
+#[derive(Debug, Clone)]
+pub(crate) struct Meeting {
+    /// Under [`Hosting::Loopback`] without an endpoint, which the server will have.
+    pub(crate) parameters: RendezvousParameters,
+    pub(crate) hosting: Hosting,
+    /// What this node authenticates with, and what a server on this host asks its clients for.
+    pub(crate) credentials: Option<Credentials>,
+    /// TLS, if any. A server on this host shows the same identity as its clients do.
+    pub(crate) tls: Option<TlsOptions>,
+}
+
+/// What is known before it is decided where to meet.
+pub(super) struct Known<'a> {
+    pub(super) options: &'a Options,
+    pub(super) host: &'a Host,
+    pub(super) registry: &'a RendezvousHandlerRegistry,
+    pub(super) scheduler: Scheduler,
+    pub(super) nodes: Nodes,
+    pub(super) node_rank: Option<u32>,
+    pub(super) local_workers: u32,
+    pub(super) secret: Option<Secret>,
+}
+
+/// What is said of it in the log.
+#[derive(Debug, Default)]
+pub(super) struct Notes {
+    pub(super) taken: Vec<Taken>,
+    pub(super) warnings: Vec<String>,
+}
+
+pub(super) fn meeting(known: &Known<'_>, notes: &mut Notes) -> Result<Meeting, RunError> {
+    let backend = backend(known, notes)?;
+    let place = place(known, backend, notes)?;
+    let run_id = run_id(known, &place, notes)?;
+    let endpoint = match &place {
+        Place::At(endpoints, _) => endpoints.iter().map(written).collect::<Vec<_>>().join(","),
+        Place::Standalone | Place::Usual => String::new(),
+    };
+    let Nodes { min, max } = known.nodes;
+    let mut parameters = RendezvousParameters::new(backend, endpoint, run_id, min, max)?;
+    parameters.local_addr.clone_from(&known.options.local_addr);
+    parameters.config = config(known, backend)?;
+    parameters.validate()?;
+    let is_host = if backend == OWN { parameters.get_as_bool("is_host")? } else { None };
+    if backend == OWN {
+        parameters.config.remove("is_host");
+    }
+    let hosting = match &place {
+        _ if backend != OWN => Hosting::Nowhere,
+        Place::Standalone => Hosting::Loopback,
+        Place::At(endpoints, origin) => hosting(known, endpoints, *origin, is_host, notes)?,
+        Place::Usual => Hosting::Nowhere,
+    };
+    let embedded = backend == OWN && !matches!(&place, Place::At(several, _) if several.len() > 1);
+    add_secret(known, &mut parameters, embedded, notes)?;
+    let connection = checked(&parameters)?;
+    let (tls, credentials) =
+        connection.map_or((None, None), |connection| (connection.tls, connection.credentials));
+    if hosting != Hosting::Nowhere && tls.as_ref().is_some_and(|tls| tls.identity.is_none()) {
+        let fix = "this host runs the server; give --cert and --key, which it shows its clients";
+        return Err(RunError::Missing { name: "--cert", fix: fix.to_owned() });
+    }
+    Ok(Meeting { parameters, hosting, credentials, tls })
+}
+
+fn backend<'a>(known: &Known<'a>, notes: &mut Notes) -> Result<&'a str, RunError> {
+    let asked = known.options.rdzv_backend.as_str();
+    if known.options.standalone || asked == OWN {
+        return Ok(OWN);
+    }
+    if REPLACED.contains(&asked) {
+        let source = format!("--rdzv-backend {asked}, whose part it takes");
+        notes.taken.push(Taken::new("backend", OWN, source));
+        return Ok(OWN);
+    }
+    known.registry.creator(asked)?;
+    Ok(asked)
+}
+
+/// The backend's options: those that were given, and what is known here.
+fn config(known: &Known<'_>, backend: &str) -> Result<BTreeMap<String, String>, RunError> {
+    let options = known.options;
+    let mut config = parse_config(&options.rdzv_conf)?;
+    let files = [("cacert", &options.cacert), ("cert", &options.cert), ("key", &options.key)];
+    for (key, file) in files {
+        if let Some(file) = file {
+            config.insert(key.to_owned(), file.clone());
+        }
+    }
+    let mut unless_given = |key: &str, value: String| {
+        config.entry(key.to_owned()).or_insert(value);
+    };
+    if options.cacert.is_some() {
+        unless_given("protocol", "https".to_owned());
+    }
+    if matches!(backend, "etcd" | OWN) {
+        unless_given("local_world_size", known.local_workers.to_string());
+        if let Some(rank) = known.node_rank {
+            unless_given("node_rank", rank.to_string());
+        }
+    }
+    Ok(config)
+}
+
+/// The secret becomes a user and a password: the client has options for them, and the server asks for what
+/// its clients have.
+fn add_secret(
+    known: &Known<'_>,
+    parameters: &mut RendezvousParameters,
+    embedded: bool,
+    notes: &mut Notes,
+) -> Result<(), RunError> {
+    const FIX: &str = "a secret is for the server that the nodes bring; for an etcd give user and password \
+                       in --rdzv-conf";
+    let Some(secret) = &known.secret else { return Ok(()) };
+    let given = ["user", "password"].into_iter().find(|key| parameters.get(key).is_some());
+    if embedded && given.is_none() {
+        parameters.config.insert("user".to_owned(), USER.to_owned());
+        parameters.config.insert("password".to_owned(), secret.text.clone());
+        return Ok(());
+    }
+    if secret.is_option {
+        let second = given.map_or_else(
+            || "servers that are there already".to_owned(),
+            |key| format!("{key} in --rdzv-conf"),
+        );
+        return Err(RunError::Conflict { first: "--secret-file".to_owned(), second, fix: FIX });
+    }
+    notes.warnings.push(format!("RALLYPOINT_SECRET is not used: {FIX}"));
+    Ok(())
+}
+
+/// Has the backend's options checked, if the backend is one of ours, and returns what it makes of those
+/// about the connection.
+fn checked(parameters: &RendezvousParameters) -> Result<Option<ConnectionOptions>, RunError> {
+    Ok(match parameters.backend.as_str() {
+        OWN | "etcd" => Some(EtcdOptions::from_parameters(parameters)?.connection),
+        "etcd-v2" => Some(DynamicOptions::from_parameters(parameters)?.connection),
+        _ => None,
+    })
+}

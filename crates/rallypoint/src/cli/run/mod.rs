@@ -1,0 +1,71 @@
+//! `rallypoint run`: from a command line to a plan. Nothing here runs anything.
+//!
+//! - `options`, `values`, `template`: what may be typed, and what it means by itself.
+//! - `variables`: `PET_*` as defaults, underscores, and torchrun's options that are refused by name.
+//! - `scheduler`: what Slurm, Open MPI and Kubernetes know.
+//! - `host`, `devices`, `secret`: what is looked up on this host, before anything is decided.
+//! - `meeting`, `here`: where the nodes meet, and who runs the server.
+//! - `program`, `plan`: the rest, and all of it together.
+//! - `dry_run`: a plan for people to read.
+//!
+//! Whoever parses puts [`command`] among the subcommands, hands what clap made of it to [`prepare`], and
+//! what clap refused to [`explain`].
+
+mod devices;
+mod dry_run;
+pub(crate) mod error;
+mod here;
+pub(crate) mod host;
+pub(crate) mod meeting;
+mod options;
+pub(crate) mod plan;
+pub(crate) mod program;
+mod scheduler;
+pub(crate) mod secret;
+pub(crate) mod taken;
+pub(crate) mod template;
+pub(crate) mod values;
+mod variables;
+
+use clap::ArgMatches;
+
+use self::error::RunError;
+use self::host::Host;
+use self::plan::Plan;
+pub(crate) use self::variables::{command, explain};
+use crate::rendezvous::RendezvousHandlerRegistry;
+
+/// What a command line comes to.
+#[derive(Debug)]
+pub(crate) enum Errand {
+    /// Run this.
+    Launch(Box<Plan>),
+    /// Print this, and do no more.
+    Show(String),
+}
+
+/// Makes a plan of what was typed. Blocks where a name has to be looked up.
+///
+/// # Errors
+/// [`RunError`] says what is wrong, and what would be right.
+pub(crate) fn prepare(
+    matches: &ArgMatches,
+    host: &Host,
+    registry: &RendezvousHandlerRegistry,
+) -> Result<Errand, RunError> {
+    let (options, taken) = variables::read(matches, &host.environment)?;
+    let secret = secret::read(&options, &host.environment)?;
+    let plan = plan::plan(&options, taken, secret, host, registry)?;
+    match (options.dry_run, options.json) {
+        (true, true) => Ok(Errand::Show(dry_run::as_json(&plan))),
+        (true, false) => Ok(Errand::Show(dry_run::text(&plan))),
+        (false, false) => Ok(Errand::Launch(Box::new(plan))),
+        (false, true) => {
+            let fix = "--json is how --dry-run says it; give both, or neither".to_owned();
+            Err(RunError::Missing { name: "--dry-run", fix })
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

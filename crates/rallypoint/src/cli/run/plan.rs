@@ -1,0 +1,289 @@
+//! Everything that the launcher needs to know, checked. A function of the options, the environment and the
+//! host: planning twice gives the same plan.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use rallypoint_core::agent::Settings;
+use rallypoint_core::agent::environment::Job;
+
+use super::devices;
+use super::error::RunError;
+use super::host::Host;
+use super::meeting::{Known, Meeting, Notes, meeting};
+use super::options::Options;
+use super::program::{Program, program};
+use super::scheduler::{self, Scheduler};
+use super::secret::{self, Secret};
+use super::taken::{Environment, Taken};
+use super::template::PrefixTemplate;
+use super::values::{
+    LocalRanks, Nodes, NumaBinding, Patience, Selection, Signals, Workers, seconds,
+};
+use crate::rendezvous::RendezvousHandlerRegistry;
+
+/// What a launcher is to do.
+#[derive(Debug, Clone)]
+pub(crate) struct Plan {
+    /// What every worker is.
+    pub(crate) program: Program,
+    /// How this node meets the others.
+    pub(crate) meeting: Meeting,
+    /// How it treats its workers.
+    pub(crate) agent: Settings,
+    /// What they do.
+    pub(crate) role: String,
+    /// How many restarts the job may use.
+    pub(crate) max_restarts: u32,
+    /// The signals that end the launcher, by way of its workers.
+    pub(crate) signals: Signals,
+    /// The signal that tells workers that they will be stopped, if they are told at all.
+    pub(crate) notice_signal: i32,
+    /// Where the workers' output goes.
+    pub(crate) logs: Logs,
+    /// Which processors they are bound to.
+    pub(crate) numa_binding: Option<NumaBinding>,
+    /// Each of them sees one device, and takes itself for the first of its node.
+    pub(crate) virtual_local_rank: bool,
+    /// What they inherit, as far as it is text. [`secret::VARIABLE`] is not passed on.
+    pub(crate) inherited: Environment,
+    /// What was not on the command line, and where it came from.
+    pub(crate) taken: Vec<Taken>,
+    /// What is worth a second look.
+    pub(crate) warnings: Vec<String>,
+}
+
+/// Where the workers' output goes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Logs {
+    pub(crate) directory: LogDirectory,
+    /// To files instead of the console.
+    pub(crate) redirects: Selection,
+    /// To files as well as to the console.
+    pub(crate) tee: Selection,
+    /// What a line on the console begins with.
+    pub(crate) prefix: PrefixTemplate,
+    /// Who is seen there.
+    pub(crate) console: LocalRanks,
+}
+
+/// Where the files go.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum LogDirectory {
+    /// To a new directory, where temporary files are.
+    Temporary,
+    At(PathBuf),
+    /// There are none.
+    Nowhere,
+}
+
+impl Plan {
+    /// What the workers' environment is made from, once the node has an id and it is known who serves their
+    /// store.
+    pub(crate) fn job(&self, node_id: &str, use_agent_store: bool) -> Job {
+        Job {
+            run_id: self.meeting.parameters.run_id.clone(),
+            node_id: node_id.to_owned(),
+            role: self.role.clone(),
+            local_workers: self.agent.local_workers,
+            max_restarts: self.max_restarts,
+            use_agent_store,
+            signals_to_handle: self.signals.to_string(),
+            virtual_local_rank: self.virtual_local_rank,
+            inherited: self.inherited.clone(),
+        }
+    }
+}
+
+/// Decides. `taken` is what the options have from the environment.
+pub(crate) fn plan(
+    options: &Options,
+    taken: Vec<Taken>,
+    secret: Option<Secret>,
+    host: &Host,
+    registry: &RendezvousHandlerRegistry,
+) -> Result<Plan, RunError> {
+    let environment = &host.environment;
+    let mut notes = Notes { taken, warnings: Vec::new() };
+    let program = program(options, environment)?;
+    let scheduler =
+        if options.standalone { Scheduler::Nobody } else { Scheduler::detect(environment) };
+    let nodes = nodes(options, scheduler, host, &mut notes)?;
+    let node_rank = node_rank(options, scheduler, nodes, environment, &mut notes)?;
+    let local_workers = local_workers(options, host, &mut notes)?;
+    let known =
+        Known { options, host, registry, scheduler, nodes, node_rank, local_workers, secret };
+    let meeting = meeting(&known, &mut notes)?;
+    let notice = options.notice.unwrap_or_default();
+    if local_workers > 1 && !environment.contains_key("OMP_NUM_THREADS") {
+        notes.warnings.push(
+            "OMP_NUM_THREADS is 1 for each worker, so that together they do not use more threads than \
+             there are processors; set it to what suits them best"
+                .to_owned(),
+        );
+    }
+    let agent = Settings {
+        host: host.name.clone(),
+        local_workers,
+        shutdown_timeout: shutdown_timeout(options, environment, &mut notes)?,
+        notice: notice.time,
+        exit_barrier: exit_barrier(options, environment, &mut notes)?,
+        no_restart_exit_code: options.no_restart_exit_code.0,
+        ..Settings::default()
+    };
+    let mut inherited = environment.clone();
+    inherited.remove(secret::VARIABLE);
+    Ok(Plan {
+        program,
+        meeting,
+        agent,
+        role: options.role.clone(),
+        max_restarts: options.max_restarts,
+        signals: options.signals_to_handle.clone(),
+        notice_signal: notice.signal,
+        logs: logs(options, environment, &mut notes)?,
+        numa_binding: options.numa_binding,
+        virtual_local_rank: options.virtual_local_rank,
+        inherited,
+        taken: notes.taken,
+        warnings: notes.warnings,
+    })
+}
+
+fn nodes(
+    options: &Options,
+    scheduler: Scheduler,
+    host: &Host,
+    notes: &mut Notes,
+) -> Result<Nodes, RunError> {
+    const ONE: Nodes = Nodes { min: 1, max: 1 };
+    match options.nnodes {
+        Some(nodes) if options.standalone && nodes.max > 1 => {
+            return Err(RunError::Conflict {
+                first: "--standalone".to_owned(),
+                second: format!("--nnodes {}:{}", nodes.min, nodes.max),
+                fix: "--standalone is one node; several give --rdzv-endpoint instead",
+            });
+        }
+        Some(nodes) => return Ok(nodes),
+        None if options.standalone => return Ok(ONE),
+        None => {}
+    }
+    if let Some(found) = scheduler.nodes(&host.environment)? {
+        notes.taken.push(Taken::new("number of nodes", found.value, found.source));
+        let count = found.value as usize;
+        return Ok(Nodes { min: count, max: count });
+    }
+    if let Some(count) = scheduler::nodes_left_idle(&host.environment) {
+        notes.warnings.push(format!(
+            "this job of Slurm has {count} nodes, and this launcher uses one of them; srun starts one on each"
+        ));
+    }
+    Ok(ONE)
+}
+
+fn node_rank(
+    options: &Options,
+    scheduler: Scheduler,
+    nodes: Nodes,
+    environment: &Environment,
+    notes: &mut Notes,
+) -> Result<Option<u32>, RunError> {
+    // Who is alone has no choice of ranks.
+    if options.node_rank.is_some() || nodes.max == 1 {
+        return Ok(options.node_rank);
+    }
+    let Some(found) = scheduler.rank(environment)? else { return Ok(None) };
+    notes.taken.push(Taken::new("node rank", found.value, found.source));
+    Ok(Some(found.value))
+}
+
+fn local_workers(options: &Options, host: &Host, notes: &mut Notes) -> Result<u32, RunError> {
+    let gpus = devices::visible(&host.environment, &host.devices);
+    let (count, source) = match options.nproc_per_node {
+        Workers::Count(count) => return Ok(count),
+        Workers::Gpu if gpus.devices == 0 => {
+            let fix = format!("{} shows no GPU; give a number, or auto or cpu", gpus.source);
+            return Err(RunError::invalid("--nproc-per-node", "gpu", fix));
+        }
+        Workers::Gpu => (gpus.devices, gpus.source),
+        Workers::Auto if gpus.devices > 0 => (gpus.devices, gpus.source),
+        Workers::Auto | Workers::Cpu => (host.processors, "the processors of this host"),
+    };
+    notes.taken.push(Taken::new("number of workers", count, source));
+    Ok(count)
+}
+
+fn shutdown_timeout(
+    options: &Options,
+    environment: &Environment,
+    notes: &mut Notes,
+) -> Result<Duration, RunError> {
+    let usual = Settings::default().shutdown_timeout;
+    let found =
+        variable(environment, "TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "--shutdown-timeout", seconds);
+    or_variable(options.shutdown_timeout, found, notes, usual)
+}
+
+fn exit_barrier(
+    options: &Options,
+    environment: &Environment,
+    notes: &mut Notes,
+) -> Result<Option<Duration>, RunError> {
+    let name = "TORCH_ELASTIC_EXIT_BARRIER_TIMEOUT";
+    let read = |text: &str| text.parse::<Patience>();
+    let found = variable(environment, name, "--exit-barrier-timeout", read);
+    let Patience(time) = or_variable(options.exit_barrier_timeout, found, notes, Patience(None))?;
+    Ok(time)
+}
+
+fn logs(options: &Options, environment: &Environment, notes: &mut Notes) -> Result<Logs, RunError> {
+    let name = "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE";
+    let read = |text: &str| text.parse::<PrefixTemplate>();
+    let found = variable(environment, name, "--log-line-prefix-template", read);
+    let given = options.log_line_prefix_template.clone();
+    let directory = match &options.log_dir {
+        None => LogDirectory::Temporary,
+        Some(path) if path.as_os_str() == "/dev/null" => LogDirectory::Nowhere,
+        Some(path) => LogDirectory::At(path.clone()),
+    };
+    Ok(Logs {
+        directory,
+        redirects: options.redirects.clone(),
+        tee: options.tee.clone(),
+        prefix: or_variable(given, found, notes, PrefixTemplate::default())?,
+        console: options.local_ranks_filter.clone(),
+    })
+}
+
+/// A value that stands in a variable of torchrun's, for an option of ours.
+fn variable<T>(
+    environment: &Environment,
+    name: &'static str,
+    option: &'static str,
+    read: impl Fn(&str) -> Result<T, String>,
+) -> Option<Result<(T, Taken), RunError>> {
+    let value = environment.get(name).filter(|value| !value.is_empty())?;
+    Some(match read(value) {
+        Ok(found) => Ok((found, Taken::new(option, value, name))),
+        Err(fix) => Err(RunError::invalid(name, value, fix)),
+    })
+}
+
+/// What was given, or else what was found, or else what is usual.
+fn or_variable<T>(
+    given: Option<T>,
+    found: Option<Result<(T, Taken), RunError>>,
+    notes: &mut Notes,
+    usual: T,
+) -> Result<T, RunError> {
+    match (given, found) {
+        (Some(given), _) => Ok(given),
+        (None, None) => Ok(usual),
+        (None, Some(found)) => {
+            let (value, taken) = found?;
+            notes.taken.push(taken);
+            Ok(value)
+        }
+    }
+}

@@ -1,0 +1,41 @@
+//! What a worker is: a program and its arguments, passed on to the letter.
+
+use std::ffi::OsString;
+use std::path::Path;
+
+use super::error::RunError;
+use super::options::Options;
+use super::taken::{Environment, text};
+
+/// A program and its arguments.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Program {
+    pub(crate) path: OsString,
+    pub(crate) arguments: Vec<OsString>,
+}
+
+/// How to run what the options name.
+pub(super) fn program(options: &Options, environment: &Environment) -> Result<Program, RunError> {
+    if options.module && options.no_python {
+        return Err(RunError::Conflict {
+            first: "--module".to_owned(),
+            second: "--no-python".to_owned(),
+            fix: "a module needs Python; leave one of them out",
+        });
+    }
+    let Some((path, arguments)) =
+        options.program.split_first().filter(|(path, _)| !path.is_empty())
+    else {
+        let fix = "give what to run behind the options".to_owned();
+        return Err(RunError::Missing { name: "PROGRAM", fix });
+    };
+    let is_script = Path::new(path).extension().is_some_and(|extension| extension == "py");
+    if options.no_python || !(options.module || is_script) {
+        return Ok(Program { path: path.clone(), arguments: arguments.to_vec() });
+    }
+    let interpreter = text(environment, &["PYTHON_EXEC"]).map_or("python3", |(_, value)| value);
+    // Unbuffered: lines should be seen when they are written.
+    let before = ["-u"].into_iter().chain(options.module.then_some("-m")).map(OsString::from);
+    let arguments = before.chain(options.program.iter().cloned()).collect();
+    Ok(Program { path: interpreter.into(), arguments })
+}

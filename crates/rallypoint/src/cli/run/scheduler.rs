@@ -1,0 +1,158 @@
+//! What whoever started this launcher knows of the job: Slurm, Open MPI, or Kubernetes.
+//!
+//! Nothing is read that nobody asks for, so a variable that makes no sense is an error only where it counts.
+//!
+//! Not asked: where `srun` was typed (`SLURM_LAUNCH_NODE_IPADDR`), which may be a login node that no
+//! launcher runs on; and outside of a step, Slurm's counts, since a batch script runs once, on one node.
+
+mod nodelist;
+
+use super::error::RunError;
+use super::taken::{Environment, Found, number, text};
+
+/// Who started this launcher.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Scheduler {
+    /// As a task of a step, with `srun`.
+    Slurm,
+    /// With `mpirun`, maybe within a job of Slurm.
+    Mpi,
+    /// As a pod of an indexed job.
+    Kubernetes,
+    /// Nobody who says anything.
+    Nobody,
+}
+
+/// Where the nodes of the job can meet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Head {
+    pub(super) host: String,
+    /// Added to the usual port, since jobs may share a host.
+    pub(super) port_offset: u16,
+}
+
+const MPI_RANK: &[&str] = &["OMPI_COMM_WORLD_RANK"];
+const MPI_SIZE: &[&str] = &["OMPI_COMM_WORLD_SIZE"];
+const STEP: &[&str] = &["SLURM_STEP_ID", "SLURM_STEPID"];
+const JOB: &[&str] = &["SLURM_JOB_ID", "SLURM_JOBID"];
+const STEP_NODES: &[&str] = &["SLURM_STEP_NUM_NODES", "SLURM_NNODES", "SLURM_JOB_NUM_NODES"];
+const STEP_TASKS: &[&str] = &["SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"];
+const HOSTS: &[&str] = &["SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST", "SLURM_NODELIST"];
+
+impl Scheduler {
+    /// The innermost of those who started us, since one may run within another.
+    pub(super) fn detect(environment: &Environment) -> Self {
+        let there = |names| text(environment, names).is_some();
+        match () {
+            () if there(MPI_RANK) => Self::Mpi,
+            () if there(JOB) && there(STEP) => Self::Slurm,
+            () if there(&["PMIX_RANK"]) => Self::Mpi,
+            () if there(&["JOB_COMPLETION_INDEX"]) => Self::Kubernetes,
+            () => Self::Nobody,
+        }
+    }
+
+    /// How many launchers were started.
+    pub(super) fn nodes(self, environment: &Environment) -> Result<Option<Found<u32>>, RunError> {
+        let found = match self {
+            Self::Slurm if several_tasks(environment)? => number(environment, STEP_TASKS)?,
+            Self::Slurm => number(environment, STEP_NODES)?,
+            Self::Mpi => number(environment, MPI_SIZE)?,
+            Self::Kubernetes | Self::Nobody => None,
+        };
+        match found {
+            Some(Found { value: 0, source }) => {
+                Err(RunError::invalid(source, "0", "a job has at least 1 node; give --nnodes"))
+            }
+            found => Ok(found),
+        }
+    }
+
+    /// Which of them this one is.
+    pub(super) fn rank(self, environment: &Environment) -> Result<Option<Found<u32>>, RunError> {
+        let rank = match self {
+            Self::Slurm if several_tasks(environment)? => number(environment, &["SLURM_PROCID"])?,
+            Self::Slurm => number(environment, &["SLURM_NODEID", "SLURM_PROCID"])?,
+            Self::Mpi => mpi_rank(environment)?,
+            Self::Kubernetes => number(environment, &["JOB_COMPLETION_INDEX"])?,
+            Self::Nobody => None,
+        };
+        if let (Some(rank), Some(nodes)) = (&rank, self.nodes(environment)?)
+            && rank.value >= nodes.value
+        {
+            let fix = format!(
+                "it should be below {}, which is {}; give --node-rank",
+                nodes.source, nodes.value
+            );
+            return Err(RunError::invalid(rank.source.clone(), rank.value.to_string(), fix));
+        }
+        Ok(rank)
+    }
+
+    /// Where they can meet: at the first host of the list.
+    pub(super) fn head(self, environment: &Environment) -> Result<Option<Found<Head>>, RunError> {
+        if !matches!(self, Self::Slurm | Self::Mpi) {
+            return Ok(None);
+        }
+        let Some((name, list)) = text(environment, HOSTS) else { return Ok(None) };
+        let host = nodelist::first_host(list).map_err(|what| {
+            RunError::invalid(name, list, format!("{what}; give --rdzv-endpoint"))
+        })?;
+        let job = number(environment, JOB)?.map_or(0, |job| job.value);
+        let port_offset = u16::try_from(job % 1000).unwrap_or_default();
+        Ok(Some(Found { value: Head { host, port_offset }, source: name.to_owned() }))
+    }
+
+    /// What no other job is called.
+    pub(super) fn run_id(self, environment: &Environment) -> Option<Found<String>> {
+        let found = |(source, value): (&str, String)| Found { value, source: source.to_owned() };
+        match self {
+            Self::Slurm => {
+                let (source, job) = text(environment, JOB)?;
+                let (_, step) = text(environment, STEP)?;
+                // A job that is queued again has the same number.
+                let again = text(environment, &["SLURM_RESTART_COUNT"]).filter(|(_, n)| *n != "0");
+                let again = again.map_or_else(String::new, |(_, n)| format!("-{n}"));
+                Some(found((source, format!("slurm-{job}.{step}{again}"))))
+            }
+            Self::Mpi => {
+                let names = ["PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid"];
+                let (source, name) = text(environment, &names)?;
+                // It becomes one part of a path.
+                Some(found((source, format!("mpi-{}", name.replace('/', "-")))))
+            }
+            Self::Kubernetes | Self::Nobody => None,
+        }
+    }
+}
+
+/// How many nodes a batch script of Slurm has that it does not use, being no step itself.
+pub(super) fn nodes_left_idle(environment: &Environment) -> Option<&str> {
+    text(environment, JOB)?;
+    if text(environment, STEP).is_some() {
+        return None;
+    }
+    let (_, nodes) = text(environment, &["SLURM_JOB_NUM_NODES", "SLURM_NNODES"])?;
+    (nodes != "1").then_some(nodes)
+}
+
+/// With several tasks on a node, each of them is a launcher, and they are counted rather than the hosts.
+fn several_tasks(environment: &Environment) -> Result<bool, RunError> {
+    let (tasks, nodes) = (number(environment, STEP_TASKS)?, number(environment, STEP_NODES)?);
+    Ok(tasks.is_some() && tasks.map(|tasks| tasks.value) != nodes.map(|nodes| nodes.value))
+}
+
+fn mpi_rank(environment: &Environment) -> Result<Option<Found<u32>>, RunError> {
+    let (ours, theirs) = (number(environment, MPI_RANK)?, number(environment, &["PMIX_RANK"])?);
+    match (ours, theirs) {
+        (Some(one), Some(other)) if one.value != other.value => Err(RunError::Conflict {
+            first: format!("{} {}", one.source, one.value),
+            second: format!("{} {}", other.source, other.value),
+            fix: "give --node-rank",
+        }),
+        (one, other) => Ok(one.or(other)),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,148 @@
+use super::*;
+
+fn environment(pairs: &[(&str, &str)]) -> Environment {
+    pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+}
+
+/// Nodes, rank, head and run id, each with where it came from.
+fn facts(pairs: &[(&str, &str)]) -> [String; 4] {
+    let environment = environment(pairs);
+    let scheduler = Scheduler::detect(&environment);
+    let say = |found: Option<(String, String)>| {
+        found.map_or_else(|| "-".to_owned(), |(value, source)| format!("{value} {source}"))
+    };
+    let number = |found: Result<Option<Found<u32>>, RunError>| match found {
+        Ok(found) => say(found.map(|found| (found.value.to_string(), found.source))),
+        Err(error) => error.to_string(),
+    };
+    let head = match scheduler.head(&environment) {
+        Ok(found) => {
+            say(found.map(|f| (format!("{}+{}", f.value.host, f.value.port_offset), f.source)))
+        }
+        Err(error) => error.to_string(),
+    };
+    let run_id = scheduler.run_id(&environment);
+    [
+        number(scheduler.nodes(&environment)),
+        number(scheduler.rank(&environment)),
+        head,
+        say(run_id.map(|found| (found.value, found.source))),
+    ]
+}
+
+const STEP: [(&str, &str); 6] = [
+    ("SLURM_JOB_ID", "77123"),
+    ("SLURM_STEP_ID", "2"),
+    ("SLURM_NODEID", "3"),
+    ("SLURM_PROCID", "3"),
+    ("SLURM_STEP_NUM_NODES", "4"),
+    ("SLURM_STEP_NODELIST", "gpu[08-11]"),
+];
+
+fn step(more: &[(&'static str, &'static str)]) -> [String; 4] {
+    facts(&STEP.iter().chain(more).copied().collect::<Vec<_>>())
+}
+
+#[test]
+fn a_step_of_slurm_says_everything() {
+    let whole = [
+        "4 SLURM_STEP_NUM_NODES",
+        "3 SLURM_NODEID",
+        "gpu08+123 SLURM_STEP_NODELIST",
+        "slurm-77123.2 SLURM_JOB_ID",
+    ];
+    assert_eq!(step(&[]), whole);
+    // The whole job has more nodes than this step.
+    assert_eq!(step(&[("SLURM_NNODES", "9"), ("SLURM_JOB_NODELIST", "gpu[01-11]")]), whole);
+    assert_eq!(step(&[("SLURM_STEP_NUM_TASKS", "4")]), whole);
+    assert_eq!(step(&[("SLURM_RESTART_COUNT", "1")])[3], "slurm-77123.2-1 SLURM_JOB_ID");
+    assert_eq!(step(&[("SLURM_RESTART_COUNT", "0")])[3], "slurm-77123.2 SLURM_JOB_ID");
+    // Where a step does not say, the job does.
+    let job = [
+        ("SLURM_STEP_NUM_NODES", ""),
+        ("SLURM_JOB_NUM_NODES", "5"),
+        ("SLURM_STEP_NODELIST", " "),
+        ("SLURM_JOB_NODELIST", "n1"),
+    ];
+    assert_eq!(
+        step(&job)[..3],
+        ["5 SLURM_JOB_NUM_NODES", "3 SLURM_NODEID", "n1+123 SLURM_JOB_NODELIST"]
+    );
+}
+
+#[test]
+fn with_several_tasks_on_a_node_each_is_a_launcher() {
+    let found = step(&[("SLURM_STEP_NUM_TASKS", "8"), ("SLURM_PROCID", "7")]);
+    assert_eq!(found[..2], ["8 SLURM_STEP_NUM_TASKS", "7 SLURM_PROCID"]);
+}
+
+#[test]
+fn a_batch_script_is_no_step() {
+    let script = [("SLURM_JOB_ID", "1"), ("SLURM_NODEID", "0"), ("SLURM_JOB_NUM_NODES", "4")];
+    assert_eq!(facts(&script), ["-"; 4]);
+    assert_eq!(nodes_left_idle(&environment(&script)), Some("4"));
+    assert_eq!(nodes_left_idle(&environment(&STEP)), None);
+    assert_eq!(nodes_left_idle(&environment(&[("SLURM_JOB_NUM_NODES", "4")])), None);
+}
+
+#[test]
+fn open_mpi_counts_its_processes() {
+    let four = [
+        ("OMPI_COMM_WORLD_RANK", "1"),
+        ("OMPI_COMM_WORLD_SIZE", "2"),
+        ("OMPI_MCA_ess_base_jobid", "99"),
+    ];
+    let expected =
+        ["2 OMPI_COMM_WORLD_SIZE", "1 OMPI_COMM_WORLD_RANK", "-", "mpi-99 OMPI_MCA_ess_base_jobid"];
+    assert_eq!(facts(&four), expected);
+    // Its daemons are a step of Slurm's, whose ranks are not ours; but the hosts are.
+    let within: Vec<_> = STEP.iter().chain(&four).copied().collect();
+    assert_eq!(facts(&within)[..3], [expected[0], expected[1], "gpu08+123 SLURM_STEP_NODELIST"]);
+    let five = [("PMIX_RANK", "1"), ("PMIX_NAMESPACE", "prterun-a/7@1")];
+    assert_eq!(facts(&five), ["-", "1 PMIX_RANK", "-", "mpi-prterun-a-7@1 PMIX_NAMESPACE"]);
+    // srun speaks PMIx too.
+    assert_eq!(step(&[("PMIX_RANK", "3")])[1], "3 SLURM_NODEID");
+}
+
+#[test]
+fn an_indexed_job_of_kubernetes_has_a_rank() {
+    assert_eq!(facts(&[("JOB_COMPLETION_INDEX", "3")]), ["-", "3 JOB_COMPLETION_INDEX", "-", "-"]);
+    assert_eq!(facts(&[]), ["-"; 4]);
+}
+
+#[test]
+fn what_makes_no_sense_is_named() {
+    for (more, place, words) in [
+        (("SLURM_NODEID", "x"), 1, "SLURM_NODEID \"x\": it should be a whole number"),
+        (
+            ("SLURM_NODEID", "4"),
+            1,
+            "SLURM_NODEID \"4\": it should be below SLURM_STEP_NUM_NODES, which is 4",
+        ),
+        (
+            ("SLURM_STEP_NUM_NODES", "-1"),
+            0,
+            "SLURM_STEP_NUM_NODES \"-1\": it should be a whole number",
+        ),
+        (("SLURM_STEP_NUM_NODES", "0"), 0, "SLURM_STEP_NUM_NODES \"0\": a job has at least 1 node"),
+        (
+            ("SLURM_STEP_NUM_TASKS", "?"),
+            0,
+            "SLURM_STEP_NUM_TASKS \"?\": it should be a whole number",
+        ),
+        (
+            ("SLURM_STEP_NODELIST", "gpu[1-"),
+            2,
+            "SLURM_STEP_NODELIST \"gpu[1-\": a bracket is not closed; give",
+        ),
+        (("SLURM_JOB_ID", "a"), 2, "SLURM_JOB_ID \"a\": it should be a whole number"),
+    ] {
+        let found = step(&[more]);
+        assert!(found[place].starts_with(words), "{}", found[place]);
+    }
+    let both = [("OMPI_COMM_WORLD_RANK", "1"), ("PMIX_RANK", "2")];
+    assert_eq!(
+        facts(&both)[1],
+        "OMPI_COMM_WORLD_RANK 1 and PMIX_RANK 2 contradict each other: give --node-rank"
+    );
+}

@@ -1,0 +1,243 @@
+//! Where nodes meet, under which name, and who runs the server.
+
+use super::*;
+use crate::cli::run::meeting::Hosting;
+
+fn at(address: &str, required: bool) -> Hosting {
+    Hosting::At { address: address.parse().unwrap(), required }
+}
+
+const ID: &str = "--rdzv-id=job";
+
+#[test]
+fn one_host_in_the_endpoint_runs_the_server() {
+    for (line, endpoint, hosting) in [
+        (&["--rdzv-endpoint=other", "--nnodes=2", ID][..], "other:29400", Hosting::Nowhere),
+        (&["--rdzv-endpoint=alias", "--nnodes=2", ID], "alias:29400", at("10.0.0.1:29400", false)),
+        (
+            &["--rdzv-endpoint=localhost:7", "--nnodes=2", ID],
+            "localhost:7",
+            at("127.0.0.1:7", false),
+        ),
+        (
+            &["--rdzv-endpoint=[fd00::1]:7", "--nnodes=2", ID],
+            "[fd00::1]:7",
+            at("[fd00::1]:7", false),
+        ),
+        (&["--rdzv-endpoint=debian", "--nnodes=2", ID], "debian:29400", at("0.0.0.0:29400", false)),
+        (
+            &["--rdzv-endpoint=debian", "--nnodes=2", ID, "--local-addr=10.0.0.1"],
+            "debian:29400",
+            at("10.0.0.1:29400", false),
+        ),
+        (&["--rdzv-endpoint=node1:5", "--nnodes=2", ID], "node1:5", at("0.0.0.0:5", false)),
+        (
+            &["--rdzv-endpoint=other", "--nnodes=2", ID, "--rdzv-conf=is_host=true"],
+            "other:29400",
+            at("0.0.0.0:29400", true),
+        ),
+        (
+            &["--rdzv-endpoint=alias", "--nnodes=2", ID, "--rdzv-conf=is_host=0"],
+            "alias:29400",
+            Hosting::Nowhere,
+        ),
+        // An etcd that is there already.
+        (&["--rdzv-endpoint=alias,b:7", "--nnodes=2", ID], "alias:2379,b:7", Hosting::Nowhere),
+        (
+            &["--rdzv-endpoint=alias", "--rdzv-backend=etcd", "--nnodes=2", ID],
+            "alias:2379",
+            Hosting::Nowhere,
+        ),
+        (&["--rdzv-backend=etcd"], "", Hosting::Nowhere),
+        // torchrun's words for it.
+        (
+            &["--rdzv-endpoint=alias", "--rdzv-backend=c10d", "--nnodes=2", ID],
+            "alias:29400",
+            at("10.0.0.1:29400", false),
+        ),
+        // Alone.
+        (&[], "", Hosting::Loopback),
+        (&["--nnodes=1:1", "--rdzv-endpoint="], "", Hosting::Loopback),
+        (&["--rdzv-backend=static"], "", Hosting::Loopback),
+        (&["--standalone", "--rdzv-endpoint=other", "--rdzv-backend=etcd"], "", Hosting::Loopback),
+        (&["--rdzv-endpoint=localhost"], "localhost:29400", at("127.0.0.1:29400", false)),
+    ] {
+        let line: Vec<&str> = line.iter().copied().chain(["true"]).collect();
+        let meeting = plan(&line).meeting;
+        assert_eq!(meeting.parameters.endpoint, endpoint, "{line:?}");
+        assert_eq!(meeting.hosting, hosting, "{line:?}");
+    }
+}
+
+#[test]
+fn in_the_static_form_rank_0_runs_the_server() {
+    let host_of = |rank: &'static str, more: &[&str]| {
+        let line = ["--nnodes=2", "--node-rank", rank, "--master-port=7"];
+        let line: Vec<&str> = line.iter().chain(more).copied().chain(["true"]).collect();
+        let plan = plan(&line);
+        let parameters = plan.meeting.parameters;
+        assert_eq!(parameters.get("node_rank"), Some(rank));
+        (parameters.endpoint, parameters.run_id, plan.meeting.hosting)
+    };
+    let named = |host: &str, hosting| (format!("{host}:7"), format!("static-{host}:7"), hosting);
+    let alias = ["--master-addr=alias"];
+    assert_eq!(host_of("0", &alias), named("alias", at("10.0.0.1:7", true)));
+    assert_eq!(host_of("1", &alias), named("alias", Hosting::Nowhere));
+    // A service in front of this host.
+    assert_eq!(host_of("0", &["--master-addr=service"]), named("service", at("0.0.0.0:7", true)));
+    assert_eq!(host_of("0", &[]), named("127.0.0.1", at("127.0.0.1:7", true)));
+    assert_eq!(host_of("1", &[]), named("127.0.0.1", Hosting::Nowhere));
+    assert_eq!(
+        host_of("0", &["--master-addr=fd00::1"]),
+        named("[fd00::1]", at("[fd00::1]:7", true))
+    );
+    // Kubeflow's variables.
+    let variables = [
+        ("PET_NNODES", "2"),
+        ("PET_NODE_RANK", "0"),
+        ("PET_MASTER_ADDR", "job-node-0-0.job"),
+        ("PET_MASTER_PORT", "29500"),
+        ("PET_RDZV_BACKEND", "c10d"),
+    ];
+    let plan = plan_on(&host(&variables), &["train.py"]).unwrap();
+    assert_eq!(plan.meeting.parameters.endpoint, "job-node-0-0.job:29500");
+    assert_eq!(plan.meeting.hosting, at("0.0.0.0:29500", true));
+}
+
+#[test]
+fn slurm_knows_the_rest() {
+    let step = |rank: &'static str| {
+        host(&[
+            ("SLURM_JOB_ID", "5123"),
+            ("SLURM_STEP_ID", "0"),
+            ("SLURM_STEP_NUM_NODES", "4"),
+            ("SLURM_NODEID", rank),
+            ("SLURM_STEP_NODELIST", "node[1-4]"),
+        ])
+    };
+    let first = plan_on(&step("0"), &["train.py"]).unwrap();
+    let said: Vec<String> = first.taken.iter().map(ToString::to_string).collect();
+    let expected = [
+        "number of nodes 4 from SLURM_STEP_NUM_NODES",
+        "node rank 0 from SLURM_NODEID",
+        "endpoint node1:29523 from SLURM_STEP_NODELIST",
+        "run id slurm-5123.0 from SLURM_JOB_ID",
+    ];
+    assert_eq!(said, expected);
+    assert_eq!(first.meeting.hosting, at("0.0.0.0:29523", true));
+    let third = plan_on(&step("2"), &["train.py"]).unwrap().meeting;
+    assert_eq!(
+        (third.parameters.endpoint.as_str(), third.hosting),
+        ("node1:29523", Hosting::Nowhere)
+    );
+    assert_eq!((third.parameters.min_nodes, third.parameters.max_nodes), (4, 4));
+    // The command line wins, and what is not needed is not read.
+    let line = ["--nnodes=2", "--node-rank=1", "--rdzv-endpoint=other", ID, "true"];
+    let mut odd = step("x");
+    assert!(plan_on(&odd, &line).unwrap().taken.is_empty());
+    assert!(plan_on(&odd, &["--standalone", "true"]).is_ok());
+    let error = plan_on(&odd, &["true"]).unwrap_err().to_string();
+    assert!(error.starts_with("SLURM_NODEID \"x\": it should be a whole number"), "{error}");
+    // A batch script runs once.
+    odd.environment.remove("SLURM_STEP_ID");
+    odd.environment.insert("SLURM_JOB_NUM_NODES".into(), "4".into());
+    let alone = plan_on(&odd, &["true"]).unwrap();
+    assert_eq!(alone.meeting.hosting, Hosting::Loopback);
+    assert!(alone.warnings[0].starts_with("this job of Slurm has 4 nodes"), "{:?}", alone.warnings);
+}
+
+#[test]
+fn a_run_never_goes_by_a_name_that_others_have_too() {
+    assert_eq!(plan(&["true"]).meeting.parameters.run_id, "5eed");
+    assert_eq!(plan(&["--standalone", ID, "true"]).meeting.parameters.run_id, "job");
+    for (line, words) in [
+        (
+            &["--nnodes=2", "--rdzv-endpoint=other"][..],
+            "--rdzv-id is missing: give a name that only",
+        ),
+        (&["--nnodes=2", "--master-addr=other"], "--rdzv-id is missing: give a name"),
+        (&["--nnodes=2", "--rdzv-endpoint=other", "--node-rank=1"], "--rdzv-id is missing"),
+    ] {
+        let line: Vec<&str> = line.iter().copied().chain(["true"]).collect();
+        let error = refusal(&line, &[]);
+        assert!(error.starts_with(words), "{error}");
+    }
+}
+
+#[test]
+fn what_does_not_fit_together_is_said() {
+    for (line, words) in [
+        (&["--nnodes=4", ID][..], "--rdzv-endpoint is missing: 4 nodes need a place to meet"),
+        (&["--nnodes=4", ID, "--rdzv-backend=etcd"], "--rdzv-endpoint is missing"),
+        (&["--nnodes=1:4", "--standalone"], "--standalone and --nnodes 1:4 contradict each other"),
+        (
+            &["--nnodes=2", ID, "--rdzv-endpoint=a,b", "--rdzv-conf=is_host=1"],
+            "is_host=true and an --rdzv-endpoint",
+        ),
+        (
+            &["--nnodes=2", "--master-addr=a", "--node-rank=2"],
+            "--node-rank \"2\": give a rank below",
+        ),
+        (
+            &["--cacert=ca.pem", "--rdzv-endpoint=alias"],
+            "--cert is missing: this host runs the server",
+        ),
+        (
+            &["--cert=c.pem", "--rdzv-endpoint=other"],
+            "cert and protocol http contradict each other",
+        ),
+        (
+            &["--rdzv-conf=is_host=1", "--rdzv-backend=etcd"],
+            "unknown option \"is_host\" of backend \"etcd\"",
+        ),
+        (&["--rdzv-endpoint=0.0.0.0:7"], "--rdzv-endpoint \"0.0.0.0:7\": this is no host"),
+        (&["--rdzv-conf=lease_ttl=1"], "lease_ttl \"1\": give a whole number from 2"),
+        (&["--rdzv-backend=etcd-v2", "--rdzv-conf=lease_ttl=5"], "unknown option \"lease_ttl\""),
+    ] {
+        let line: Vec<&str> = line.iter().copied().chain(["true"]).collect();
+        let error = refusal(&line, &[]);
+        assert!(error.starts_with(words), "{line:?}: {error}");
+    }
+    let warned = plan(&["--rdzv-endpoint=other", "--master-addr=x", "true"]).warnings;
+    assert_eq!(
+        warned,
+        ["--master-addr or --master-port is not used: --rdzv-endpoint says where to meet"]
+    );
+}
+
+#[test]
+fn a_secret_is_asked_for_by_the_server_and_never_shown() {
+    let secret = [("RALLYPOINT_SECRET", "open sesame")];
+    let plan = plan_on(&host(&secret), &["true"]).unwrap();
+    assert_eq!(plan.meeting.credentials.as_ref().unwrap().password, "open sesame");
+    assert_eq!(plan.meeting.parameters.get("password"), Some("open sesame"));
+    let mut shown = format!("{:?}", plan.meeting);
+    for line in [&["--dry-run", "true"][..], &["--dry-run", "--json", "true"]] {
+        let Ok(Errand::Show(text)) = errand_on(&host(&secret), line) else { panic!() };
+        shown.push_str(&text);
+    }
+    assert!(!shown.contains("sesame"), "{shown}");
+    // A cluster has users of its own.
+    let etcd = plan_on(&host(&secret), &["--rdzv-endpoint=a,b", "true"]).unwrap();
+    assert!(etcd.meeting.credentials.is_none());
+    assert!(etcd.warnings[0].starts_with("RALLYPOINT_SECRET is not used"), "{:?}", etcd.warnings);
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let option = format!("--secret-file={}", file.path().display());
+    assert!(refusal(&[&option, "true"], &[]).contains("the file is empty"));
+    std::fs::write(file.path(), "open\n").unwrap();
+    let error = refusal(&[&option, "--rdzv-endpoint=a,b", "true"], &[]);
+    assert!(error.starts_with("--secret-file and servers that are there already"), "{error}");
+    let error = refusal(&[&option, "--rdzv-conf=user=me,password=x", "true"], &[]);
+    assert!(error.starts_with("--secret-file and user in --rdzv-conf"), "{error}");
+}
+
+#[test]
+fn tls_by_options() {
+    let line = ["--cacert=ca.pem", "--cert=c.pem", "--key=k.pem", "--rdzv-endpoint=alias", "true"];
+    let meeting = plan(&line).meeting;
+    assert!(meeting.tls.unwrap().identity.is_some());
+    assert_eq!(meeting.parameters.get("protocol"), Some("https"));
+    let meeting = plan(&["--rdzv-endpoint=https://other", "--cacert=ca.pem", "true"]).meeting;
+    assert_eq!(meeting.parameters.endpoint, "https://other:29400");
+    assert!(meeting.tls.unwrap().identity.is_none());
+}

@@ -1,0 +1,62 @@
+//! What is not taken, and what is said instead.
+
+use super::*;
+
+#[test]
+fn options_of_torchrun_that_are_not_here_are_refused_by_name() {
+    for (given, words) in [
+        (
+            "--start-method=fork",
+            "--start-method is an option of torchrun that there is no use for here: workers",
+        ),
+        ("--start_method", "--start_method is an option of torchrun"),
+        ("--event-log-handler=console", "--log-format json"),
+        ("--run-path", "a *.py file runs under python3 -u by itself"),
+        ("--logs-specs=x", "use --log-dir, --redirects and --tee"),
+        ("--duplicate-stdout-filters=x", "use --tee"),
+        ("--duplicate_stderr_filters", "use --tee"),
+        ("--print-completion", "--help lists the options"),
+        ("--use-env", "always in the environment"),
+        ("--use_env", "always in the environment"),
+        ("--start-m", "--start-m is an option of torchrun"),
+    ] {
+        let error = refusal(&[given, "true"], &[]);
+        assert!(error.contains(words), "{given}: {error}");
+    }
+}
+
+#[test]
+fn a_beginning_of_several_options_names_them() {
+    let error = refusal(&["--rdzv=x", "true"], &[]);
+    let words = "--rdzv may be any of --rdzv-endpoint, --rdzv-id, --rdzv-backend, --rdzv-conf;";
+    assert!(error.starts_with(words), "{error}");
+    let error = refusal(&["--no", "true"], &[]);
+    assert!(error.contains("--node-rank") && error.contains("--no-python"), "{error}");
+}
+
+#[test]
+fn what_nobody_has_is_an_error_of_usage() {
+    for line in [
+        &["--bogus", "true"][..],
+        &["-x", "true"],
+        &[],
+        &["--nproc", "2"],
+        &["--standalone=1", "true"],
+    ] {
+        let error = plan_on(&host(&[]), line).unwrap_err();
+        assert!(
+            matches!(&error, RunError::Usage(usage) if usage.use_stderr()),
+            "{line:?}: {error}"
+        );
+    }
+    let help = plan_on(&host(&[]), &["--help"]).unwrap_err();
+    assert!(matches!(&help, RunError::Usage(usage) if !usage.use_stderr()), "{help}");
+    let help = help.to_string();
+    for words in ["Nodes and workers:", "Rendezvous:", "Security:", "Examples:", "Exit codes:"] {
+        assert!(help.contains(words), "{help}");
+    }
+    let error = refusal(&[""], &[]);
+    assert!(error.starts_with("PROGRAM is missing"), "{error}");
+    let error = refusal(&["-m", "--no-python", "a"], &[]);
+    assert!(error.starts_with("--module and --no-python contradict each other"), "{error}");
+}

@@ -1,0 +1,284 @@
+//! What the options take, read from text. The sentences say what would be right; clap, or whoever reads the
+//! environment, puts the option and the value in front.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use clap::ValueEnum;
+use rallypoint_core::agent::signal_name;
+
+/// A year. Whoever means for ever gives no more, and sums of times cannot overflow.
+const LONGEST_SECONDS: u32 = 365 * 24 * 3600;
+
+/// How many nodes a group has: `N`, or `MIN:MAX`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Nodes {
+    pub(crate) min: usize,
+    pub(crate) max: usize,
+}
+
+impl FromStr for Nodes {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (min, max) = text.split_once(':').unwrap_or((text, text));
+        match (min.trim().parse(), max.trim().parse()) {
+            (Ok(min), Ok(max)) if 0 < min && min <= max => Ok(Self { min, max }),
+            _ => Err("give a number of nodes, such as 4, or MIN:MAX, such as 2:4".to_owned()),
+        }
+    }
+}
+
+/// How many workers a node has, or what to count for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Workers {
+    Count(u32),
+    /// As many as GPUs, or if there are none, as processors.
+    Auto,
+    Cpu,
+    Gpu,
+}
+
+impl FromStr for Workers {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "auto" => Ok(Self::Auto),
+            "cpu" => Ok(Self::Cpu),
+            "gpu" => Ok(Self::Gpu),
+            _ => match text.parse() {
+                Ok(count) if count > 0 => Ok(Self::Count(count)),
+                _ => {
+                    Err("give a number of at least 1, or auto, cpu or gpu; other devices are not \
+                          counted, so give their number"
+                        .to_owned())
+                }
+            },
+        }
+    }
+}
+
+/// A time in seconds, whole or not.
+pub(super) fn seconds(text: &str) -> Result<Duration, String> {
+    match text.trim().parse::<f64>() {
+        Ok(value) if (0.0..=f64::from(LONGEST_SECONDS)).contains(&value) => {
+            Ok(Duration::from_secs_f64(value))
+        }
+        _ => Err(format!("give seconds from 0 to {LONGEST_SECONDS}, such as 30 or 0.5")),
+    }
+}
+
+/// A time that is there only because torchrun has it.
+pub(super) fn interval(text: &str) -> Result<Duration, String> {
+    match seconds(text) {
+        Ok(time) if !time.is_zero() => Ok(time),
+        _ => Err("give seconds above 0, such as 0.1".to_owned()),
+    }
+}
+
+/// Text that means nothing if it is empty.
+pub(super) fn name(text: &str) -> Result<String, String> {
+    if text.is_empty() {
+        return Err("give a name, or leave the option out".to_owned());
+    }
+    Ok(text.to_owned())
+}
+
+/// A time, or `none` for as long as it takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Patience(pub(crate) Option<Duration>);
+
+impl FromStr for Patience {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "none" {
+            return Ok(Self(None));
+        }
+        seconds(text).map(|time| Self(Some(time))).map_err(|fix| format!("{fix}, or none"))
+    }
+}
+
+/// The exit code that says that a restart is no use, or `none`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct NoRestart(pub(crate) Option<i32>);
+
+impl FromStr for NoRestart {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.parse() {
+            _ if text == "none" => Ok(Self(None)),
+            Ok(code @ 1..=255) => Ok(Self(Some(code))),
+            _ => Err("give an exit code from 1 to 255, or none".to_owned()),
+        }
+    }
+}
+
+/// Signals that a process can be told to handle, in the order in which they were named.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Signals(pub(crate) Vec<i32>);
+
+/// Those that ask for something. The others say that the process itself is at fault, or cannot be handled.
+const HANDLED: [i32; 8] = [1, 2, 3, 10, 12, 14, 15, 24];
+
+fn handled_signal(name: &str) -> Result<i32, String> {
+    let name = name.trim();
+    let found = HANDLED.into_iter().find(|signal| signal_name(*signal) == Some(name));
+    found.ok_or_else(|| {
+        let known: Vec<&str> = HANDLED.into_iter().filter_map(signal_name).collect();
+        format!("{name:?} is no signal that can be handled; there are {}", known.join(", "))
+    })
+}
+
+impl FromStr for Signals {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let mut signals = Vec::new();
+        for name in text.split(',') {
+            let signal = handled_signal(name)?;
+            if !signals.contains(&signal) {
+                signals.push(signal);
+            }
+        }
+        Ok(Self(signals))
+    }
+}
+
+impl fmt::Display for Signals {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names: Vec<&str> = self.0.iter().copied().filter_map(signal_name).collect();
+        f.write_str(&names.join(","))
+    }
+}
+
+/// How workers are told beforehand that they will be stopped: how long, and by which signal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Notice {
+    pub(crate) time: Duration,
+    pub(crate) signal: i32,
+}
+
+impl Default for Notice {
+    /// None at all. The signal is the one for those who give a time alone: SIGUSR1.
+    fn default() -> Self {
+        Self { time: Duration::ZERO, signal: 10 }
+    }
+}
+
+impl FromStr for Notice {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (time, signal) = match text.split_once(':') {
+            None => (text, Self::default().signal),
+            Some((time, name)) => (time, handled_signal(name)?),
+        };
+        let wrong = |fix| format!("{fix}; a signal may follow: 30:SIGUSR2");
+        Ok(Self { time: seconds(time).map_err(wrong)?, signal })
+    }
+}
+
+/// Which of a worker's two streams.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Streams {
+    pub(crate) stdout: bool,
+    pub(crate) stderr: bool,
+}
+
+impl FromStr for Streams {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.trim() {
+            digit @ ("0" | "1" | "2" | "3") => {
+                Ok(Self { stdout: matches!(digit, "1" | "3"), stderr: matches!(digit, "2" | "3") })
+            }
+            _ => Err(
+                "give 0 (none), 1 (standard output), 2 (standard error) or 3 (both), or some of \
+                      them by local rank, such as 0:3,11:1"
+                    .to_owned(),
+            ),
+        }
+    }
+}
+
+/// The same for all workers of a node, or something for some of them. Local ranks that this node does not
+/// have are no error, since nodes may differ.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Selection {
+    All(Streams),
+    Some(BTreeMap<u32, Streams>),
+}
+
+impl Selection {
+    /// What was selected of this worker.
+    pub(crate) fn of(&self, local_rank: u32) -> Streams {
+        match self {
+            Self::All(streams) => *streams,
+            Self::Some(ranks) => ranks.get(&local_rank).copied().unwrap_or_default(),
+        }
+    }
+}
+
+impl FromStr for Selection {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if !text.contains(':') {
+            return text.parse().map(Self::All);
+        }
+        let mut ranks = BTreeMap::new();
+        for pair in text.split(',') {
+            let (rank, streams) = pair.split_once(':').unwrap_or((pair, ""));
+            let streams: Streams = streams.parse()?;
+            let rank: u32 = rank.trim().parse().map_err(|_| {
+                format!("{rank:?} is no local rank; give 0:3,11:1 for local ranks 0 and 11")
+            })?;
+            if ranks.insert(rank, streams).is_some() {
+                return Err(format!("local rank {rank} is there twice; give it once"));
+            }
+        }
+        Ok(Self::Some(ranks))
+    }
+}
+
+/// Some local ranks; none of them means all.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct LocalRanks(pub(crate) BTreeSet<u32>);
+
+impl LocalRanks {
+    /// Whether the worker is among them.
+    pub(crate) fn has(&self, local_rank: u32) -> bool {
+        self.0.is_empty() || self.0.contains(&local_rank)
+    }
+}
+
+impl FromStr for LocalRanks {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let ranks = text.split(',').map(str::trim).filter(|_| !text.trim().is_empty());
+        let ranks: Result<_, _> = ranks.map(str::parse).collect();
+        let wrong = |_| "give local ranks, several separated by commas, such as 0,3".to_owned();
+        ranks.map(Self).map_err(wrong)
+    }
+}
+
+/// Which processors a worker is bound to: those of its device's NUMA node or socket, its own share of the
+/// node, or those that share one last-level cache.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum NumaBinding {
+    // No words for clap here: the help would be twice as long for it.
+    Node,
+    Socket,
+    Exclusive,
+    CoreComplex,
+}
+
+#[cfg(test)]
+mod tests;
