@@ -9,7 +9,7 @@ use tokio::net::{TcpListener, TcpSocket};
 use tokio::time::timeout;
 
 use super::raw::{Raw, get, number, set, string};
-use super::{A_WHILE, SOON, bound, has_clients, start};
+use super::{A_WHILE, SOON, bound, bound_too, has_clients, start};
 use crate::support::hostile::eventually;
 
 async fn connect(store: &AgentStore) -> TcpStore {
@@ -252,14 +252,12 @@ async fn names_and_both_kinds_of_addresses_will_do() {
 /// Dead connections that were kept are noticed before they are used.
 #[tokio::test]
 async fn a_connection_that_ended_while_idle_is_not_used() {
-    let server = start();
-    let address = server.address();
+    let socket = bound();
+    let next = bound_too(&socket);
+    let server = AgentStore::start(socket).unwrap();
     let store = connect(&server).await;
     server.stop().await;
-    let socket = TcpSocket::new_v4().unwrap();
-    socket.set_reuseaddr(true).unwrap();
-    socket.bind(address).unwrap();
-    let _server = AgentStore::start(socket).unwrap();
+    let _server = AgentStore::start(next).unwrap();
     tokio::time::sleep(A_WHILE).await;
     assert_eq!(store.add(b"n", 1).await.unwrap(), 1);
 }
