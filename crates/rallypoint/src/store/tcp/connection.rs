@@ -11,6 +11,7 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use super::super::agent::wire::{MAGIC, Opcode, READY, STOP_WAITING, WAIT_CANCELED};
+use super::super::keep_alive::keep_alive;
 use super::super::timeout::Patience;
 use super::message::Message;
 
@@ -28,6 +29,7 @@ impl Connection {
     pub(super) async fn open(address: &str) -> io::Result<Self> {
         let stream = TcpStream::connect(address).await?;
         stream.set_nodelay(true)?;
+        keep_alive(&stream)?;
         let mut connection = Self(BufReader::with_capacity(BUFFER, stream));
         let greeting = Message::new(Opcode::Validate).word(MAGIC);
         connection.ask_for_echo(greeting).await?;

@@ -274,3 +274,29 @@ async fn a_clone_has_connections_and_a_time_out_of_its_own() {
     assert_eq!(store.get(b"k").await.unwrap(), "v");
     Raw::connect(server.address()).await.asks([7], number(1)).await;
 }
+
+/// A host that vanishes is noticed by the system, on both sides.
+#[tokio::test]
+async fn idle_connections_are_kept_alive() {
+    let server = start();
+    let store = connect(&server).await;
+    let port = format!(":{:04X}", server.address().port());
+    // The two ends, and what the system does with each next: 02 is a probe, some hundredths away.
+    let timers = || {
+        let table = std::fs::read_to_string("/proc/self/net/tcp").unwrap();
+        let ends = table.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+        let ends = ends
+            .filter(|end| end[3] == "01" && (end[1].ends_with(&port) || end[2].ends_with(&port)));
+        ends.map(|end| end[5].to_owned()).collect::<Vec<_>>()
+    };
+    let soon = |timer: &String| {
+        let (kind, when) = timer.split_once(':').unwrap();
+        kind == "02" && u64::from_str_radix(when, 16).unwrap() <= 6000
+    };
+    eventually("both ends are probed", SOON, async || {
+        let timers = timers();
+        timers.len() == 2 && timers.iter().all(soon)
+    })
+    .await;
+    drop(store);
+}
