@@ -85,6 +85,15 @@ impl Connection {
         Ok(soon(self.0.read_u8()).await? == READY)
     }
 
+    /// Sends a request for the first element of a queue.
+    pub(super) async fn pop(&mut self, message: &Message) -> io::Result<Option<Bytes>> {
+        self.send(message).await?;
+        match self.number().await? {
+            0 => Ok(None),
+            _ => self.string().await.map(Some),
+        }
+    }
+
     /// Sends a request to wait, and waits. Returns whether the wait was over in time.
     pub(super) async fn wait(&mut self, message: &Message, patience: Patience) -> io::Result<bool> {
         self.send(message).await?;
