@@ -208,7 +208,13 @@ impl TcpStore {
     async fn wait_for(&self, keys: &[&[u8]], patience: Patience) -> Result<(), StoreError> {
         for part in keys.chunks(MAX_KEYS) {
             let message = Message::with_keys(Opcode::Wait, part)?;
-            let over = self.with(async |connection| connection.wait(&message, patience).await);
+            let over = self.with(async |connection| {
+                let over = connection.wait(&message, patience).await?;
+                if over {
+                    connection.pass_on().await;
+                }
+                Ok(over)
+            });
             if !over.await? {
                 let missing = self.missing(part).await?;
                 if !missing.is_empty() {

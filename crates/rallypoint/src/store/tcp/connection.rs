@@ -108,6 +108,13 @@ impl Connection {
         }
         Ok(over)
     }
+
+    /// Says that a wait which is over was not for an element of a queue, so that the server wakes the next
+    /// in line. To write no values does nothing else, and has no reply that would have to be waited for.
+    pub(super) async fn pass_on(&mut self) {
+        // If it fails, the server learns from the end of the connection.
+        let _ = self.send(&Message::new(Opcode::MultiSet).length(0)).await;
+    }
 }
 
 fn expect(reply: u8, expected: u8) -> io::Result<()> {

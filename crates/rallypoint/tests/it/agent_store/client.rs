@@ -9,7 +9,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpSocket};
 use tokio::time::{Instant, timeout};
 
-use super::raw::{Raw, get, number, set, string};
+use super::raw::{Raw, get, number, ping, queue_push, set, string, wait};
 use super::{A_WHILE, SOON, bound, bound_too, has_clients, start};
 use crate::support::hostile::eventually;
 
@@ -201,6 +201,29 @@ async fn greet(stream: &mut tokio::net::TcpStream) {
     let mut greeting = [0; 10];
     stream.read_exact(&mut greeting).await.unwrap();
     stream.write_all(&greeting[6..]).await.unwrap();
+}
+
+/// Whoever only waits is woken for an element that it does not take.
+#[tokio::test]
+async fn a_wait_does_not_keep_an_element_from_those_who_pop() {
+    let server = start();
+    let (waits, mut pops) =
+        (Arc::new(connect(&server).await), Raw::connect(server.address()).await);
+    let mut pusher = Raw::connect(server.address()).await;
+    let waiting = tokio::spawn({
+        let waits = waits.clone();
+        async move { waits.wait(&[b"q"], SOON).await }
+    });
+    // That it waits cannot be seen; if it comes second, the test shows less.
+    tokio::time::sleep(A_WHILE).await;
+    pops.say(wait(&["/q"])).await;
+    pops.asks(ping(7), 7_u32.to_le_bytes()).await;
+    pusher.say(queue_push("/q", "x")).await;
+    pops.hears([0]).await;
+    // Now the first in line has been woken, or is by what is taken.
+    drop(pops);
+    waiting.await.unwrap().unwrap();
+    assert_eq!(waits.queue_pop(b"q", true).await.unwrap(), "x");
 }
 
 /// A server that cannot be asked is no reason to wait for longer than was wanted.
