@@ -4,6 +4,7 @@ mod agent;
 mod error;
 mod etcd;
 mod hash;
+mod keep_alive;
 mod prefix;
 mod tcp;
 mod timeout;

@@ -35,6 +35,11 @@ const BACKLOG: i32 = i32::MAX;
 /// [`TcpStore`](super::TcpStore) is a client in Rust. It is served by a thread of its own, whatever the
 /// caller's runtime is busy with. As with PyTorch's own server there is no encryption and no password.
 ///
+/// A push wakes one client, the first of those who wait for the queue. Whatever this one does next, other
+/// than to take the element, wakes the client behind it, and so does its end. A stock client that only
+/// waits, and then says nothing, keeps the others waiting for so long; [`TcpStore`](super::TcpStore) says
+/// something at once.
+///
 /// Dropping it ends it, as [`stop`](Self::stop) does, but does not wait for that.
 ///
 /// ```

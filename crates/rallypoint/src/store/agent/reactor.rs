@@ -13,6 +13,7 @@ use mio::event::Event;
 use mio::net::TcpListener;
 use mio::{Events, Interest, Poll, Token, Waker};
 
+use super::super::keep_alive::keep_alive;
 use super::connection::Connection;
 use super::room::Room;
 
@@ -145,6 +146,7 @@ impl Reactor {
         let (mut stream, _) = self.listener.accept()?;
         // Replies are small and somebody is waiting for each.
         let _ = stream.set_nodelay(true);
+        let _ = keep_alive(&stream);
         let entry = self.room.connections.vacant_entry();
         let both = Interest::READABLE | Interest::WRITABLE;
         self.poll.registry().register(&mut stream, Token(entry.key()), both)?;

@@ -15,8 +15,9 @@ pub(super) const MAX_OPS: usize = 128;
 /// Longer than anyone waits; cut here, so that adding it to a moment cannot overflow.
 const FOR_EVER: Duration = Duration::from_secs(365 * 24 * 3600);
 
-/// What a read may take even if nothing shall be waited for.
-const ONE_READ: Duration = Duration::from_secs(1);
+/// What a read may take even if nothing shall be waited for. A machine may stall for a second and more, and
+/// a short wait shall end with what is missing all the same.
+const ONE_READ: Duration = Duration::from_secs(3);
 
 /// How long someone is willing to wait, from now on.
 #[derive(Debug)]

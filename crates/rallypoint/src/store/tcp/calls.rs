@@ -6,10 +6,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use rallypoint_core::keyspace;
-use tokio::time::sleep;
 
 use super::message::{Message, PREFIX};
-use super::{FIRST_PAUSE, TcpStore, name};
+use super::{TcpStore, in_time, name, timed_out};
 use crate::store::agent::wire::{MAX_KEYS, Opcode};
 use crate::store::timeout::Patience;
 use crate::store::{Store, StoreError};
@@ -68,17 +67,7 @@ impl Store for TcpStore {
 
     async fn wait(&self, keys: &[&[u8]], timeout: Duration) -> Result<(), StoreError> {
         let patience = Patience::new(timeout);
-        for part in keys.chunks(MAX_KEYS) {
-            let message = Message::with_keys(Opcode::Wait, part)?;
-            let over = self.with(async |connection| connection.wait(&message, patience).await);
-            if !over.await? {
-                let missing = self.missing(part).await?;
-                if !missing.is_empty() {
-                    return Err(StoreError::Timeout { waited: timeout, missing });
-                }
-            }
-        }
-        Ok(())
+        in_time(patience, self.wait_for(keys, patience), || timed_out(patience, keys)).await
     }
 
     async fn num_keys(&self) -> Result<u64, StoreError> {
@@ -128,41 +117,13 @@ impl Store for TcpStore {
 
     async fn queue_pop(&self, key: &[u8], block: bool) -> Result<Bytes, StoreError> {
         let pop = Message::new(Opcode::QueuePop).key(key)?;
-        let wait = Message::with_keys(Opcode::Wait, &[key])?;
-        let patience = Patience::new(self.timeout());
-        let mut waited = false;
-        loop {
-            // Both on one connection: whoever was woken for an element is expected to take it.
-            let popped = self.with(async |connection| {
-                if waited && !connection.wait(&wait, patience).await? {
-                    return Ok(Popped::TimedOut);
-                }
-                connection.send(&pop).await?;
-                match connection.number().await? {
-                    0 => Ok(Popped::Nothing),
-                    _ => connection.string().await.map(Popped::Value),
-                }
-            });
-            match popped.await? {
-                Popped::Value(value) => return Ok(value),
-                Popped::TimedOut => {
-                    let (waited, missing) = (patience.whole(), vec![name(key)]);
-                    return Err(StoreError::Timeout { waited, missing });
-                }
-                Popped::Nothing if block => {}
-                Popped::Nothing => return Err(StoreError::QueueEmpty { key: name(key) }),
-            }
-            if std::mem::replace(&mut waited, true)
-                && let Some(value) = self.peek(key).await?
-            {
-                // A key with a value exists, so waiting for it does not help.
-                if !value.is_empty() {
-                    return Err(StoreError::QueueEmpty { key: name(key) });
-                }
-                // Somebody else was quicker, and is followed by another push; or the value is empty.
-                sleep(FIRST_PAUSE).await;
-            }
+        if !block {
+            let popped = self.with(async |connection| connection.pop(&pop).await).await?;
+            return popped.ok_or_else(|| StoreError::QueueEmpty { key: name(key) });
         }
+        let patience = Patience::new(self.timeout());
+        in_time(patience, self.pop_or_wait(key, &pop, patience), || timed_out(patience, &[key]))
+            .await
     }
 
     async fn queue_len(&self, key: &[u8]) -> Result<u64, StoreError> {
@@ -179,11 +140,15 @@ impl Store for TcpStore {
         let goal = i64::try_from(world_size).unwrap_or(i64::MAX);
         let message = Message::new(Opcode::Barrier).key(key)?.number(goal);
         let patience = Patience::new(timeout);
-        if self.with(async |connection| connection.wait(&message, patience).await).await? {
-            return Ok(());
-        }
-        let arrived = self.add(key, 0).await.ok();
-        Err(StoreError::Barrier { key: name(key), waited: timeout, arrived, world_size })
+        let missed =
+            |arrived| StoreError::Barrier { key: name(key), waited: timeout, arrived, world_size };
+        let arrive = async {
+            if self.with(async |connection| connection.wait(&message, patience).await).await? {
+                return Ok(());
+            }
+            Err(missed(self.add(key, 0).await.ok()))
+        };
+        in_time(patience, arrive, || missed(None)).await
     }
 
     /// Opens a connection of its own.
@@ -200,13 +165,6 @@ impl Store for TcpStore {
     fn set_timeout(&self, timeout: Duration) {
         self.timeout.set(timeout);
     }
-}
-
-/// What came of taking an element from a queue.
-enum Popped {
-    Value(Bytes),
-    Nothing,
-    TimedOut,
 }
 
 impl TcpStore {
@@ -246,6 +204,74 @@ impl TcpStore {
         .await
     }
 
+    /// Waits for all of the keys. Those that do not come in time are asked for once more, one by one.
+    async fn wait_for(&self, keys: &[&[u8]], patience: Patience) -> Result<(), StoreError> {
+        for part in keys.chunks(MAX_KEYS) {
+            let message = Message::with_keys(Opcode::Wait, part)?;
+            let over = self.with(async |connection| {
+                let over = connection.wait(&message, patience).await?;
+                if over {
+                    connection.pass_on().await;
+                }
+                Ok(over)
+            });
+            if !over.await? {
+                let missing = self.missing(part).await?;
+                if !missing.is_empty() {
+                    return Err(timed_out(patience, &missing));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes the first element of a queue as soon as there is one.
+    async fn pop_or_wait(
+        &self,
+        key: &[u8],
+        pop: &Message,
+        patience: Patience,
+    ) -> Result<Bytes, StoreError> {
+        let wait = Message::with_keys(Opcode::Wait, &[key])?;
+        let mut waited = false;
+        loop {
+            // Both on one connection: whoever was woken for an element is expected to take it.
+            let popped = self.with(async |connection| {
+                if waited && !connection.wait(&wait, patience).await? {
+                    return Ok(None);
+                }
+                connection.pop(pop).await
+            });
+            if let Some(value) = popped.await? {
+                return Ok(value);
+            }
+            if patience.left().is_zero() {
+                return Err(timed_out(patience, &[key]));
+            }
+            // A key with a value exists, so waiting for it does not help. Otherwise somebody was quicker.
+            if waited && self.has_value(key).await? {
+                return Err(StoreError::QueueEmpty { key: name(key) });
+            }
+            waited = true;
+        }
+    }
+
+    /// Whether a key exists, and not for its queue: that is empty before and after. What is sent at once
+    /// is executed at once, so nobody comes in between.
+    async fn has_value(&self, key: &[u8]) -> Result<bool, StoreError> {
+        let message = Message::new(Opcode::QueueLen).key(key)?;
+        let message = message.then(Opcode::Check).length(1).key(key)?;
+        let message = message.then(Opcode::QueueLen).key(key)?;
+        self.with(async |connection| {
+            connection.send(&message).await?;
+            let before = connection.number().await?;
+            let exists = connection.is_ready().await?;
+            let after = connection.number().await?;
+            Ok(exists && before == 0 && after == 0)
+        })
+        .await
+    }
+
     /// The value of a key that exists, which is empty if it is only a queue.
     async fn peek(&self, key: &[u8]) -> Result<Option<Bytes>, StoreError> {
         if !self.check(&[key]).await? {
@@ -255,13 +281,13 @@ impl TcpStore {
     }
 
     /// Which of the keys do not exist.
-    async fn missing(&self, keys: &[&[u8]]) -> Result<Vec<String>, StoreError> {
+    async fn missing<'k>(&self, keys: &[&'k [u8]]) -> Result<Vec<&'k [u8]>, StoreError> {
         let mut message = Message::default();
         for key in keys {
             message = message.then(Opcode::Check).length(1).key(key)?;
         }
         let there = self.flags(message, keys.len()).await?;
         let missing = keys.iter().zip(there).filter(|(_, there)| !there);
-        Ok(missing.map(|(key, _)| name(key)).collect())
+        Ok(missing.map(|(key, _)| *key).collect())
     }
 }

@@ -11,6 +11,7 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use super::super::agent::wire::{MAGIC, Opcode, READY, STOP_WAITING, WAIT_CANCELED};
+use super::super::keep_alive::keep_alive;
 use super::super::timeout::Patience;
 use super::message::Message;
 
@@ -28,6 +29,7 @@ impl Connection {
     pub(super) async fn open(address: &str) -> io::Result<Self> {
         let stream = TcpStream::connect(address).await?;
         stream.set_nodelay(true)?;
+        keep_alive(&stream)?;
         let mut connection = Self(BufReader::with_capacity(BUFFER, stream));
         let greeting = Message::new(Opcode::Validate).word(MAGIC);
         connection.ask_for_echo(greeting).await?;
@@ -83,6 +85,15 @@ impl Connection {
         Ok(soon(self.0.read_u8()).await? == READY)
     }
 
+    /// Sends a request for the first element of a queue.
+    pub(super) async fn pop(&mut self, message: &Message) -> io::Result<Option<Bytes>> {
+        self.send(message).await?;
+        match self.number().await? {
+            0 => Ok(None),
+            _ => self.string().await.map(Some),
+        }
+    }
+
     /// Sends a request to wait, and waits. Returns whether the wait was over in time.
     pub(super) async fn wait(&mut self, message: &Message, patience: Patience) -> io::Result<bool> {
         self.send(message).await?;
@@ -96,6 +107,13 @@ impl Connection {
             expect(soon(self.0.read_u8()).await?, WAIT_CANCELED)?;
         }
         Ok(over)
+    }
+
+    /// Says that a wait which is over was not for an element of a queue, so that the server wakes the next
+    /// in line. To write no values does nothing else, and has no reply that would have to be waited for.
+    pub(super) async fn pass_on(&mut self) {
+        // If it fails, the server learns from the end of the connection.
+        let _ = self.send(&Message::new(Opcode::MultiSet).length(0)).await;
     }
 }
 

@@ -22,11 +22,17 @@ const MAX_IDLE: usize = 4;
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const LAST_PAUSE: Duration = Duration::from_secs(1);
 
+/// What a server may take to answer when the time of a call that waits is up.
+const LAST_WORD: Duration = Duration::from_secs(1);
+
 /// A store at a server that speaks the wire of PyTorch's `TCPStore`.
 ///
 /// Each call has a connection to itself, so one that waits does not hold up the others, and dropping its
 /// future is always safe: the connection goes with it. A few connections are kept for later calls. When a
 /// write returns, it has been executed, and everyone sees it.
+///
+/// A server that says nothing any more is waited for as long as a call waits anyway, and a second; then
+/// whatever the call waited for counts as missing. Calls that wait for nothing give it a minute.
 ///
 /// A server that was started anew at the same address is another, empty store; nothing on the wire tells
 /// one from the other.
@@ -120,6 +126,22 @@ impl TcpStore {
 async fn open(address: &str, patience: Duration) -> io::Result<Connection> {
     let opened = timeout(patience, Connection::open(address)).await;
     opened.unwrap_or_else(|_| Err(ErrorKind::TimedOut.into()))
+}
+
+/// What comes of a call that waits, unless the server leaves it without an answer for too long. The
+/// connection, if there is one by then, is closed.
+async fn in_time<T>(
+    patience: Patience,
+    call: impl Future<Output = Result<T, StoreError>>,
+    late: impl FnOnce() -> StoreError,
+) -> Result<T, StoreError> {
+    let limit = patience.left().saturating_add(LAST_WORD);
+    timeout(limit, call).await.unwrap_or_else(|_| Err(late()))
+}
+
+fn timed_out(patience: Patience, missing: &[&[u8]]) -> StoreError {
+    let missing = missing.iter().map(|key| name(key)).collect();
+    StoreError::Timeout { waited: patience.whole(), missing }
 }
 
 fn name(key: &[u8]) -> String {

@@ -88,19 +88,16 @@ async fn the_port_is_held_from_the_first_moment_and_free_in_the_end() {
     let address = socket.local_addr().unwrap();
     let taken = || TcpSocket::new_v4().unwrap().bind(address).is_err();
     assert!(taken(), "it is bound");
+    let next = super::bound_too(&socket);
     let store = AgentStore::start(socket).unwrap();
     assert_eq!(store.address(), address);
     let mut raw = Raw::connect(address).await;
     raw.say(wait(&["/never"])).await;
     raw.settles().await;
-    assert!(taken(), "it is served");
     store.stop().await;
     raw.is_closed().await;
-    let again = TcpSocket::new_v4().unwrap();
-    again.set_reuseaddr(true).unwrap();
-    again.bind(address).unwrap();
     // A new store knows nothing of the old one.
-    let store = AgentStore::start(again).unwrap();
+    let store = AgentStore::start(next).unwrap();
     let mut raw = Raw::connect(address).await;
     raw.asks([7], number(0)).await;
     drop(store);
@@ -109,11 +106,8 @@ async fn the_port_is_held_from_the_first_moment_and_free_in_the_end() {
 
 #[tokio::test]
 async fn a_socket_that_cannot_listen_is_an_error() {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let socket = TcpSocket::new_v4().unwrap();
-    socket.set_reuseaddr(true).unwrap();
-    // Two may be bound to one port with address reuse, but only one can listen.
-    if socket.bind(listener.local_addr().unwrap()).is_ok() {
-        assert!(AgentStore::start(socket).is_err());
-    }
+    let socket = super::bound();
+    let next = super::bound_too(&socket);
+    let _store = AgentStore::start(socket).unwrap();
+    assert!(AgentStore::start(next).is_err(), "the port is served already");
 }

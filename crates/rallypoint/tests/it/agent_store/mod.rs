@@ -30,6 +30,15 @@ fn bound() -> TcpSocket {
     socket
 }
 
+/// Another socket that is bound to the same port. Only one of the two can listen, and while there is one
+/// of them nobody else is given the port.
+fn bound_too(socket: &TcpSocket) -> TcpSocket {
+    let other = TcpSocket::new_v4().unwrap();
+    other.set_reuseaddr(true).unwrap();
+    other.bind(socket.local_addr().unwrap()).unwrap();
+    other
+}
+
 fn start() -> AgentStore {
     AgentStore::start(bound()).unwrap()
 }
