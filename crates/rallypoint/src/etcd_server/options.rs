@@ -29,8 +29,9 @@ pub struct EtcdServerOptions {
     /// Where clients connect, 127.0.0.1:0 unless given; port 0 takes a free one. Members of a cluster
     /// beyond the first take free ports of the same address.
     pub listen: SocketAddr,
-    /// Where the data lie. One that is given is kept, and what it holds is served again. Unless given
-    /// there is a temporary one, which is removed at the end.
+    /// Where the data lie. One that is given is kept, and what it holds is served again; only
+    /// one server or cluster may use it at a time. Unless given there is a temporary one, which is
+    /// removed at the end.
     pub data_dir: Option<PathBuf>,
     /// Where etcd's output goes: nowhere, unless given.
     pub output: EtcdOutput,
