@@ -104,8 +104,8 @@ impl EtcdCluster {
         size: usize,
         options: EtcdServerOptions,
     ) -> Result<Self, EtcdServerError> {
-        let home = Home::open(options.data_dir.as_deref(), size)?;
-        let (recipes, reserved) = recipes(binary, &home, &options)?;
+        let mut home = Home::open(options.data_dir.as_deref(), size)?;
+        let (recipes, reserved) = recipes(binary, &mut home, &options)?;
         let members = recipes.into_iter().map(Member::new).collect();
         let mut cluster = Self { members, home: Some(home), options };
         drop(reserved);
@@ -221,7 +221,7 @@ impl EtcdCluster {
 /// How each member is started, and the ports that are kept for them until then.
 fn recipes(
     binary: &Path,
-    home: &Home,
+    home: &mut Home,
     options: &EtcdServerOptions,
 ) -> Result<(Vec<Recipe>, Vec<TcpListener>), EtcdServerError> {
     let take = |address: SocketAddr| {

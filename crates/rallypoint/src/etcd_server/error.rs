@@ -59,6 +59,14 @@ pub enum EtcdServerError {
         /// What the system says.
         source: io::Error,
     },
+    /// Another etcd or cluster that was started from here, or from another program, uses the directory.
+    #[error(
+        "the data directory {path:?} is in use by another cluster; stop it, or give another directory"
+    )]
+    InUse {
+        /// The directory.
+        path: PathBuf,
+    },
     /// The file for etcd's output cannot be opened.
     #[error("the output file {path:?} cannot be opened: {source}")]
     Output {

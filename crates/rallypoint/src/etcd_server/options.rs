@@ -28,9 +28,14 @@ pub struct EtcdServerOptions {
     pub binary: Option<PathBuf>,
     /// Where clients connect, 127.0.0.1:0 unless given; port 0 takes a free one. Members of a cluster
     /// beyond the first take free ports of the same address.
+    ///
+    /// On all interfaces (0.0.0.0) etcd serves other hosts too, but clients that ask it for its members
+    /// are told the loopback address, since we do not know by which name others reach this host. Give
+    /// one address instead, or `--advertise-client-urls` in [`args`](Self::args) for a single etcd.
     pub listen: SocketAddr,
-    /// Where the data lie. One that is given is kept, and what it holds is served again. Unless given
-    /// there is a temporary one, which is removed at the end.
+    /// Where the data lie. One that is given is kept, and what it holds is served again; only
+    /// one server or cluster may use it at a time. Unless given there is a temporary one, which is
+    /// removed at the end.
     pub data_dir: Option<PathBuf>,
     /// Where etcd's output goes: nowhere, unless given.
     pub output: EtcdOutput,

@@ -2,7 +2,8 @@
 //!
 //! Each child leads a process group of its own, which ends as a whole. A group is ours as long as its
 //! leader was not reaped: until then the kernel gives its number to nobody else. So a group is signalled,
-//! and forgotten by the [`guard`], only before we reap its leader.
+//! and forgotten by the [`guard`], only before we reap its leader. Where others reap, or the kernel does
+//! since SIGCHLD is ignored, it is forgotten as soon as that is seen, and not signalled any more.
 
 mod directory;
 mod guard;
@@ -35,10 +36,10 @@ const DEATH: Duration = Duration::from_secs(2);
 pub(crate) struct Group {
     child: Child,
     pid: Pid,
-    entry: Entry,
-    exited: watch::Receiver<bool>,
+    /// Whether its end was seen, and if so, whether it is left to us to reap it.
+    exited: watch::Receiver<Option<Result<(), Errno>>>,
     /// How it ended, once it was reaped.
-    ended: Option<Result<ExitStatus, io::ErrorKind>>,
+    ended: Option<Result<ExitStatus, Errno>>,
 }
 
 /// A command that [`Group::start`] can start: this program, with nothing on its standard input.
@@ -57,22 +58,18 @@ impl Group {
         let gate = child.stdin.take();
         let pid = Pid::from_child(&child);
         let entry = Entry::group(pid);
-        if let Err(error) = guard::add(&entry) {
-            // It ends at its gate.
-            drop(gate);
-            let _ = child.wait();
-            return Err(error);
-        }
-        let (sender, exited) = watch::channel(false);
-        let group = Self { child, pid, entry, exited, ended: None };
-        // A thread, since it works with every kernel and host: it needs neither a descriptor for a
-        // process (Linux 5.3) nor a handler for SIGCHLD. It looks without reaping.
-        let waiting = std::thread::Builder::new().name(format!("wait-{pid}"));
-        waiting.spawn(move || {
-            let look = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
-            while matches!(waitid(WaitId::Pid(pid), look), Err(Errno::INTR)) {}
-            sender.send_replace(true);
-        })?;
+        let watched = guard::add(&entry).and_then(|()| watch_end(pid, entry.clone()));
+        let exited = match watched {
+            Ok(exited) => exited,
+            Err(error) => {
+                // It ends at its gate.
+                drop(gate);
+                guard::forget(&entry);
+                let _ = child.wait();
+                return Err(error);
+            }
+        };
+        let group = Self { child, pid, exited, ended: None };
         match gate.map(|mut gate| gate.write_all(b"go\n")) {
             Some(Ok(())) => Ok(group),
             Some(Err(error)) => Err(error),
@@ -93,15 +90,18 @@ impl Group {
         }
     }
 
+    /// Whether its number is still its own, and it is not the child of what we are a copy of.
     fn is_ours(&self) -> bool {
-        self.ended.is_none() && guard::knows(&self.entry)
+        self.exited.borrow().is_none() && look(self.pid, WaitIdOptions::NOHANG).is_ok()
     }
 
-    /// Waits until the child has ended, and ends what it left of its group. Can be asked again, and
+    /// Waits until the child has ended; what it left of its group is ended then. Can be asked again, and
     /// dropping the future loses nothing.
+    ///
+    /// How it ended is an error if the program has somebody else who reaps its children.
     pub(crate) async fn exited(&mut self) -> io::Result<ExitStatus> {
-        // An error is the end of the thread, and the thread ends with the child.
-        let _ = self.exited.wait_for(|exited| *exited).await;
+        // The thread says so before it ends.
+        let _ = self.exited.wait_for(Option::is_some).await;
         self.reap()
     }
 
@@ -109,10 +109,13 @@ impl Group {
         let ended = match self.ended {
             Some(ended) => ended,
             None => {
-                self.signal(Signal::KILL);
-                guard::forget(&self.entry);
-                // It fails if the program has somebody else who reaps its children.
-                *self.ended.insert(self.child.wait().map_err(|error| error.kind()))
+                let left_to_us = self.exited.borrow().unwrap_or(Err(Errno::CHILD));
+                let wait = |child: &mut Child| {
+                    child
+                        .wait()
+                        .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::CHILD))
+                };
+                *self.ended.insert(left_to_us.and_then(|()| wait(&mut self.child)))
             }
         };
         Ok(ended?)
@@ -121,22 +124,47 @@ impl Group {
 
 impl Drop for Group {
     fn drop(&mut self) {
-        if !self.is_ours() {
-            return;
-        }
         self.signal(Signal::KILL);
         let killed = Instant::now();
-        while !*self.exited.borrow() && self.exited.has_changed().is_ok() {
+        while self.is_ours() {
             if killed.elapsed() > DEATH {
                 tracing::warn!(pid = self.id(), "a process is still there after SIGKILL");
                 return;
             }
             std::thread::sleep(Duration::from_millis(1));
         }
-        if let Err(error) = self.reap() {
-            tracing::warn!(pid = self.id(), %error, "a process ended, and how is not known");
+        // Nobody asks how it ended.
+        let _ = self.reap();
+    }
+}
+
+/// Looks for the end of a child without reaping it. It fails if it is no child of ours, or no longer.
+fn look(pid: Pid, how: WaitIdOptions) -> Result<(), Errno> {
+    loop {
+        match waitid(WaitId::Pid(pid), how | WaitIdOptions::EXITED | WaitIdOptions::NOWAIT) {
+            Err(Errno::INTR) => {}
+            seen => return seen.map(drop),
         }
     }
+}
+
+/// Ends and forgets the group when its leader ends, and tells then.
+///
+/// A thread, since it works with every kernel and host: it needs neither a descriptor for a process
+/// (Linux 5.3) nor a handler for SIGCHLD. And it does so at once, not when somebody comes to ask: until
+/// then the leader may have been reaped behind our back, and its number given to a stranger.
+fn watch_end(leader: Pid, entry: Entry) -> io::Result<watch::Receiver<Option<Result<(), Errno>>>> {
+    let (sender, exited) = watch::channel(None);
+    let thread = std::thread::Builder::new().name(format!("wait-{leader}"));
+    thread.spawn(move || {
+        let seen = look(leader, WaitIdOptions::empty());
+        if seen.is_ok() {
+            let _ = kill_process_group(leader, Signal::KILL);
+        }
+        guard::forget(&entry);
+        sender.send_replace(Some(seen));
+    })?;
+    Ok(exited)
 }
 
 #[cfg(test)]

@@ -3,12 +3,20 @@
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::ExitStatusExt;
 
+use rustix::process::{getpid, kill_process};
+
 use super::*;
 
 /// Whether there is such a process, other than as a memory of one.
 fn lives(pid: u32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     stat.rsplit(')').next().and_then(|rest| rest.trim().chars().next()).is_some_and(|c| c != 'Z')
+}
+
+pub(super) fn ignores(pid: Pid, signal: Signal) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).unwrap();
+    u64::from_str_radix(mask.trim(), 16).unwrap() >> (signal.as_raw() - 1) & 1 == 1
 }
 
 fn until(what: &str, mut holds: impl FnMut() -> bool) {
@@ -48,6 +56,64 @@ async fn a_signal_reaches_the_whole_group() {
     group.signal(Signal::TERM);
     assert_eq!(group.exited().await.unwrap().signal(), Some(15));
     until("the grandchild is gone", || !lives(line.parse().unwrap()));
+}
+
+#[test]
+fn one_that_ends_is_forgotten_at_once_even_if_nobody_asks() {
+    let (group, line) = start("sleep 100 & echo $!; exit 3");
+    let entry = Entry::group(group.pid);
+    until("the guard has forgotten it", || !guard::knows(&entry));
+    until("the grandchild is gone", || !lives(line.parse().unwrap()));
+    group.signal(Signal::KILL);
+}
+
+/// What the child has left in its group is as good as a stranger: nobody can tell any more whose number
+/// it is.
+#[test]
+fn where_the_kernel_reaps_no_number_is_signalled_after_its_end() {
+    const NAME: &str =
+        "process::tests::where_the_kernel_reaps_no_number_is_signalled_after_its_end";
+    const INSIDE: &str = "RALLYPOINT_TEST_SIGCHLD_IGNORED";
+    if std::env::var_os(INSIDE).is_none() {
+        // The same again, in a program that began with SIGCHLD ignored.
+        // (Not every shell hands that on.)
+        let ignore = "import os, signal, sys
+signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+os.execv(sys.argv[1], sys.argv[1:])";
+        let again = Command::new("python3")
+            .args(["-c", ignore])
+            .arg(std::env::current_exe().unwrap())
+            .args(["--exact", NAME])
+            .env(INSIDE, "1")
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&again.stdout);
+        assert!(again.status.success() && said.contains("1 passed"), "{said}");
+        return;
+    }
+    assert!(ignores(getpid(), Signal::CHILD));
+    let asked = |mut group: Group| {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let error = runtime.block_on(group.exited()).unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(Errno::CHILD.raw_os_error()), "{error}");
+    };
+    let signalled = |group: Group| group.signal(Signal::KILL);
+    let ways: [&dyn Fn(Group); 3] = [&asked, &signalled, &drop];
+    for way in ways {
+        let (group, line) = start("sleep 100 & echo $!; exit 3");
+        let entry = Entry::group(group.pid);
+        until("the child is gone", || look(group.pid, WaitIdOptions::NOHANG).is_err());
+        way(group);
+        until("the guard has forgotten it", || !guard::knows(&entry));
+        let lived = lives(line.parse().unwrap());
+        let _ = kill_process(Pid::from_raw(line.parse().unwrap()).unwrap(), Signal::KILL);
+        assert!(lived, "somebody was killed who may be anybody");
+    }
+    // One that runs is ended as ever.
+    let (group, _) = start("echo; exec sleep 100");
+    let child = group.id();
+    drop(group);
+    until("the child is gone", || !lives(child));
 }
 
 #[test]

@@ -49,7 +49,8 @@ pub(super) struct Serve {
 /// What every engine has.
 #[derive(Args)]
 struct Common {
-    /// Where to listen; port 0 takes a free one
+    /// Where to listen; port 0 takes a free one. With --engine etcd give one address of this host rather
+    /// than 0.0.0.0 if clients on others ask etcd for its members: those are given as 127.0.0.1 then
     #[arg(long, value_name = "IP:PORT", default_value = "127.0.0.1:2379", value_parser = address)]
     listen: SocketAddr,
     /// Write the address to this file once the server answers; several with commas in between

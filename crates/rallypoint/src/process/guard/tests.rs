@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Signal, kill_process};
 
 use super::*;
+use crate::process::tests::ignores;
 
 fn guard() -> Guard {
     Guard { shell: None, entries: BTreeSet::new() }
@@ -103,12 +104,6 @@ fn signals_that_ask_do_not_end_it() {
     }
     guard.end();
     assert_eq!(watched.wait().unwrap().signal(), Some(9));
-}
-
-fn ignores(pid: Pid, signal: Signal) -> bool {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
-    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).unwrap();
-    u64::from_str_radix(mask.trim(), 16).unwrap() >> (signal.as_raw() - 1) & 1 == 1
 }
 
 #[test]

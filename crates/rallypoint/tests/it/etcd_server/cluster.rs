@@ -78,6 +78,33 @@ async fn a_cluster_that_never_came_to_be_leaves_a_given_directory_as_it_was() {
     assert!(data.join("member-1").is_dir());
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_two_at_once_in_one_directory_the_loser_harms_nothing() {
+    for members in [1, 2] {
+        let directory = Directory::new();
+        let data = directory.path().join("data");
+        let options =
+            EtcdServerOptions { data_dir: Some(data.clone()), ..options(&Version::V3_5.etcd()) };
+        let start = || EtcdCluster::start(members, options.clone());
+        let (mut cluster, error) = match tokio::join!(start(), start()) {
+            (Ok(cluster), Err(error)) | (Err(error), Ok(cluster)) => (cluster, error),
+            both => panic!("{members}: {both:?}"),
+        };
+        assert!(matches!(error, EtcdServerError::InUse { .. }), "{error}");
+        assert!(error.to_string().contains(data.to_str().unwrap()), "{error}");
+        // Another number of members is no way in either.
+        let error = EtcdCluster::start(3 - members, options.clone()).await.unwrap_err();
+        assert!(matches!(error, EtcdServerError::InUse { .. }), "{error}");
+        cluster.client().await.unwrap().put(Put::new("k", "v")).await.unwrap();
+        cluster.stop().await.unwrap();
+        // It is free again at once, and all is there.
+        let mut cluster = start().await.unwrap();
+        let found = cluster.client().await.unwrap().range(KeyRange::key("k")).await.unwrap();
+        assert_eq!(found.kvs[0].value, "v");
+        cluster.stop().await.unwrap();
+    }
+}
+
 #[tokio::test]
 async fn numbers_that_make_no_sense() {
     for members in [0, 10] {
