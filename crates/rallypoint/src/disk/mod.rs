@@ -23,6 +23,8 @@ pub(crate) use self::frame::Frame;
 
 use self::frame::{CHUNK, FRAME_HEADER, HEADER};
 
+use crate::blocking::try_lock;
+
 const LOG: &str = "log";
 const NEW_LOG: &str = "log.new";
 const LOCK: &str = "lock";
@@ -285,7 +287,7 @@ fn lock(dir: &Path) -> Result<File, DiskError> {
         .write(true)
         .open(&path)
         .map_err(context("open", &path))?;
-    match file.try_lock() {
+    match try_lock(&file) {
         Ok(()) => Ok(file),
         Err(TryLockError::WouldBlock) => Err(DiskError::Locked { dir: dir.to_owned() }),
         Err(TryLockError::Error(source)) => Err(context("lock", &path)(source)),

@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use super::error::EtcdServerError;
+use crate::blocking::try_lock;
 use crate::process::TemporaryDirectory;
 
 /// The file in a cluster's directory that says which port each member has for the others. They are part
@@ -141,7 +142,7 @@ struct Claim {
 impl Claim {
     fn new(path: &Path) -> Result<Self, EtcdServerError> {
         let directory = File::open(path).map_err(|source| unusable(path, source))?;
-        match directory.try_lock() {
+        match try_lock(&directory) {
             Ok(()) => Ok(Self { directory, owner: std::process::id() }),
             Err(TryLockError::WouldBlock) => Err(EtcdServerError::InUse { path: path.to_owned() }),
             Err(TryLockError::Error(source)) => Err(unusable(path, source)),
