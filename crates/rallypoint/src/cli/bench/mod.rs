@@ -12,6 +12,7 @@ use tokio::process::{Child, Command};
 
 use super::AnyError;
 use super::serve::raise_descriptor_limit;
+use crate::client::{Client, ClientOptions};
 
 #[derive(Subcommand)]
 pub(super) enum Bench {
@@ -45,6 +46,8 @@ impl Target {
     /// suffices for the clients need not suffice for both sides.
     async fn find(endpoint: Option<&str>) -> Result<Self, AnyError> {
         if let Some(endpoint) = endpoint {
+            // A node would wait for a server that is late; whoever measures wants to know at once.
+            Client::connect(ClientOptions::new(endpoint.split(','))).await?.status().await?;
             return Ok(Self { endpoint: endpoint.to_owned(), _own: None });
         }
         let mut process = Command::new(std::env::current_exe()?)

@@ -110,7 +110,7 @@ impl Rendezvous {
                 attempt_timeout: Duration::from_secs(30),
                 keep_alive_interval: Duration::from_secs(60),
                 keep_alive_timeout: Duration::from_secs(60),
-                ..ClientOptions::new([endpoint])
+                ..ClientOptions::new(endpoint.split(','))
             };
             let at_once = at_once.clone();
             opening.spawn(async move {

@@ -67,7 +67,7 @@ impl Measured {
 impl Store {
     pub(super) async fn run(self) -> Result<(), AnyError> {
         let target = Target::find(self.endpoint.as_deref()).await?;
-        let client = Client::connect(ClientOptions::new([target.endpoint.as_str()])).await?;
+        let client = Client::connect(ClientOptions::new(target.endpoint.split(','))).await?;
         // What was written goes with the lease, also if this is stopped half way.
         let lease = client.lease_grant(600, None).await?.id;
         let run =
@@ -109,7 +109,7 @@ impl Run {
     /// A client of the store of this name, with a connection of its own.
     async fn open(&self, store: &str) -> Result<EtcdStore, AnyError> {
         let options =
-            ClientOptions { timeout: PATIENCE, ..ClientOptions::new([self.endpoint.as_str()]) };
+            ClientOptions { timeout: PATIENCE, ..ClientOptions::new(self.endpoint.split(',')) };
         let client = Client::connect(options).await?;
         let prefix = format!("/bench/{:016x}/{store}/", self.name);
         Ok(EtcdStore::new(client, prefix, self.lease, PATIENCE))

@@ -107,14 +107,18 @@ impl Room {
         }
     }
 
+    /// In the order in which they were made, so that who has waited longest reads while we write on.
     fn write_replies(&mut self) {
-        while let Some(id) = self.replied.pop() {
+        let mut next = 0;
+        while let Some(&id) = self.replied.get(next) {
+            next += 1;
             if let Some(connection) = self.connections.get_mut(id)
                 && let Err(error) = connection.write()
             {
                 self.close(id, &error.into());
             }
         }
+        self.replied.clear();
     }
 
     /// Forgets a client and its wait.
