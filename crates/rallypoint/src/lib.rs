@@ -20,10 +20,7 @@ mod convert;
 mod credentials;
 mod disk;
 pub mod etcd_server;
-#[cfg_attr(
-    not(test),
-    expect(dead_code, reason = "the command that runs a plan, which comes next, is what calls it")
-)]
+#[expect(dead_code, reason = "the command that runs a plan, which comes next, is what calls it")]
 mod launch;
 mod process;
 pub mod proto;

@@ -5,4 +5,5 @@
 //! - `report`: what is said of a failure at the end.
 
 mod console;
+mod report;
 mod workers;

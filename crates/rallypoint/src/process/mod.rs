@@ -151,6 +151,11 @@ impl Group {
         }
     }
 
+    /// Whether anything may be left of the group.
+    pub(crate) fn is_left(&self) -> bool {
+        !matches!(*self.life.borrow(), Life::Gone(_))
+    }
+
     /// Waits until nothing is left of the group. Can be asked again, and dropping the future loses nothing.
     pub(crate) fn gone(&self) -> impl Future<Output = ()> + Send + use<> {
         let mut life = self.life.clone();

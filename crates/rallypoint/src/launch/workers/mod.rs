@@ -2,16 +2,18 @@
 //!
 //! - `outfit`, `home`: what all starts have in common; where the files go.
 //! - `search`, `worker`: whether the program is there; one process group with its environment.
+//! - `numa`: which processors each is bound to.
 //! - `streams`, `lines`: where output goes; lines for the console.
 //! - `trace`: what is known of a worker that is gone.
 
 mod error;
 mod home;
 mod lines;
+mod numa;
 mod outfit;
 mod search;
 mod streams;
-mod trace;
+pub(super) mod trace;
 mod worker;
 
 use std::env;
@@ -33,6 +35,7 @@ pub(crate) use self::outfit::Outfit;
 pub(crate) use self::trace::Trace;
 use self::worker::Worker;
 use crate::blocking::blocking;
+use crate::process::Group;
 
 /// How long output is waited for when all processes are gone. Something that left its group may hold it open.
 const OUTPUT_PATIENCE: Duration = Duration::from_secs(1);
@@ -138,6 +141,12 @@ impl Crew {
                 }
             }
         }
+    }
+
+    /// The numbers of the process groups that are left, to be named if they do not go.
+    pub(crate) fn left(&self) -> Vec<u32> {
+        let groups = self.workers.iter().map(|worker| &worker.group);
+        groups.filter(|group| group.is_left()).map(Group::id).collect()
     }
 
     fn output_deadline(&self) -> Instant {

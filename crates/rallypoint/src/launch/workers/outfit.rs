@@ -1,11 +1,14 @@
 //! What every start of the workers has in common.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use rallypoint_core::agent::environment::Job;
+use rustix::thread::CpuSet;
 
 use super::error::StartError;
 use super::home::Home;
+use super::numa;
 use super::streams::{Route, Wanted};
 use crate::cli::run::plan::{Logs, Plan};
 use crate::cli::run::program::Program;
@@ -24,6 +27,8 @@ pub(crate) struct Outfit {
     pub(super) logs: Logs,
     pub(super) home: Arc<Home>,
     pub(super) console: Arc<Console>,
+    /// The processors of each worker, if they are bound to some.
+    pub(super) processors: Vec<CpuSet>,
 }
 
 impl Outfit {
@@ -37,6 +42,9 @@ impl Outfit {
         let has_logs = (0..job.local_workers)
             .any(|rank| any(logs.redirects.of(rank)) || any(logs.tee.of(rank)));
         let home = Home::make(&logs.directory, &job.run_id, has_logs)?;
+        let visible = job.inherited.get("CUDA_VISIBLE_DEVICES").map(String::as_str);
+        let binding = plan.numa_binding;
+        let processors = numa::bindings(Path::new("/"), binding, job.local_workers, visible);
         Ok(Self {
             job,
             program: plan.program.clone(),
@@ -44,6 +52,7 @@ impl Outfit {
             logs,
             home: Arc::new(home),
             console,
+            processors,
         })
     }
 

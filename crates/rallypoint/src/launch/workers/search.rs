@@ -18,7 +18,7 @@ pub(super) fn check(program: &OsStr, path: Option<&OsStr>) -> Result<(), StartEr
     let candidates: Vec<PathBuf> = if program.as_bytes().contains(&b'/') {
         vec![program.into()]
     } else {
-        let path = path.unwrap_or(OsStr::new(USUAL_PATH));
+        let path = path.unwrap_or_else(|| OsStr::new(USUAL_PATH));
         env::split_paths(path).map(|directory| directory.join(program)).collect()
     };
     let mut refused = None;

@@ -6,21 +6,20 @@ mod output;
 use std::fs;
 use std::path::Path;
 
-use rallypoint_core::agent::environment::Job;
 use rallypoint_core::agent::placement::Placement;
-use rallypoint_core::agent::{Group, SIGTERM};
+use rallypoint_core::agent::{self, SIGTERM};
 use rallypoint_core::rendezvous::document::Address;
 use tempfile::TempDir;
 use tokio::time::timeout;
 
 use super::home::Home;
 use super::*;
-use crate::cli::run::plan::{LogDirectory, Logs};
-use crate::cli::run::program::Program;
-use crate::cli::run::template::PrefixTemplate;
-use crate::cli::run::values::LocalRanks;
+use crate::cli::run::host::Host;
+use crate::cli::run::taken::Environment;
+use crate::cli::run::{Errand, command, prepare};
 use crate::launch::console::Console;
 use crate::launch::console::tests::Shown;
+use crate::rendezvous::RendezvousHandlerRegistry;
 
 /// Long enough for anything on any machine.
 const LONG: Duration = Duration::from_secs(60);
@@ -41,31 +40,21 @@ fn ground(local_workers: u32, script: &str) -> Ground {
 
 fn ground_of(local_workers: u32, path: &str, arguments: &[&str]) -> Ground {
     let root = tempfile::tempdir().unwrap();
+    let (workers, logs) = (local_workers.to_string(), root.path().to_str().unwrap());
+    let mut line = vec!["run", "--standalone", "--no-python", "--nproc-per-node", &workers];
+    line.extend(["--log-dir", logs, "--", path]);
+    line.extend(arguments);
+    let environment = Environment::new();
+    let matches = command(&environment).try_get_matches_from(line).unwrap();
+    let registry = RendezvousHandlerRegistry::with_builtin();
+    let plan = match prepare(&matches, &Host::look(environment), &registry).unwrap() {
+        Errand::Launch(plan) => plan,
+        Errand::Show(text) => panic!("{text}"),
+    };
     let (console, output, error) = Console::shown(false);
-    let logs = Logs {
-        directory: LogDirectory::At(root.path().to_owned()),
-        redirects: "0".parse().unwrap(),
-        tee: "0".parse().unwrap(),
-        prefix: PrefixTemplate::default(),
-        console: LocalRanks::default(),
-    };
-    let job = Job {
-        run_id: "job".to_owned(),
-        role: "default".to_owned(),
-        local_workers,
-        ..Job::default()
-    };
-    let outfit = Outfit {
-        job,
-        program: Program {
-            path: path.into(),
-            arguments: arguments.iter().map(Into::into).collect(),
-        },
-        host: "node7".to_owned(),
-        home: Arc::new(Home::make(&logs.directory, "job", true).unwrap()),
-        logs,
-        console: Arc::new(console),
-    };
+    let job = plan.job("node-id", true);
+    let mut outfit = Outfit::new(&plan, job, Arc::new(console)).unwrap();
+    outfit.host = "node7".to_owned();
     Ground { outfit, output, error, root }
 }
 
@@ -78,7 +67,7 @@ impl Ground {
 
     fn order(&self, attempt: u64) -> Start {
         let store = Address { host: "127.0.0.1".to_owned(), port: 29500 };
-        let group = Group { round: 5, rank: 1, nodes: 2, restarts: 0, store };
+        let group = agent::Group { round: 5, rank: 1, nodes: 2, restarts: 0, store };
         let placement = Placement::identical(1, 2, self.outfit.job.local_workers);
         Start { attempt, group, placement }
     }
@@ -208,8 +197,10 @@ async fn what_does_not_end_when_asked_is_killed() {
     let child = line_of(&ground.outfit.home.files(0, 0).unwrap().directory.join("child")).await;
     crew.signal(SIGTERM);
     assert!(timeout(Duration::from_millis(100), crew.gone()).await.is_err());
+    assert_eq!(crew.left(), [crew.trace(0).unwrap().pid]);
     crew.signal(SIGKILL);
     assert_eq!(all_exits(&crew).await[0].exit, Exit::Signal(9));
+    assert!(crew.left().is_empty());
     assert!(!lives(&child));
 }
 
@@ -274,4 +265,18 @@ async fn every_start_keeps_its_files() {
     let error = started.unwrap_err().to_string();
     assert!(error.contains("attempt_0/0/stdout.log"), "{error}");
     assert_eq!(fs::read_dir(ground.root.path()).unwrap().count(), 1);
+}
+
+#[tokio::test]
+async fn a_worker_is_bound_to_its_processors() {
+    let own = rustix::thread::sched_getaffinity(None).unwrap();
+    let one = (0..).find(|processor| own.is_set(*processor)).unwrap();
+    let mut set = rustix::thread::CpuSet::new();
+    set.set(one);
+    let mut ground = ground(2, "grep Cpus_allowed_list: /proc/self/status");
+    ground.outfit.logs.redirects = "1".parse().unwrap();
+    ground.outfit.processors = vec![set];
+    ground.run().await;
+    assert!(ground.file(0, 0, "stdout.log").ends_with(&format!("\t{one}\n")));
+    assert!(ground.file(0, 1, "stdout.log").starts_with("Cpus_allowed_list:"));
 }

@@ -26,7 +26,7 @@ pub(crate) struct Trace {
     pub(crate) stderr: Option<PathBuf>,
     /// Where it may say why it failed.
     pub(crate) error_file: Option<PathBuf>,
-    pub(super) ended: OnceLock<Ended>,
+    pub(in crate::launch) ended: OnceLock<Ended>,
 }
 
 /// How a worker was found when it was gone.

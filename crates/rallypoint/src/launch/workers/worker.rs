@@ -12,6 +12,7 @@ use rallypoint_core::agent::environment::variables;
 
 use super::error::StartError;
 use super::home::Files;
+use super::numa;
 use super::outfit::Outfit;
 use super::streams::{Copier, Source};
 use super::trace::Trace;
@@ -73,7 +74,8 @@ impl Worker {
                 Stream::Stderr => (command.stderr(end), trace.stderr = file.cloned()),
             };
         }
-        let group = Group::start_lasting(&mut command)
+        let processors = outfit.processors.get(local_rank as usize);
+        let group = numa::on(processors, || Group::start_lasting(&mut command))
             .map_err(|source| StartError::Process { local_rank, source })?;
         trace.pid = group.id();
         Ok(Self { local_rank, group, copiers, trace: Arc::new(trace) })

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::*;
+use crate::launch::console::Stream;
 
 const SPEAK: &str = "echo out; echo err >&2; printf 'no end'";
 
@@ -47,6 +48,16 @@ async fn the_prefix_is_what_the_user_would_like() {
     ground.outfit.logs.prefix = "${hostname}/${rank} ".parse().unwrap();
     ground.run().await;
     assert_eq!(ground.output.text(), "node7/1 x\n");
+}
+
+#[test]
+fn the_prefix_is_coloured_on_a_terminal_only() {
+    let mut ground = ground(1, "");
+    assert_eq!(ground.outfit.prefix(Stream::Stderr, 1, 1), "[default1]:");
+    ground.outfit.console = Arc::new(Console::shown(true).0);
+    assert_eq!(ground.outfit.prefix(Stream::Stderr, 1, 1), "\x1b[35m[default1]:\x1b[0m");
+    ground.outfit.logs.prefix = "".parse().unwrap();
+    assert_eq!(ground.outfit.prefix(Stream::Stdout, 1, 1), "");
 }
 
 #[tokio::test]
