@@ -8,6 +8,9 @@ use tokio::time::{Instant, sleep_until};
 
 use super::console::Console;
 
+/// What takes no longer is not worth a live line.
+const SHOWN_AFTER: Duration = Duration::from_millis(300);
+
 /// How often the live line is drawn anew.
 const TICK: Duration = Duration::from_secs(1);
 
@@ -41,7 +44,8 @@ impl Waiting {
             self.current = what.map(|what| (what, Instant::now()));
             (self.said, self.say_at) = (0, Instant::now() + SAID_AFTER[0]);
         }
-        let Some((what, since)) = self.current else { return self.console.set_live(None) };
+        let current = self.current.filter(|(_, since)| since.elapsed() >= SHOWN_AFTER);
+        let Some((what, since)) = current else { return self.console.set_live(None) };
         let waits_for = detail.unwrap_or_else(|| what.to_owned());
         let seconds = since.elapsed().as_secs();
         self.console.set_live(Some(format!("waiting: {waits_for} ({seconds} s)")));
@@ -59,10 +63,13 @@ impl Waiting {
 
     /// Returns when it is time to show it again; never if nothing is waited for.
     pub(super) async fn tick(&self) {
-        match self.current {
-            Some(_) if self.console.has_live_line() => sleep_until(Instant::now() + TICK).await,
-            Some(_) => sleep_until(self.say_at).await,
-            None => std::future::pending().await,
-        }
+        let Some((_, since)) = self.current else { return std::future::pending().await };
+        let shown = since + SHOWN_AFTER;
+        let next = match self.console.has_live_line() {
+            true if Instant::now() < shown => shown,
+            true => Instant::now() + TICK,
+            false => self.say_at,
+        };
+        sleep_until(next).await;
     }
 }
