@@ -57,9 +57,19 @@ pub(super) enum Asked {
     Disown,
     Close(Box<Active>),
     Reopen,
-    /// This node, in the round in force then.
-    Suspect(String, u64),
+    Suspect(Report),
     Diagnose,
+}
+
+/// A node that may be dead, and the document to which that was reported.
+#[derive(Debug, Clone)]
+pub(super) struct Report {
+    pub(super) node: String,
+    pub(super) revision: Revision,
+    /// The last round that had formed a group.
+    pub(super) formed: u64,
+    /// The node was its coordinator, and the group was running.
+    pub(super) kept_it: bool,
 }
 
 /// What the node was told to do besides meeting.
@@ -68,7 +78,8 @@ pub(super) enum Order {
     Leave,
     Close(String),
     Reopen,
-    Suspect(String),
+    /// To report this node, while the group of this round is the last that has formed.
+    Suspect(String, u64),
 }
 
 /// The node wants to be in a group.
@@ -106,6 +117,8 @@ pub struct Machine {
     pub(super) seat: Option<Seat>,
     /// The round for which it was asked to listen, and where it does.
     pub(super) hosting: Option<(u64, Option<Address>)>,
+    /// Who kept the group of this round and was reported by this node.
+    pub(super) doubted: Option<(u64, String)>,
     pub(super) request: Option<(RequestId, Asked)>,
     pub(super) orders: VecDeque<Order>,
     /// It gave up, and has until then to find out why.
@@ -138,6 +151,7 @@ impl Machine {
             arrived: None,
             seat: None,
             hosting: None,
+            doubted: None,
             request: None,
             orders: VecDeque::new(),
             giving_up: None,
@@ -160,7 +174,10 @@ impl Machine {
             }
             Input::Close { reason } => self.orders.push_back(Order::Close(reason)),
             Input::Reopen => self.orders.push_back(Order::Reopen),
-            Input::Suspect { node } => self.orders.push_back(Order::Suspect(node)),
+            Input::Suspect { node } => {
+                let formed = self.knowledge.rounds().map_or(0, |rounds| rounds.formed);
+                self.orders.push_back(Order::Suspect(node, formed));
+            }
             Input::SessionOpened { lease } => {
                 self.lease = Some(lease);
                 self.opening_session = false;
@@ -233,9 +250,10 @@ impl Machine {
         };
         let group = active
             .filter(|active| active.status == Status::Final && Some(active.round) == member_of);
+        let (lost, lost_names) = group.map(|group| self.lost(group)).unwrap_or_default();
         let nodes_waiting = match (member_of, group) {
             (None, _) => 0,
-            (Some(_), Some(group)) => group.waiting + group.lost,
+            (Some(_), Some(group)) => group.waiting + lost,
             // The others have gone ahead, or the coordinator is gone.
             (Some(_), None) => usize::from(closed.is_none()),
         };
@@ -245,10 +263,26 @@ impl Machine {
             round: active.map_or(0, |active| active.round),
             member_of,
             nodes_waiting,
-            lost: group.map(|group| group.lost_names.clone()).unwrap_or_default(),
+            lost: lost_names,
             closed: closed.map(|closed| (closed.author.clone(), closed.reason.clone())),
             waits_for: self.meeting.map(|_| self.waits_for(now)),
         }
+    }
+
+    /// How many members the group has lost, and some of them by name. Nobody else can count the
+    /// coordinator as lost while its lease lives, so whoever reported it does. That holds whatever the
+    /// coordinator may still write: it may have died since; and if it lives, it finds the report and has
+    /// the group meet again by itself.
+    pub(super) fn lost(&self, group: &Active) -> (usize, Vec<String>) {
+        let (mut lost, mut names) = (group.lost, group.lost_names.clone());
+        if let Some((round, id)) = &self.doubted
+            && (*round, id) == (group.round, &group.author.id)
+            && !names.contains(id)
+        {
+            lost += 1;
+            names.push(id.clone());
+        }
+        (lost, names)
     }
 
     /// What the node waits for, in a sentence.

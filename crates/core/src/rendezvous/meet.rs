@@ -3,9 +3,9 @@
 use super::document::{Active, Address, Rounds, Status, encode};
 use super::interface::{Errand, Fault, Output, Purpose};
 use super::knowledge::InForce;
-use super::machine::{Asked, Late, Machine, Order, Place};
+use super::machine::{Asked, Late, Machine, Order, Place, Report};
 use super::request::{Guard, Whereabouts};
-use crate::kv::LeaseId;
+use crate::kv::{Compare, LeaseId};
 
 /// Of so many rounds a node takes its traces back when it leaves, so that one transaction holds them.
 /// Those of earlier ones are swept by the next group, or go with the lease.
@@ -114,7 +114,8 @@ impl Machine {
     }
 
     fn why_again(&self, active: &Active) -> String {
-        let Active { round, lost, lost_names, waiting, .. } = active;
+        let Active { round, waiting, .. } = active;
+        let (lost, lost_names) = self.lost(active);
         match (lost, waiting) {
             (0, 0) => format!("{} came back from round {round}", self.node.author()),
             (0, waiting) => format!("round {round} has {waiting} late nodes"),
@@ -251,7 +252,7 @@ impl Machine {
     pub(super) fn obey(&mut self, order: Order) {
         match order {
             Order::Leave => self.leave(),
-            Order::Suspect(node) => self.report(node),
+            Order::Suspect(node, formed) => self.report(node, formed),
             Order::Close(reason) => self.close(reason),
             Order::Reopen => self.reopen(),
         }
@@ -264,17 +265,44 @@ impl Machine {
         self.ask(Purpose::Leave, txn, Asked::Disown);
     }
 
-    fn report(&mut self, node: String) {
+    /// Tells of a node that may be dead: a group which runs, so that it meets again, or a round which takes
+    /// nodes, so that it does not wait. In between, those who matter must confirm anyway.
+    fn report(&mut self, node: String, formed: u64) {
         let in_force = self.knowledge.in_force().ok().flatten();
-        // A host that dies is missed by everyone at once; one report is enough.
-        let unknown = |own: &&InForce| !own.active.lost_names.contains(&node);
-        if let (Some(lease), Some(InForce { active, revision, .. })) =
-            (self.lease, in_force.filter(unknown))
-        {
-            let (round, key) = (active.round, self.settings.keys.suspect(&node));
-            let here = Whereabouts::default().put(key, "", lease);
-            let txn = self.settings.announce(*revision, self.unmoved(), here);
-            self.ask(Purpose::Suspect, txn, Asked::Suspect(node, round));
+        // A host that dies is missed by everyone at once; one report is enough. When another group has
+        // formed, it is old.
+        let news = |InForce { active, .. }: &&InForce| {
+            active.rounds().formed == formed && !active.lost_names.contains(&node)
+        };
+        let (Some(lease), Some(InForce { active, revision, .. })) =
+            (self.lease, in_force.filter(news))
+        else {
+            return;
+        };
+        let here = Whereabouts::default().put(self.settings.keys.suspect(&node), "", lease);
+        let mut txn = self.settings.announce(*revision, self.unmoved(), here);
+        match active.status {
+            Status::Final => {}
+            // Whoever joined is alive, and a late report of it would cost the round its number.
+            Status::Joinable => {
+                let joined = self.settings.keys.member(active.round, &node);
+                txn.compares.push(Compare::absent(joined));
+            }
+            Status::Frozen | Status::Closed => return,
+        }
+        let kept_it = active.status == Status::Final && active.author.id == node;
+        let report = Report { node, revision: *revision, formed, kept_it };
+        self.ask(Purpose::Suspect, txn, Asked::Suspect(report));
+    }
+
+    /// The report was refused. Others report too, and the next round may have begun meanwhile, whose
+    /// coordinator should know whom not to wait for; unless the node has joined that round.
+    pub(super) fn report_again(&mut self, report: Report) {
+        let joined = self.knowledge.in_force().ok().flatten().is_none_or(|now| {
+            now.active.status == Status::Joinable && now.revision == report.revision
+        });
+        if !joined {
+            self.orders.push_back(Order::Suspect(report.node, report.formed));
         }
     }
 
