@@ -40,7 +40,7 @@ impl Machine {
                 }
             }
             Asked::Disown if result.succeeded => self.knowledge.deleted(result.revision),
-            Asked::Disown => {}
+            Asked::Disown => self.knowledge.told(result),
             Asked::Leave(here) => self.leave_answered(here, result),
             Asked::Suspect(report) if !result.succeeded => {
                 self.knowledge.told(result);

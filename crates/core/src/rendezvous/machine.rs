@@ -432,8 +432,8 @@ impl Machine {
                 let round = self.knowledge.active().map_or(0, |active| active.round);
                 let txn = self.settings.diagnose(round);
                 self.ask(Purpose::Diagnose, txn, Asked::Diagnose);
-            } else if let Some(lease) = self.unwanted() {
-                self.disown(lease);
+            } else if let Some(revision) = self.unwanted() {
+                self.disown(revision);
             } else if self.meeting.is_some() && self.knowledge.is_known() {
                 self.meet();
                 if self.orders.is_empty() {
@@ -452,10 +452,10 @@ impl Machine {
         self.settings.limits.max <= SMALL_GROUP
     }
 
-    /// The lease of a round in progress that this node neither coordinates nor needs.
-    fn unwanted(&self) -> Option<LeaseId> {
+    /// When a round in progress was written that this node neither coordinates nor needs.
+    fn unwanted(&self) -> Option<Revision> {
         let idle = self.meeting.is_none() && self.giving_up.is_none() && self.coordinator.is_none();
-        if idle { self.holds().map(|own| own.lease) } else { None }
+        if idle { self.holds().map(|own| own.revision) } else { None }
     }
 
     /// To close or to reopen, one must know what is so.

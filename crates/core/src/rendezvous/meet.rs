@@ -5,7 +5,7 @@ use super::interface::{Errand, Fault, Output, Purpose};
 use super::knowledge::InForce;
 use super::machine::{Asked, Late, Machine, Order, Place, Report};
 use super::request::{Guard, Whereabouts};
-use crate::kv::{Compare, LeaseId};
+use crate::kv::{Compare, LeaseId, Revision};
 
 /// Of so many rounds a node takes its traces back when it leaves, so that one transaction holds them.
 /// Those of earlier ones are swept by the next group, or go with the lease.
@@ -260,8 +260,8 @@ impl Machine {
 
     /// A round that the node opened and no longer wants, as its opening was carried out when it had
     /// given up. It would keep the others waiting for as long as the lease lives.
-    pub(super) fn disown(&mut self, lease: LeaseId) {
-        let txn = self.settings.disown(lease);
+    pub(super) fn disown(&mut self, revision: Revision) {
+        let txn = self.settings.reopen(revision);
         self.ask(Purpose::Leave, txn, Asked::Disown);
     }
 
