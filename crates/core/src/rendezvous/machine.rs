@@ -11,6 +11,7 @@ use super::coordinator::{Coordinator, Step};
 use super::document::{Active, Address, Node, Ranked, Status};
 use super::interface::{Errand, Fault, Input, Output, Purpose, RequestId, Settings, View, WatchId};
 use super::knowledge::{InForce, Knowledge};
+use super::meet::Report;
 use super::ranks::Seat;
 use super::request::{Unmoved, Whereabouts};
 use crate::kv::{LeaseId, Revision, Time, Txn};
@@ -59,17 +60,6 @@ pub(super) enum Asked {
     Reopen,
     Suspect(Report),
     Diagnose,
-}
-
-/// A node that may be dead, and the document to which that was reported.
-#[derive(Debug, Clone)]
-pub(super) struct Report {
-    pub(super) node: String,
-    pub(super) revision: Revision,
-    /// The last round that had formed a group.
-    pub(super) formed: u64,
-    /// The node was its coordinator, and the group was running.
-    pub(super) kept_it: bool,
 }
 
 /// What the node was told to do besides meeting.
@@ -267,22 +257,6 @@ impl Machine {
             closed: closed.map(|closed| (closed.author.clone(), closed.reason.clone())),
             waits_for: self.meeting.map(|_| self.waits_for(now)),
         }
-    }
-
-    /// How many members the group has lost, and some of them by name. Nobody else can count the
-    /// coordinator as lost while its lease lives, so whoever reported it does. That holds whatever the
-    /// coordinator may still write: it may have died since; and if it lives, it finds the report and has
-    /// the group meet again by itself.
-    pub(super) fn lost(&self, group: &Active) -> (usize, Vec<String>) {
-        let (mut lost, mut names) = (group.lost, group.lost_names.clone());
-        if let Some((round, id)) = &self.doubted
-            && (*round, id) == (group.round, &group.author.id)
-            && !names.contains(id)
-        {
-            lost += 1;
-            names.push(id.clone());
-        }
-        (lost, names)
     }
 
     /// What the node waits for, in a sentence.

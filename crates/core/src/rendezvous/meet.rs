@@ -3,13 +3,24 @@
 use super::document::{Active, Address, Rounds, Status, encode};
 use super::interface::{Errand, Fault, Output, Purpose};
 use super::knowledge::InForce;
-use super::machine::{Asked, Late, Machine, Order, Place, Report};
+use super::machine::{Asked, Late, Machine, Order, Place};
 use super::request::{Guard, Whereabouts};
 use crate::kv::{Compare, LeaseId, Revision};
 
 /// Of so many rounds a node takes its traces back when it leaves, so that one transaction holds them.
 /// Those of earlier ones are swept by the next group, or go with the lease.
 const TAKEN_BACK: usize = 32;
+
+/// A node that may be dead, and the document to which that was reported.
+#[derive(Debug, Clone)]
+pub(super) struct Report {
+    pub(super) node: String,
+    pub(super) revision: Revision,
+    /// The last round that had formed a group.
+    pub(super) formed: u64,
+    /// The node was its coordinator, and the group was running.
+    pub(super) kept_it: bool,
+}
 
 impl Machine {
     /// One step towards a group.
@@ -111,6 +122,22 @@ impl Machine {
         let (limits, policy) = (self.settings.limits, self.settings.rank_policy);
         differ("min:max nodes", limits.to_string(), active.limits.to_string())
             .or_else(|| differ("rank_policy", policy.to_string(), active.rank_policy.clone()))
+    }
+
+    /// How many members the group has lost, and some of them by name. Nobody else can count the
+    /// coordinator as lost while its lease lives, so whoever reported it does. That holds whatever the
+    /// coordinator may still write: it may have died since; and if it lives, it finds the report and has
+    /// the group meet again by itself.
+    pub(super) fn lost(&self, group: &Active) -> (usize, Vec<String>) {
+        let (mut lost, mut names) = (group.lost, group.lost_names.clone());
+        if let Some((round, id)) = &self.doubted
+            && (*round, id) == (group.round, &group.author.id)
+            && !names.contains(id)
+        {
+            lost += 1;
+            names.push(id.clone());
+        }
+        (lost, names)
     }
 
     fn why_again(&self, active: &Active) -> String {
