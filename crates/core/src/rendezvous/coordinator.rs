@@ -345,8 +345,9 @@ impl Coordinator {
     ) -> Option<Step> {
         let roster = self.roster()?;
         if !self.swept {
+            let sweep = settings.sweep(self.round, roster.buried());
             self.swept = true;
-            return Some(Step::Request(Purpose::Sweep, settings.sweep(self.round), None));
+            return Some(Step::Request(Purpose::Sweep, sweep, None));
         }
         let (waiting, changes) = (roster.waiting(), roster.changes());
         let mut noted = (active.lost, active.lost_names.clone());

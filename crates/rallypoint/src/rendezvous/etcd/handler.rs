@@ -46,7 +46,8 @@ pub struct Standing {
 ///
 /// A background task belongs to the handler and ends with it. Dropping a handler without
 /// [`shutdown`](RendezvousHandler::shutdown) or [`leave`](RendezvousHandler::leave) leaves its lease to
-/// lapse, and the others learn of it then.
+/// lapse, and the others learn of it then. Of a process that dies they learn at once, if they share a store
+/// ([`HandlerOptions::use_agent_store`]).
 pub struct EtcdRendezvousHandler {
     backend: String,
     client: Client,
