@@ -124,7 +124,9 @@ impl Coordinator {
     /// What the round waits for.
     pub(super) fn why(&self, now: Time) -> Option<String> {
         match (self.stage, &self.sight) {
-            (Stage::Gathering, Sight::Clear(_)) => self.why.map(|why| why.describe(now)),
+            (Stage::Gathering, Sight::Clear(roster)) => {
+                self.why.map(|why| format!("{}{}", why.describe(now), roster.names()))
+            }
             (Stage::Gathering, _) => Some("looking who is there".to_owned()),
             (Stage::Confirming(_), Sight::Clear(roster)) => {
                 let (confirmed, world) = (roster.confirmed(), self.ranks.len());

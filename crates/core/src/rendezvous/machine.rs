@@ -256,6 +256,9 @@ impl Machine {
             lost: lost_names,
             closed: closed.map(|closed| (closed.author.clone(), closed.reason.clone())),
             waits_for: self.meeting.map(|_| self.waits_for(now)),
+            patience: self.meeting.and_then(|meeting| {
+                meeting.deadline.map(|deadline| deadline.saturating_sub(meeting.since))
+            }),
         }
     }
 

@@ -29,6 +29,9 @@ impl Watched {
 /// Reports of so many dead nodes are deleted at a time.
 const BURIED: usize = 32;
 
+/// More nodes are only counted.
+const MOST_NAMED: usize = 8;
+
 /// The watches by which a roster is kept up to date.
 pub(super) fn watches(keys: &Keys, round: u64) -> Vec<Watch> {
     let watch = |watched: &Watched| match watched {
@@ -239,6 +242,27 @@ impl Roster {
             others_to_come: self.others_to_come.len(),
             suspects_to_come: self.suspects_to_come.len(),
             returned: self.returned,
+        }
+    }
+
+    /// Who is here, behind a semicolon, if they are few enough to be named; and if they have ranks in mind,
+    /// which of those below the highest nobody has.
+    pub(super) fn names(&self) -> String {
+        if !(1..=MOST_NAMED).contains(&self.joined.len()) {
+            return String::new();
+        }
+        let here: Vec<&str> = self.joined.keys().map(String::as_str).collect();
+        let hints: Option<BTreeSet<u32>> =
+            self.joined.values().map(|(candidate, _)| candidate.hint).collect();
+        let hints = hints.unwrap_or_default();
+        let highest = hints.last().copied().unwrap_or(0);
+        let missing = (0..highest).filter(|rank| !hints.contains(rank)).take(MOST_NAMED);
+        let missing: Vec<String> = missing.map(|rank| rank.to_string()).collect();
+        match missing.is_empty() {
+            true => format!("; here: {}", here.join(", ")),
+            false => {
+                format!("; here: {}; node ranks missing: {}", here.join(", "), missing.join(", "))
+            }
         }
     }
 

@@ -118,3 +118,24 @@ fn reports_of_the_dead_can_go() {
     let survey = survey([&[("node/a", 1)], &[], &suspects, &[], &[], &[]]);
     assert_eq!(Roster::new(&survey, 10, 3, &BTreeSet::new()).buried(), ["b"]);
 }
+
+#[test]
+fn those_who_are_here_are_named_while_they_are_few() {
+    let joined = |nodes: &[(&str, Option<u32>)]| {
+        let mut roster = Roster::new(&TxnResult::default(), 0, 0, &BTreeSet::new());
+        for (revision, (id, hint)) in (1..).zip(nodes) {
+            let mut event = event(EventKind::Put, &format!("x/{id}"), revision);
+            event.kv.value = encode(&Joined { hint: *hint, ..Joined::default() });
+            roster.apply(MEMBERS, &event);
+        }
+        roster.names()
+    };
+    assert_eq!(joined(&[]), "");
+    assert_eq!(joined(&[("a", None), ("b", Some(3))]), "; here: a, b");
+    assert_eq!(joined(&[("a", Some(0)), ("b", Some(1))]), "; here: a, b");
+    let some = joined(&[("a", Some(4)), ("b", Some(1))]);
+    assert_eq!(some, "; here: a, b; node ranks missing: 0, 2, 3");
+    let many: Vec<(&str, Option<u32>)> =
+        ["a", "b", "c", "d", "e", "f", "g", "h", "i"].map(|id| (id, None)).to_vec();
+    assert_eq!(joined(&many), "");
+}

@@ -39,6 +39,8 @@ pub(super) enum Command {
     Close(String, oneshot::Sender<Result<(), RendezvousError>>),
     Reopen(oneshot::Sender<Result<bool, RendezvousError>>),
     Suspect(String),
+    /// What is known, as of this moment.
+    Refresh,
 }
 
 /// What is waited for is said at most so often.
@@ -110,7 +112,7 @@ impl Driver {
             trouble: Arc::default(),
             renewal: Instant::now() + RUN_TTL / 4,
             waits_for: None,
-            said: Instant::now() - SAY,
+            said: Instant::now(),
             unsaid: false,
         }
     }
@@ -320,6 +322,8 @@ impl Driver {
                 self.bond.end();
                 self.entering = Some(reply);
                 self.wish = wish;
+                // Most often there is nothing to wait for.
+                self.said = Instant::now();
                 Input::Enter
             }
             Command::Abandon(wish) if wish == self.wish => {
@@ -346,6 +350,7 @@ impl Driver {
                 Input::Reopen
             }
             Command::Suspect(node) => Input::Suspect { node },
+            Command::Refresh => Input::Wake,
         })
     }
 

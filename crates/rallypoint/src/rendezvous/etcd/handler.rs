@@ -220,6 +220,12 @@ impl EtcdRendezvousHandler {
         let _ = self.commands.send(Command::Suspect(node_id.into()));
     }
 
+    /// Brings [`standing`](Self::standing) up to date with the clock: what a node waits for may say how long
+    /// that still takes. Those who follow the changes see it a moment later.
+    pub fn refresh(&self) {
+        let _ = self.commands.send(Command::Refresh);
+    }
+
     /// Opens a closed run again. False if it was not closed.
     ///
     /// # Errors
