@@ -6,6 +6,7 @@
 //! - [`client`]: a client for it, and for any etcd 3.4 or later.
 //! - [`session`]: a lease that is kept alive, and the one event of losing it.
 //! - [`rendezvous`]: nodes meet, and meet again.
+//! - [`hosting`]: the server in a node's own process, where the endpoint names its host.
 //! - [`store`]: what the nodes of a group share.
 //! - [`etcd_server`]: a real etcd as a child process, or a cluster of them.
 //! - [`proto`]: the wire as generated code, for those who need it bare.
@@ -20,6 +21,7 @@ mod convert;
 mod credentials;
 mod disk;
 pub mod etcd_server;
+pub mod hosting;
 mod launch;
 mod process;
 pub mod proto;

@@ -59,7 +59,12 @@ enum LogFormat {
 
 /// Runs the command with these arguments, the first being the program's name.
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
-    run_with(&RendezvousHandlerRegistry::with_builtin(), arguments)
+    exit_code(arguments).into()
+}
+
+/// The same for a program that is told its exit code as a number.
+pub fn exit_code(arguments: impl IntoIterator<Item = OsString>) -> u8 {
+    exit_code_with(&RendezvousHandlerRegistry::with_builtin(), arguments)
 }
 
 /// The same with these backends, for a program that brings one of its own: `--rdzv-backend` names it.
@@ -67,6 +72,17 @@ pub fn run_with(
     registry: &RendezvousHandlerRegistry,
     arguments: impl IntoIterator<Item = OsString>,
 ) -> ExitCode {
+    exit_code_with(registry, arguments).into()
+}
+
+const DONE: u8 = 0;
+const FAILED: u8 = 1;
+const WRONG: u8 = 2;
+
+fn exit_code_with(
+    registry: &RendezvousHandlerRegistry,
+    arguments: impl IntoIterator<Item = OsString>,
+) -> u8 {
     let environment = run::host::environment();
     let done = match parse(arguments, &environment) {
         Ok(Parsed::Run(matches, format)) => {
@@ -84,10 +100,10 @@ pub fn run_with(
         Err(error) => return refuse(&error),
     };
     match done {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(()) => DONE,
         Err(error) => {
             report(error.as_ref());
-            ExitCode::FAILURE
+            FAILED
         }
     }
 }
@@ -128,13 +144,13 @@ fn parse(
 }
 
 /// Says what is wrong with the command line. Asked-for help is nothing wrong.
-fn refuse(error: &RunError) -> ExitCode {
+fn refuse(error: &RunError) -> u8 {
     let RunError::Usage(usage) = error else {
         report(error);
-        return ExitCode::from(2);
+        return WRONG;
     };
     let _ = usage.print();
-    if usage.use_stderr() { ExitCode::from(2) } else { ExitCode::SUCCESS }
+    if usage.use_stderr() { WRONG } else { DONE }
 }
 
 /// `rallypoint run`. What is looked up for the plan blocks, so it is made before there is a runtime.
@@ -143,23 +159,23 @@ fn run_job(
     format: LogFormat,
     environment: Environment,
     registry: &RendezvousHandlerRegistry,
-) -> ExitCode {
+) -> u8 {
     let plan = match run::prepare(matches, &Host::look(environment), registry) {
         Ok(Errand::Launch(plan)) => *plan,
         Ok(Errand::Show(text)) => {
             // Nobody may be there to read it.
             let _ = std::io::stdout().write_all(text.as_bytes());
-            return ExitCode::SUCCESS;
+            return DONE;
         }
         Err(error) => return refuse(&error),
     };
     let console = Arc::new(Console::new());
     start_log(format, run::LOGGED, console.clone());
     match launch(plan, registry, &console) {
-        Ok(code) => ExitCode::from(u8::try_from(code).unwrap_or(1)),
+        Ok(code) => u8::try_from(code).unwrap_or(FAILED),
         Err(error) => {
             report(&error);
-            ExitCode::FAILURE
+            FAILED
         }
     }
 }

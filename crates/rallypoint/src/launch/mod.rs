@@ -2,7 +2,6 @@
 //!
 //! - `driver`: the loop between the agent of [`rallypoint_core::agent`], which decides, and the world.
 //! - `peers`, `news`, `ledger`: the other nodes: meeting them, what happens to them, what the job has used.
-//! - `server`: the coordination server, where this host has it.
 //! - `workers`: the processes.
 //! - `signals`, `console`, `waiting`, `report`: whoever started the launcher.
 
@@ -12,7 +11,6 @@ mod ledger;
 mod news;
 mod peers;
 mod report;
-mod server;
 mod signals;
 mod waiting;
 mod workers;
@@ -30,13 +28,12 @@ use self::console::Stream;
 use self::driver::{Driver, End, Parts};
 use self::peers::Peers;
 use self::report::Report;
-use self::server::{Host, HostError, others_gone};
 use self::signals::Signals;
 use self::waiting::{Detail, Waiting};
 use self::workers::{Crew, Outfit, StartError};
 use crate::blocking::blocking;
-use crate::cli::run::meeting::Hosting;
 use crate::cli::run::plan::Plan;
+use crate::hosting::{EmbeddedServer, HostError, Hosting, others_gone};
 use crate::rendezvous::{EtcdRendezvousHandler, RegistryError, RendezvousHandlerRegistry};
 
 /// Why nothing was run.
@@ -89,10 +86,7 @@ async fn run(
     // Before anything is there that they could leave behind.
     let mut signals = Signals::listen(&plan.signals.0)?;
     say(&plan);
-    let host = Host::start(&plan.meeting).await?;
-    if let (Hosting::Loopback, Some(host)) = (plan.meeting.hosting, &host) {
-        plan.meeting.parameters.endpoint = host.address.to_string();
-    }
+    let host = EmbeddedServer::start(&mut plan.meeting).await?;
     let mut waiting = Waiting::new(console.clone());
     let peers = tokio::select! {
         peers = open(&plan, registry, &mut waiting) => Arc::new(peers?),

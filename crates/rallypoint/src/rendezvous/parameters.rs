@@ -79,7 +79,7 @@ pub enum ParameterError {
 }
 
 impl ParameterError {
-    pub(super) fn invalid(
+    pub(crate) fn invalid(
         field: impl Into<String>,
         value: impl Into<String>,
         fix: impl Into<String>,
@@ -87,7 +87,7 @@ impl ParameterError {
         Self::Invalid { field: field.into(), value: value.into(), fix: fix.into() }
     }
 
-    pub(super) fn missing(field: impl Into<String>, fix: impl Into<String>) -> Self {
+    pub(crate) fn missing(field: impl Into<String>, fix: impl Into<String>) -> Self {
         Self::Missing { field: field.into(), fix: fix.into() }
     }
 }

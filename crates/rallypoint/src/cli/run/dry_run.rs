@@ -9,8 +9,8 @@ use rallypoint_core::agent::{Group, Start, signal_name};
 use rallypoint_core::rendezvous::document::Address;
 use serde_json::{Map, Value, json};
 
-use super::meeting::Hosting;
 use super::plan::{LogDirectory, Plan};
+use crate::hosting::Hosting;
 
 /// In place of what only the rendezvous will say.
 const LATER: &str = "<from the group>";

@@ -8,9 +8,8 @@ mod place;
 
 use std::collections::BTreeMap;
 
-pub(crate) use self::hosting::Hosting;
 use self::hosting::hosting;
-use self::place::{Place, place, run_id, written};
+use self::place::{Place, place, run_id};
 use super::error::RunError;
 use super::host::Host;
 use super::options::Options;
@@ -18,32 +17,14 @@ use super::scheduler::Scheduler;
 use super::secret::Secret;
 use super::taken::Taken;
 use super::values::Nodes;
-use crate::client::{Credentials, TlsOptions};
+use crate::hosting::{Hosting, Meeting, OWN, USER, written};
 use crate::rendezvous::{
     ConnectionOptions, DynamicOptions, EtcdOptions, RendezvousHandlerRegistry,
     RendezvousParameters, parse_config,
 };
 
-/// The backend that brings its own server.
-const OWN: &str = "rallypoint";
-
 /// torchrun's backends without a server of their own. Ours takes their part.
 const REPLACED: [&str; 2] = ["c10d", "static"];
-
-/// Whom the nodes of a job authenticate as, with the secret for a password.
-const USER: &str = "rallypoint";
-
-/// How this node meets the others.
-#[derive(Debug, Clone)]
-pub(crate) struct Meeting {
-    /// Under [`Hosting::Loopback`] without an endpoint, which the server will have.
-    pub(crate) parameters: RendezvousParameters,
-    pub(crate) hosting: Hosting,
-    /// What this node authenticates with, and what a server on this host asks its clients for.
-    pub(crate) credentials: Option<Credentials>,
-    /// TLS, if any. A server on this host shows the same identity as its clients do.
-    pub(crate) tls: Option<TlsOptions>,
-}
 
 /// What is known before it is decided where to meet.
 pub(super) struct Known<'a> {
@@ -96,7 +77,7 @@ pub(super) fn meeting(known: &Known<'_>, notes: &mut Notes) -> Result<Meeting, R
         let fix = "this host runs the server; give --cert and --key, which it shows its clients";
         return Err(RunError::Missing { name: "--cert", fix: fix.to_owned() });
     }
-    Ok(Meeting { parameters, hosting, credentials, tls })
+    Ok(Meeting { parameters, hosting, credentials, tls, warnings: Vec::new() })
 }
 
 fn backend<'a>(known: &Known<'a>, notes: &mut Notes) -> Result<&'a str, RunError> {

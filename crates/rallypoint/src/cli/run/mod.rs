@@ -4,7 +4,7 @@
 //! - `variables`: `PET_*` as defaults, underscores, and torchrun's options that are refused by name.
 //! - `scheduler`: what Slurm, Open MPI and Kubernetes know.
 //! - `host`, `devices`, `secret`: what is looked up on this host, before anything is decided.
-//! - `meeting`, `here`: where the nodes meet, and who runs the server.
+//! - `meeting`: where the nodes meet, and who runs the server.
 //! - `program`, `plan`: the rest, and all of it together.
 //! - `dry_run`: a plan for people to read.
 //!
@@ -14,7 +14,6 @@
 mod devices;
 mod dry_run;
 pub(crate) mod error;
-mod here;
 pub(crate) mod host;
 pub(crate) mod meeting;
 mod options;
@@ -39,7 +38,7 @@ use crate::rendezvous::RendezvousHandlerRegistry;
 pub(crate) const NAME: &str = "run";
 
 /// What is logged unless the user says otherwise.
-pub(crate) const LOGGED: &str = "warn,rallypoint::launch=info";
+pub(crate) const LOGGED: &str = "warn,rallypoint::launch=info,rallypoint::hosting=info";
 
 /// What a command line comes to.
 #[derive(Debug)]

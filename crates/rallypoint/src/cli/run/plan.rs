@@ -10,7 +10,7 @@ use rallypoint_core::agent::environment::Job;
 use super::devices;
 use super::error::RunError;
 use super::host::Host;
-use super::meeting::{Known, Meeting, Notes, meeting};
+use super::meeting::{Known, Notes, meeting};
 use super::options::Options;
 use super::program::{Program, program};
 use super::scheduler::{self, Scheduler};
@@ -20,6 +20,7 @@ use super::template::PrefixTemplate;
 use super::values::{
     LocalRanks, Nodes, NumaBinding, Patience, Selection, Signals, Workers, seconds,
 };
+use crate::hosting::Meeting;
 use crate::rendezvous::{EtcdOptions, RendezvousHandlerRegistry};
 
 /// What a launcher is to do.
@@ -121,7 +122,7 @@ pub(crate) fn plan(
         notes.taken.push(Taken::new("OMP_NUM_THREADS", 1, reason));
     }
     let agent = Settings {
-        host: host.name.clone(),
+        host: host.here.name.clone(),
         local_workers,
         shutdown_timeout: shutdown_timeout(options, environment, &mut notes)?,
         notice: notice.time,

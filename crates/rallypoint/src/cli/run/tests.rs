@@ -1,43 +1,26 @@
 //! The whole way, from a command line to a plan.
 
-use std::net::IpAddr;
-
 use super::devices::Count;
 use super::taken::Environment;
 use super::*;
+use crate::hosting::tests as hosts;
 
 mod arguments;
 mod meeting;
 mod options;
 mod refusals;
 
-/// A host that is `node1.cluster`, has 10.0.0.1 and fd00::1, four processors and no GPU, and knows some
-/// names.
+/// A host with four processors and no GPU; see [`hosts::host`] for its names and addresses.
 pub(super) fn host(environment: &[(&str, &str)]) -> Host {
     let environment: Environment =
         environment.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-    let addresses = ["127.0.0.1", "10.0.0.1", "fd00::1"].map(|text| text.parse().unwrap());
     Host {
         environment,
-        name: "node1.cluster".to_owned(),
-        addresses: addresses.to_vec(),
+        here: hosts::host(),
         processors: 4,
         devices: Count { devices: 0, source: "/dev/nvidia*" },
-        resolve,
         fresh_id: "5eed".to_owned(),
     }
-}
-
-fn resolve(name: &str) -> Vec<IpAddr> {
-    let text: &[&str] = match name {
-        "alias" => &["127.0.0.1", "10.0.0.1"],
-        // As in Debian, and as in Fedora.
-        "debian" => &["127.0.1.1"],
-        "node1.fedora" | "localhost4" => &["127.0.0.1"],
-        "other" => &["10.0.0.2"],
-        _ => &[],
-    };
-    text.iter().map(|text| text.parse().unwrap()).collect()
 }
 
 /// What `rallypoint run` makes of these arguments on this host.

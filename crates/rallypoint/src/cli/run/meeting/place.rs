@@ -3,17 +3,15 @@
 
 use std::net::Ipv6Addr;
 
-use super::{Known, Notes, OWN};
+use super::{Known, Notes};
 use crate::cli::run::error::RunError;
 use crate::cli::run::taken::Taken;
 use crate::cli::run::values::Nodes;
 use crate::client::ETCD_PORT;
+use crate::hosting::{OWN, PORT};
 use crate::rendezvous::Endpoint;
 
-/// Where an embedded server listens, as torchrun's `c10d` does.
-const PORT: u16 = 29400;
-
-/// The same for torchrun's static form.
+/// Where it listens in torchrun's static form.
 const STATIC_PORT: u16 = 29500;
 
 /// Who named the place.
@@ -110,14 +108,6 @@ fn no_endpoint(nodes: Nodes) -> RunError {
         nodes.max
     );
     RunError::Missing { name: "--rdzv-endpoint", fix }
-}
-
-/// As it has to be written to be read again.
-pub(super) fn written(endpoint: &Endpoint) -> String {
-    match endpoint.protocol {
-        Some(protocol) => format!("{protocol}://{endpoint}"),
-        None => endpoint.to_string(),
-    }
 }
 
 /// The name of the run: what was given; or for a node that is alone, one that nobody else has; or what the

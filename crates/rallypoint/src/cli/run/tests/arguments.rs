@@ -132,5 +132,5 @@ fn this_very_host_can_be_planned_for() {
     let this = Host::look(Environment::new());
     let plan = plan_on(&this, &["--nproc-per-node=cpu", "true"]).unwrap();
     assert_eq!(plan.agent.local_workers, this.processors);
-    assert_eq!(plan.agent.host, this.name);
+    assert_eq!(plan.agent.host, this.here.name);
 }

@@ -1,7 +1,7 @@
 //! Where nodes meet, under which name, and who runs the server.
 
 use super::*;
-use crate::cli::run::meeting::Hosting;
+use crate::hosting::Hosting;
 
 fn at(address: &str, required: bool) -> Hosting {
     Hosting::At { address: address.parse().unwrap(), required }

@@ -19,8 +19,8 @@ use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
+use super::meeting::{Hosting, Meeting};
 use crate::blocking::blocking;
-use crate::cli::run::meeting::{Hosting, Meeting};
 use crate::client::{Client, ClientError, Pem, WatchError};
 use crate::server::{ServeError, Server, ServerOptions, ServerTls};
 
@@ -32,13 +32,19 @@ const DRAIN: Duration = Duration::from_secs(1);
 
 /// Why there is no server on this host.
 #[derive(Debug, Error)]
-pub(crate) enum HostError {
+#[non_exhaustive]
+pub enum HostError {
     /// The address cannot be had.
     #[error(
         "the server of this job cannot listen on {address}: {source}; name another host or port in \
          --rdzv-endpoint, or give --rdzv-conf is_host=false if the server is there already"
     )]
-    Listen { address: SocketAddr, source: io::Error },
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// What the system says.
+        source: io::Error,
+    },
     /// Its certificate cannot be used.
     #[error(transparent)]
     Certificate(#[from] ClientError),
@@ -48,17 +54,25 @@ pub(crate) enum HostError {
 }
 
 /// The server, or one that stands by, as long as this is kept.
-pub(crate) struct Host {
-    /// Where it listens, or would.
-    pub(crate) address: SocketAddr,
+///
+/// Several processes of one host may all be meant: the first to come serves, and the others stand by. If it
+/// ends while they run, one of them takes its place. What was known is gone then, so the nodes meet anew.
+///
+/// Dropping it ends the server at once.
+#[derive(Debug)]
+pub struct EmbeddedServer {
+    address: SocketAddr,
     serves: Arc<AtomicBool>,
     stop: CancellationToken,
     task: AbortOnDropHandle<()>,
 }
 
-impl Host {
-    /// Starts a server if this host shall have one.
-    pub(crate) async fn start(meeting: &Meeting) -> Result<Option<Self>, HostError> {
+impl EmbeddedServer {
+    /// Starts a server if this host shall have one. An endpoint that was left open is then known.
+    ///
+    /// # Errors
+    /// [`HostError`] if it shall and cannot.
+    pub async fn start(meeting: &mut Meeting) -> Result<Option<Self>, HostError> {
         let (address, required) = match meeting.hosting {
             Hosting::Nowhere => return Ok(None),
             Hosting::Loopback => (SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), true),
@@ -72,7 +86,9 @@ impl Host {
                 let bound = listener.local_addr().unwrap_or(address);
                 let server = Server::open(options).await?;
                 serves.store(true, Ordering::Relaxed);
-                if meeting.hosting != Hosting::Loopback {
+                if meeting.hosting == Hosting::Loopback {
+                    meeting.parameters.endpoint = bound.to_string();
+                } else {
                     tracing::info!(address = %bound, "this process runs the server of the job");
                 }
                 let task = tokio::spawn(run(server, listener, stopped));
@@ -92,13 +108,18 @@ impl Host {
         Ok(Some(Self { address, serves, stop, task: AbortOnDropHandle::new(task) }))
     }
 
+    /// Where it listens, or would.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
     /// Whether it is this process that serves.
-    pub(crate) fn serves(&self) -> bool {
+    pub fn serves(&self) -> bool {
         self.serves.load(Ordering::Relaxed)
     }
 
     /// Lets what is under way finish, and ends.
-    pub(crate) async fn stop(self) {
+    pub async fn stop(self) {
         self.stop.cancel();
         let _ = self.task.await;
     }
@@ -162,7 +183,7 @@ async fn ended(address: SocketAddr) -> io::Result<()> {
 ///
 /// # Errors
 /// If nobody can tell, which is as good as nobody being there: the server is in this process.
-pub(crate) async fn others_gone(client: &Client, keys: &Keys) -> Result<(), WatchError> {
+pub async fn others_gone(client: &Client, keys: &Keys) -> Result<(), WatchError> {
     let mut watcher = client.watch([Watch { no_put: true, ..Watch::new(keys.nodes()) }]).await?;
     let mut said = false;
     loop {

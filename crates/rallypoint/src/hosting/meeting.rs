@@ -1,0 +1,203 @@
+//! Where the nodes of a job meet, and whether this host runs the server.
+
+use std::net::SocketAddr;
+
+use super::here::{Meaning, ThisHost, listening, meaning};
+use crate::client::{Credentials, ETCD_PORT, TlsOptions};
+use crate::rendezvous::{Endpoint, EtcdOptions, ParameterError, RendezvousParameters};
+
+/// The backend that brings its own server.
+pub(crate) const OWN: &str = "rallypoint";
+
+/// Whom the nodes of a job authenticate as, with the secret for a password.
+pub(crate) const USER: &str = "rallypoint";
+
+/// Where an embedded server listens unless told otherwise, as torchrun's `c10d` does.
+pub const PORT: u16 = 29400;
+
+/// Whether this host runs the server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Hosting {
+    /// It does not: another host does, or an etcd is there already.
+    Nowhere,
+    /// On loopback, at a free port: nobody else is to come.
+    Loopback,
+    /// Here. Unless it is `required`, someone else on this host may be there first, and then is the server.
+    At {
+        /// Where to listen.
+        address: SocketAddr,
+        /// Whether nobody else may be there.
+        required: bool,
+    },
+}
+
+/// How this node meets the others.
+#[derive(Debug, Clone)]
+pub struct Meeting {
+    /// Under [`Hosting::Loopback`] without an endpoint until the server has one.
+    pub parameters: RendezvousParameters,
+    /// Whether this host runs the server.
+    pub hosting: Hosting,
+    /// What this node authenticates with, and what a server on this host asks its clients for.
+    pub credentials: Option<Credentials>,
+    /// TLS, if any. A server on this host shows the same identity as its clients do.
+    pub tls: Option<TlsOptions>,
+    /// What the user should know about the decision.
+    pub warnings: Vec<String>,
+}
+
+impl Meeting {
+    /// Decides it by the parameters of a backend on etcd. If that is `rallypoint`, one host in the endpoint
+    /// runs the server itself, and the option `is_host` overrules what this host thinks of its name; several
+    /// hosts are an etcd that is there already. Nodes that share a `secret` ask each other for it.
+    ///
+    /// Blocks if a name has to be looked up.
+    ///
+    /// # Errors
+    /// [`ParameterError`] says which parameter is wrong, and what would be right.
+    pub fn from_parameters(
+        mut parameters: RendezvousParameters,
+        host: &ThisHost,
+        secret: Option<&str>,
+    ) -> Result<Self, ParameterError> {
+        parameters.validate()?;
+        let mut warnings = Vec::new();
+        let mut hosting = Hosting::Nowhere;
+        if parameters.backend == OWN {
+            let is_host = parameters.get_as_bool("is_host")?;
+            parameters.config.remove("is_host");
+            hosting = place(&mut parameters, is_host, host, &mut warnings)?;
+            let embedded = !parameters.endpoint.contains(',');
+            let given = ["user", "password"].iter().any(|key| parameters.get(key).is_some());
+            if let (true, false, Some(secret)) = (embedded, given, secret) {
+                parameters.config.insert("user".to_owned(), USER.to_owned());
+                parameters.config.insert("password".to_owned(), secret.to_owned());
+            }
+        }
+        let connection = EtcdOptions::from_parameters(&parameters)?.connection;
+        let (tls, credentials) = (connection.tls, connection.credentials);
+        if hosting != Hosting::Nowhere && tls.as_ref().is_some_and(|tls| tls.identity.is_none()) {
+            let fix = "this host runs the server; give cert and key, which it shows its clients";
+            return Err(ParameterError::missing("cert", fix));
+        }
+        Ok(Self { parameters, hosting, credentials, tls, warnings })
+    }
+}
+
+/// Completes the endpoint, and decides whether it is here.
+fn place(
+    parameters: &mut RendezvousParameters,
+    is_host: Option<bool>,
+    host: &ThisHost,
+    warnings: &mut Vec<String>,
+) -> Result<Hosting, ParameterError> {
+    let given = parameters.endpoint.trim();
+    if given.is_empty() {
+        if parameters.max_nodes == 1 {
+            return Ok(Hosting::Loopback);
+        }
+        let fix = format!(
+            "{} nodes need a place to meet; give a host that all of them reach, such as head:{PORT}, on \
+             each of them, and it will run the server",
+            parameters.max_nodes
+        );
+        return Err(ParameterError::missing("endpoint", fix));
+    }
+    let port = if given.contains(',') { ETCD_PORT } else { PORT };
+    let endpoints = given.split(',').map(|one| Endpoint::parse(one.trim(), port));
+    let endpoints: Vec<Endpoint> = endpoints.collect::<Result<_, _>>()?;
+    // It would mean another host to each of them.
+    if let Some(any) = endpoints.iter().find(|at| matches!(&*at.host, "0.0.0.0" | "[::]")) {
+        let fix = "this is no host; name the one that runs the server as all nodes reach it";
+        return Err(ParameterError::invalid("endpoint", any.to_string(), fix));
+    }
+    parameters.endpoint = endpoints.iter().map(written).collect::<Vec<_>>().join(",");
+    let [endpoint] = &endpoints[..] else {
+        return match is_host {
+            Some(true) => Err(ParameterError::Conflict {
+                first: "is_host=true".to_owned(),
+                second: "an endpoint of several hosts".to_owned(),
+                fix: "several hosts are an etcd that is there already; name this host alone"
+                    .to_owned(),
+            }),
+            _ => Ok(Hosting::Nowhere),
+        };
+    };
+    let meaning = meaning(&endpoint.host, host);
+    if !is_host.unwrap_or(meaning != Meaning::Elsewhere) {
+        return Ok(Hosting::Nowhere);
+    }
+    let (ip, warning) = listening(&endpoint.host, meaning, parameters.local_addr.as_deref(), host);
+    warnings.extend(warning);
+    let address = SocketAddr::new(ip, endpoint.port);
+    Ok(Hosting::At { address, required: is_host.is_some() })
+}
+
+/// As it has to be written to be read again.
+pub(crate) fn written(endpoint: &Endpoint) -> String {
+    match endpoint.protocol {
+        Some(protocol) => format!("{protocol}://{endpoint}"),
+        None => endpoint.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::hosting::here::tests::host;
+
+    fn meeting(endpoint: &str, max: usize, options: &[(&str, &str)]) -> Result<Meeting, String> {
+        let parameters = RendezvousParameters::new(OWN, endpoint, "job", 1, max).unwrap();
+        let parameters =
+            options.iter().fold(parameters, |all, (key, value)| all.with(*key, *value));
+        Meeting::from_parameters(parameters, &host(), None).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn the_host_that_is_named_serves() {
+        let at = |text: &str, required| Hosting::At { address: text.parse().unwrap(), required };
+        for (endpoint, options, completed, hosting) in [
+            ("alias", &[][..], "alias:29400", at("10.0.0.1:29400", false)),
+            ("127.0.0.1:7", &[], "127.0.0.1:7", at("127.0.0.1:7", false)),
+            ("other:7", &[], "other:7", Hosting::Nowhere),
+            ("alias", &[("is_host", "no")], "alias:29400", Hosting::Nowhere),
+            ("other", &[("is_host", "1")], "other:29400", at("0.0.0.0:29400", true)),
+            ("alias,b:7", &[], "alias:2379,b:7", Hosting::Nowhere),
+        ] {
+            let found = meeting(endpoint, 2, options).unwrap();
+            assert_eq!((&*found.parameters.endpoint, found.hosting), (completed, hosting));
+        }
+        assert_eq!(meeting("", 1, &[]).unwrap().hosting, Hosting::Loopback);
+    }
+
+    #[test]
+    fn what_cannot_be_is_named() {
+        for (endpoint, options, words) in [
+            ("", &[][..], "endpoint is missing: 2 nodes need a place to meet"),
+            ("0.0.0.0", &[], "endpoint \"0.0.0.0:29400\": this is no host"),
+            ("a,b", &[("is_host", "true")], "is_host=true and an endpoint of several hosts"),
+            ("alias", &[("is_host", "maybe")], "is_host \"maybe\": give true or false"),
+            ("alias", &[("lease_tll", "3")], "unknown option \"lease_tll\""),
+            (
+                "alias",
+                &[("protocol", "https"), ("cacert", "x")],
+                "cert is missing: this host runs the server",
+            ),
+        ] {
+            let error = meeting(endpoint, 2, options).unwrap_err();
+            assert!(error.starts_with(words), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_secret_is_for_a_server_that_the_nodes_bring() {
+        let with = |backend: &str, endpoint: &str| {
+            let parameters = RendezvousParameters::new(backend, endpoint, "job", 1, 2).unwrap();
+            let meeting = Meeting::from_parameters(parameters, &host(), Some("s"));
+            meeting.unwrap().credentials.map(|credentials| (credentials.user, credentials.password))
+        };
+        assert_eq!(with(OWN, "alias"), Some((USER.to_owned(), "s".to_owned())));
+        assert_eq!(with(OWN, "a,b"), None);
+        assert_eq!(with("etcd", "alias"), None);
+    }
+}
