@@ -1,0 +1,41 @@
+"""Elastic rendezvous for distributed training.
+
+The nodes of a job meet: they agree who is in, who has which rank, where rank 0 listens; and they meet again
+when a node dies or a new one comes.
+
+- With stock PyTorch there is nothing to write: ``torchrun --rdzv-backend=rallypoint --rdzv-endpoint=head …``.
+- ``Rendezvous``: the same for any Python program, without PyTorch.
+- ``EtcdStore``, ``TcpStore``: what the nodes of a group share.
+- ``Server``: the coordination server; ``EtcdServer``: a real etcd, as a child process.
+- ``rallypoint.torch``: stores and a rendezvous backend for PyTorch, in place of those that speak etcd's v2.
+
+A call that waits lets other threads run, and ends at Ctrl-C. In ``asyncio``, use ``asyncio.to_thread``.
+"""
+
+from rallypoint import errors
+from rallypoint._native import (
+    VERSION,
+    Client,
+    EtcdServer,
+    EtcdStore,
+    Rendezvous,
+    RendezvousInfo,
+    Server,
+    Store,
+    TcpStore,
+)
+from rallypoint.errors import *  # noqa: F403
+
+__version__ = VERSION
+
+__all__ = [
+    "Client",
+    "EtcdServer",
+    "EtcdStore",
+    "Rendezvous",
+    "RendezvousInfo",
+    "Server",
+    "Store",
+    "TcpStore",
+    *errors.__all__,
+]

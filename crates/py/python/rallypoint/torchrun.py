@@ -1,0 +1,28 @@
+"""The plugin of torchrun: ``--rdzv-backend=rallypoint``, and ``etcd-v3`` for an etcd that is there already.
+
+PyTorch finds ``creator`` by the entry points of this package. The same command on every node; the host that
+``--rdzv-endpoint`` names runs the server within its torchrun, at port 29400 unless another is given.
+"""
+
+import functools
+
+# Names of --rdzv-backend, and what they are to the library.
+_BACKENDS = {"rallypoint": "rallypoint", "etcd-v3": "etcd"}
+
+
+def creator():
+    """What torchrun's registry asks an entry point for: a function that makes a handler."""
+    return create_handler
+
+
+def create_handler(params):
+    """Makes a handler for these ``RendezvousParameters``. Waits for a server that is late."""
+    return _handler_class()(params)
+
+
+@functools.lru_cache(maxsize=None)
+def _handler_class():
+    # PyTorch is imported when it is needed, and not before.
+    from rallypoint._torch_handler import TorchrunHandler
+
+    return TorchrunHandler

@@ -1,0 +1,78 @@
+//! A client of an etcd, for what is to share a connection.
+
+use std::collections::BTreeMap;
+
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use rallypoint::client::{Client as Native, ClientOptions};
+use rallypoint::rendezvous::{EtcdOptions, ParameterError, RendezvousParameters};
+
+use crate::arguments;
+use crate::errors::OrRaise;
+use crate::runtime::{Tied, wait};
+
+/// A connection to an etcd, or to a `rallypoint.Server`, that stores and backends share.
+///
+/// Nothing is sent before it is used.
+///
+/// Args:
+///     endpoint: ``host:port``, or several of them with commas in between. The port is 2379 unless given.
+///     options: ``protocol`` (``http`` or ``https``), ``cacert``, ``cert``, ``key``, ``user``, ``password``,
+///         ``read_timeout``: as in ``--rdzv-conf``.
+///
+/// >>> with rallypoint.Server() as server:
+/// ...     client = rallypoint.Client(server.endpoint)
+/// ...     store = rallypoint.EtcdStore(client, "/jobs/7")
+/// ...     store.set("greeting", "hello")
+/// ...     store.get("greeting")
+/// b'hello'
+#[pyclass(module = "rallypoint", frozen)]
+pub(crate) struct Client {
+    endpoint: String,
+    native: Tied<Native>,
+}
+
+impl Client {
+    pub(crate) fn new(py: Python<'_>, endpoint: String, options: ClientOptions) -> PyResult<Self> {
+        let connecting = Native::connect(options);
+        let native = wait(py, connecting)?.or_raise(py)?;
+        Ok(Self { endpoint, native: Tied::new(native) })
+    }
+
+    pub(crate) fn native(&self, py: Python<'_>) -> PyResult<Native> {
+        self.native.get(py).cloned()
+    }
+}
+
+#[pymethods]
+impl Client {
+    #[new]
+    #[pyo3(signature = (endpoint = "", **options), text_signature = "(endpoint='', **options)")]
+    fn create(
+        py: Python<'_>,
+        endpoint: &str,
+        options: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<Self> {
+        let checked = connection(endpoint, arguments::options(options)?);
+        Self::new(py, endpoint.to_owned(), checked.or_raise(py)?.client_options())
+    }
+
+    /// The endpoint that was given.
+    #[getter]
+    fn endpoint(&self) -> &str {
+        &self.endpoint
+    }
+
+    fn __repr__(&self) -> String {
+        format!("Client({:?})", self.endpoint)
+    }
+}
+
+fn connection(
+    endpoint: &str,
+    config: BTreeMap<String, String>,
+) -> Result<EtcdOptions, ParameterError> {
+    let mut parameters = RendezvousParameters::new("etcd", endpoint, "client", 1, 1)?;
+    parameters.config = config;
+    EtcdOptions::from_parameters(&parameters)
+}

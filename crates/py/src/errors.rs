@@ -1,0 +1,144 @@
+//! Which exception an error becomes. The classes are Python's own, in `rallypoint.errors`.
+
+use std::error::Error;
+
+use pyo3::prelude::*;
+use rallypoint::client::ClientError;
+use rallypoint::etcd_server::EtcdServerError;
+use rallypoint::hosting::HostError;
+use rallypoint::rendezvous::{CreateError, ParameterError, RendezvousError};
+use rallypoint::server::ServeError;
+use rallypoint::store::StoreError;
+
+/// Something that becomes an exception.
+pub(crate) trait Raise: Error + Sized {
+    /// The name of the class.
+    fn class(&self) -> &'static str;
+
+    fn raise(self, py: Python<'_>) -> PyErr {
+        exception(py, self.class(), sentence(&self))
+    }
+}
+
+/// The rest of a call that may fail.
+pub(crate) trait OrRaise<T> {
+    fn or_raise(self, py: Python<'_>) -> PyResult<T>;
+}
+
+impl<T, E: Raise> OrRaise<T> for Result<T, E> {
+    fn or_raise(self, py: Python<'_>) -> PyResult<T> {
+        self.map_err(|error| error.raise(py))
+    }
+}
+
+impl Raise for RendezvousError {
+    fn class(&self) -> &'static str {
+        match self {
+            Self::Closed { .. } => "RendezvousClosedError",
+            Self::Timeout { .. } => "RendezvousTimeoutError",
+            Self::Connection { .. } => "RendezvousConnectionError",
+            Self::State { .. } => "RendezvousStateError",
+            Self::GracefulExit { .. } => "RendezvousGracefulExitError",
+            _ => "RendezvousError",
+        }
+    }
+}
+
+impl Raise for ParameterError {
+    fn class(&self) -> &'static str {
+        "ParameterError"
+    }
+}
+
+impl Raise for CreateError {
+    fn class(&self) -> &'static str {
+        match self {
+            Self::Parameter(error) => error.class(),
+            Self::Rendezvous(error) => error.class(),
+            _ => "RendezvousError",
+        }
+    }
+}
+
+impl Raise for HostError {
+    fn class(&self) -> &'static str {
+        "RendezvousConnectionError"
+    }
+}
+
+impl Raise for ServeError {
+    fn class(&self) -> &'static str {
+        "ServerError"
+    }
+}
+
+impl Raise for ClientError {
+    fn class(&self) -> &'static str {
+        "ClientError"
+    }
+}
+
+impl Raise for StoreError {
+    fn class(&self) -> &'static str {
+        match self {
+            Self::Timeout { .. } | Self::Barrier { .. } => "StoreTimeoutError",
+            Self::QueueEmpty { .. } => "QueueEmptyError",
+            Self::Connect { .. } | Self::Connection { .. } | Self::Client(_) | Self::Watch(_) => {
+                "StoreConnectionError"
+            }
+            _ => "StoreError",
+        }
+    }
+}
+
+impl Raise for EtcdServerError {
+    fn class(&self) -> &'static str {
+        match self {
+            Self::NotReady { .. } => "EtcdServerTimeoutError",
+            _ => "EtcdServerError",
+        }
+    }
+}
+
+/// Used after a fork.
+pub(crate) fn fork_error(py: Python<'_>) -> PyErr {
+    let text = "rallypoint was in use when this process was forked, and its threads stayed behind; start \
+                processes with the method 'spawn' or 'forkserver', or use rallypoint only after the fork";
+    exception(py, "ForkError", text.to_owned())
+}
+
+/// The operating system refused something that it hardly ever refuses.
+pub(crate) fn system_error(py: Python<'_>, error: &std::io::Error) -> PyErr {
+    exception(py, "RallypointError", format!("the operating system refused: {error}"))
+}
+
+/// An argument that makes no sense.
+pub(crate) fn wrong_argument(py: Python<'_>, text: String) -> PyErr {
+    exception(py, "ParameterError", text)
+}
+
+/// Something that was stopped is used.
+pub(crate) fn stopped(py: Python<'_>, class: &str, what: &str) -> PyErr {
+    exception(py, class, format!("this {what} was stopped; make another"))
+}
+
+fn exception(py: Python<'_>, class: &str, text: String) -> PyErr {
+    let made = || py.import("rallypoint.errors")?.getattr(class)?.call1((text,));
+    made().map_or_else(|error| error, PyErr::from_value)
+}
+
+/// The error and everything that led to it, on one line.
+fn sentence(error: &dyn Error) -> String {
+    let mut line = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        // Some errors say what caused them themselves.
+        let text = cause.to_string();
+        if !line.contains(&text) {
+            line.push_str(": ");
+            line.push_str(&text);
+        }
+        source = cause.source();
+    }
+    line
+}

@@ -1,0 +1,59 @@
+//! The compiled half of the Python package `rallypoint`.
+//!
+//! - `runtime`: one runtime for the process, and how Python waits for what happens on it.
+//! - `rendezvous`, `store`, `client`, `backend`, `server`, `etcd_server`: the library's types, as Python has them.
+//! - `errors`: which exception an error becomes.
+//! - `arguments`: what Python may pass for bytes, times and options.
+//! - `log`: what the library has to say, on its way to Python's `logging`.
+//!
+//! Everything that blocks lets other Python threads run meanwhile, and ends when Ctrl-C was pressed. What
+//! was made before a fork is refused after it.
+
+// The macros write functions that only Python calls, and take arguments as Python passes them.
+#![allow(clippy::needless_pass_by_value)]
+
+mod arguments;
+mod backend;
+mod client;
+mod errors;
+mod etcd_server;
+mod log;
+mod rendezvous;
+mod runtime;
+mod server;
+mod store;
+
+use pyo3::prelude::*;
+
+/// The compiled half of the package. What is public is in `rallypoint`.
+#[pymodule(name = "_native")]
+mod native {
+    use std::ffi::OsString;
+
+    use pyo3::prelude::*;
+
+    #[pymodule_export]
+    use super::backend::RendezvousBackend;
+    #[pymodule_export]
+    use super::client::Client;
+    #[pymodule_export]
+    use super::etcd_server::EtcdServer;
+    #[pymodule_export]
+    use super::log::{next_records, start_log};
+    #[pymodule_export]
+    use super::rendezvous::{Rendezvous, RendezvousInfo};
+    #[pymodule_export]
+    use super::server::Server;
+    #[pymodule_export]
+    use super::store::{EtcdStore, Store, TcpStore};
+
+    /// The version of the package.
+    #[pymodule_export]
+    const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+    /// Runs the `rallypoint` command, and returns its exit code.
+    #[pyfunction]
+    fn main(py: Python<'_>, arguments: Vec<OsString>) -> u8 {
+        py.detach(|| rallypoint::cli::exit_code(arguments))
+    }
+}

@@ -1,0 +1,271 @@
+//! The rendezvous, with the server where this host is meant to run it.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use rallypoint::hosting::{EmbeddedServer, HostError, Meeting, ThisHost, others_gone};
+use rallypoint::rendezvous::{
+    CreateError, EtcdRendezvousHandler, RendezvousHandler as _, RendezvousParameters,
+};
+use tokio::time::timeout;
+
+use crate::arguments;
+use crate::errors::{OrRaise, Raise};
+use crate::runtime::{Tied, wait};
+use crate::store::Store;
+
+/// Where the secret that the nodes share may stand.
+const SECRET: &str = "RALLYPOINT_SECRET";
+
+/// How long a server waits for the others when the run is over: as long as torchrun's agents wait for each
+/// other in the end.
+const FAREWELL: Duration = Duration::from_secs(300);
+
+/// A node's way into the group of its run.
+///
+/// The same call on every node. The host that ``endpoint`` names runs the server, in this process, and the
+/// others wait for it if it is late. Several hosts in the endpoint are an etcd cluster that is there already.
+///
+/// Args:
+///     endpoint: ``host:port``, port 29400 unless given; several hosts with commas in between are an etcd.
+///         Empty for a node that is alone.
+///     run_id: the name of the run, the same for all of its nodes and for no others.
+///     min_nodes, max_nodes: how large a group may be.
+///     backend: ``rallypoint``, or ``etcd`` for an etcd that is there already, whatever its host.
+///     local_addr: where the other nodes reach this one, if it cannot find out itself.
+///     options: as in ``--rdzv-conf``: ``timeout``, ``last_call_timeout``, ``lease_ttl``, ``rank_policy``,
+///         ``is_host``, ``protocol``, ``user``, …
+///
+/// >>> with rallypoint.Rendezvous("", "job-7", 1, 1) as rendezvous:
+/// ...     group = rendezvous.next_rendezvous()
+/// ...     group.rank, group.world_size, group.round
+/// (0, 1, 1)
+///
+/// In ``asyncio``: ``group = await asyncio.to_thread(rendezvous.next_rendezvous)``.
+#[pyclass(module = "rallypoint", subclass, frozen)]
+pub(crate) struct Rendezvous {
+    backend: String,
+    handler: Tied<Arc<EtcdRendezvousHandler>>,
+    server: Mutex<Option<Tied<EmbeddedServer>>>,
+}
+
+/// Why there is no rendezvous.
+enum OpenError {
+    Host(HostError),
+    Create(CreateError),
+}
+
+async fn open(
+    mut meeting: Meeting,
+) -> Result<(EtcdRendezvousHandler, Option<EmbeddedServer>), OpenError> {
+    for warning in &meeting.warnings {
+        tracing::warn!("{warning}");
+    }
+    let server = EmbeddedServer::start(&mut meeting).await.map_err(OpenError::Host)?;
+    let handler = EtcdRendezvousHandler::from_parameters(&meeting.parameters);
+    Ok((handler.await.map_err(OpenError::Create)?, server))
+}
+
+#[pymethods]
+impl Rendezvous {
+    #[new]
+    #[pyo3(
+        signature = (endpoint, run_id, min_nodes, max_nodes, *, backend = "rallypoint", local_addr = None,
+                     **options),
+        text_signature = "(endpoint, run_id, min_nodes, max_nodes, *, backend='rallypoint', local_addr=None, \
+                          **options)"
+    )]
+    #[allow(clippy::too_many_arguments, reason = "Python's are by keyword")]
+    fn create(
+        py: Python<'_>,
+        endpoint: &str,
+        run_id: &str,
+        min_nodes: usize,
+        max_nodes: usize,
+        backend: &str,
+        local_addr: Option<String>,
+        options: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<Self> {
+        let config = arguments::options(options)?;
+        let parameters = RendezvousParameters::new(backend, endpoint, run_id, min_nodes, max_nodes);
+        let mut parameters = parameters.or_raise(py)?;
+        parameters.config = config;
+        parameters.local_addr = local_addr;
+        let secret = std::env::var(SECRET).ok().filter(|secret| !secret.is_empty());
+        // A name may have to be looked up.
+        let meeting = py
+            .detach(|| Meeting::from_parameters(parameters, &ThisHost::look(), secret.as_deref()));
+        let (handler, server) = match wait(py, open(meeting.or_raise(py)?))? {
+            Ok(opened) => opened,
+            Err(OpenError::Host(error)) => return Err(error.raise(py)),
+            Err(OpenError::Create(error)) => return Err(error.raise(py)),
+        };
+        Ok(Self {
+            backend: backend.to_owned(),
+            handler: Tied::new(Arc::new(handler)),
+            server: Mutex::new(server.map(Tied::new)),
+        })
+    }
+
+    /// Waits until a group has formed that this node is in. Ctrl-C takes the node out of the round again.
+    fn next_rendezvous(&self, py: Python<'_>) -> PyResult<RendezvousInfo> {
+        let handler = self.handler.get(py)?;
+        let info = wait(py, handler.next_rendezvous())?.or_raise(py)?;
+        Ok(RendezvousInfo {
+            rank: info.rank,
+            world_size: info.world_size,
+            round: info.round,
+            master_addr: info.bootstrap_store_info.master_addr,
+            master_port: info.bootstrap_store_info.master_port,
+            store: Py::new(py, Store::new(info.store))?,
+        })
+    }
+
+    /// How many nodes would like a new round: late ones that there is room for, and members that the group
+    /// has lost. Anything but 0 means: stop the workers and call ``next_rendezvous``. A memory read.
+    fn num_nodes_waiting(&self, py: Python<'_>) -> PyResult<usize> {
+        let handler = self.handler.get(py)?;
+        wait(py, handler.num_nodes_waiting())?.or_raise(py)
+    }
+
+    /// Whether the run is closed: no further group will form.
+    fn is_closed(&self, py: Python<'_>) -> PyResult<bool> {
+        let handler = self.handler.get(py)?;
+        wait(py, handler.is_closed())?.or_raise(py)
+    }
+
+    /// Closes the run for all of its nodes, for good. The others are told the reason.
+    #[pyo3(signature = (reason = "it was closed by its user"))]
+    fn set_closed(&self, py: Python<'_>, reason: &str) -> PyResult<()> {
+        let handler = self.handler.get(py)?;
+        wait(py, handler.set_closed(reason))?.or_raise(py)
+    }
+
+    /// Leaves the group without closing the run. The others meet again without this node, which may come back.
+    fn leave(&self, py: Python<'_>) -> PyResult<()> {
+        let handler = self.handler.get(py)?;
+        wait(py, handler.leave())
+    }
+
+    /// Ends it. A member of the group closes the run with it, since its part of the job is over; unless not
+    /// ``success``: then it only leaves. True if that came about.
+    ///
+    /// If this process runs the server, it stays until the others have ended; of a run that is closed, at most
+    /// five minutes. Ctrl-C ends it at once.
+    #[pyo3(signature = (success = true))]
+    fn shutdown(&self, py: Python<'_>, success: bool) -> PyResult<bool> {
+        let handler = self.handler.get(py)?;
+        let server = self.server.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let server = server.and_then(Tied::take);
+        wait(py, async {
+            let done = if success {
+                handler.shutdown().await
+            } else {
+                handler.leave().await;
+                true
+            };
+            if let Some(server) = server {
+                if server.serves() {
+                    stay(handler).await;
+                }
+                server.stop().await;
+            }
+            done
+        })
+    }
+
+    /// The name of the run.
+    #[getter]
+    fn run_id(&self, py: Python<'_>) -> PyResult<String> {
+        Ok(self.handler.get(py)?.run_id().to_owned())
+    }
+
+    /// The name by which the others know this node.
+    #[getter]
+    fn node_id(&self, py: Python<'_>) -> PyResult<String> {
+        Ok(self.handler.get(py)?.node_id().to_owned())
+    }
+
+    /// The backend that was asked for.
+    #[getter]
+    fn backend(&self) -> &str {
+        &self.backend
+    }
+
+    /// Whether rank 0's node serves a store for the workers at ``master_addr:master_port``, on the wire of
+    /// PyTorch's ``TCPStore``.
+    #[getter]
+    fn use_agent_store(&self, py: Python<'_>) -> PyResult<bool> {
+        Ok(self.handler.get(py)?.use_agent_store())
+    }
+
+    /// Whether it is this process that runs the server.
+    #[getter]
+    fn serves(&self, py: Python<'_>) -> PyResult<bool> {
+        match &*self.server.lock().unwrap_or_else(PoisonError::into_inner) {
+            Some(server) => Ok(server.get(py)?.serves()),
+            None => Ok(false),
+        }
+    }
+
+    fn __enter__(this: Bound<'_, Self>) -> Bound<'_, Self> {
+        this
+    }
+
+    /// A block that ends well closes the run; one that raises leaves it to the others.
+    fn __exit__(
+        &self,
+        py: Python<'_>,
+        class: &Bound<'_, PyAny>,
+        _value: &Bound<'_, PyAny>,
+        _traceback: &Bound<'_, PyAny>,
+    ) -> PyResult<()> {
+        self.shutdown(py, class.is_none()).map(drop)
+    }
+
+    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
+        let handler = self.handler.get(py)?;
+        Ok(format!("<Rendezvous of run {:?}, node {}>", handler.run_id(), handler.node_id()))
+    }
+}
+
+/// The server is here, and others may need it.
+async fn stay(handler: &EtcdRendezvousHandler) {
+    let gone = others_gone(handler.client(), handler.keys());
+    let closed = handler.is_closed().await.unwrap_or(false);
+    let gone = if closed { timeout(FAREWELL, gone).await } else { Ok(gone.await) };
+    match gone {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => tracing::debug!(%error, "nobody can tell who is left"),
+        Err(_) => tracing::warn!("not staying any longer; the others lose their server"),
+    }
+}
+
+/// A group, as seen by one of its nodes.
+#[pyclass(module = "rallypoint", frozen, get_all)]
+pub(crate) struct RendezvousInfo {
+    /// This node's rank in the group: 0 to ``world_size - 1``.
+    rank: u32,
+    /// How many nodes the group has.
+    world_size: u32,
+    /// Which round it is. Rounds only grow.
+    round: u64,
+    /// Where the workers find rank 0: its address.
+    master_addr: String,
+    /// Where the workers find rank 0: its port.
+    master_port: u16,
+    /// A store that the group shares, new for each round.
+    store: Py<Store>,
+}
+
+#[pymethods]
+impl RendezvousInfo {
+    fn __repr__(&self) -> String {
+        let Self { rank, world_size, round, master_addr, master_port, .. } = self;
+        format!(
+            "<RendezvousInfo of round {round}: rank {rank} of {world_size}, master {master_addr}:{master_port}>"
+        )
+    }
+}
