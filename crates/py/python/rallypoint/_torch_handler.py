@@ -3,6 +3,7 @@
 import atexit
 import contextlib
 import logging
+import os
 import sys
 from datetime import timedelta
 
@@ -14,7 +15,6 @@ from torch.distributed.elastic.rendezvous.api import RendezvousStoreInfo
 from rallypoint import Rendezvous
 from rallypoint._torch_errors import as_torch
 from rallypoint.errors import ParameterError, RendezvousGracefulExitError
-from rallypoint.torchrun import _BACKENDS
 
 logger = logging.getLogger("rallypoint.torchrun")
 
@@ -31,15 +31,18 @@ class TorchrunHandler(RendezvousHandler):
         self._dismissed = False
         # Whoever makes a handler while it handles an exception is not to be told of that one later.
         self._known_error = sys.exc_info()[1]
-        if "etcd-v3" == params.backend and not params.endpoint:
-            raise ParameterError("--rdzv-endpoint is missing: etcd-v3 needs an etcd; give its host:port")
+        # Any other name is that of an etcd which is there already.
+        backend = "rallypoint" if params.backend == "rallypoint" else "etcd"
+        if backend == "etcd" and not params.endpoint:
+            raise ParameterError(f"endpoint is missing: {params.backend} needs an etcd; give its host:port")
+        _show_log()
         with as_torch():
             self._rendezvous = Rendezvous(
                 params.endpoint,
                 params.run_id,
                 params.min_nodes,
                 params.max_nodes,
-                backend=_BACKENDS.get(params.backend, "rallypoint"),
+                backend=backend,
                 local_addr=params.local_addr,
                 **params.config,
             )
@@ -110,3 +113,18 @@ class TorchrunHandler(RendezvousHandler):
     def _leave(self):
         with contextlib.suppress(KeyboardInterrupt):
             self._rendezvous.shutdown(success=False)
+
+
+def _show_log():
+    """torchrun shows its own log, and nobody else's. Who serves, and why an end takes its time, should be seen."""
+    ours = logging.getLogger("rallypoint")
+    if ours.hasHandlers() or ours.level != logging.NOTSET:
+        return
+    shown = logging.StreamHandler()
+    shown.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    ours.addHandler(shown)
+    asked = os.environ.get("LOGLEVEL", "").upper()
+    known = isinstance(logging.getLevelName(asked), int)
+    ours.setLevel(asked if known else logging.WARNING)
+    if not known:
+        logging.getLogger("rallypoint.hosting").setLevel(logging.INFO)

@@ -6,9 +6,6 @@ PyTorch finds ``creator`` by the entry points of this package. The same command 
 
 import functools
 
-# Names of --rdzv-backend, and what they are to the library.
-_BACKENDS = {"rallypoint": "rallypoint", "etcd-v3": "etcd"}
-
 
 def creator():
     """What torchrun's registry asks an entry point for: a function that makes a handler."""
