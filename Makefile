@@ -1,11 +1,13 @@
 # What people and CI run. `verify` changes nothing; `fix` does.
-.PHONY: help verify fix test test-torch bench bench-stores tools
+.PHONY: help verify fix test test-python test-torch wheel bench bench-stores tools
 
 help:
 	@echo "make verify        format, lints, docs, licences; changes nothing"
 	@echo "make fix           format, and whatever the linter can mend by itself"
 	@echo "make test          everything that can fail, against real etcd too (fetches it)"
-	@echo "make test-torch    our store under stock PyTorch (fetches it, 5 GB)"
+	@echo "make test-python   the Python package, installed from its wheel into a fresh environment"
+	@echo "make test-torch    our stores and our torchrun plugin under stock PyTorch (fetches it, 5 GB)"
+	@echo "make wheel         the Python package, for others to install"
 	@echo "make bench         ours and real etcd side by side, a few minutes"
 	@echo "make bench-stores  our stores and PyTorch's side by side, a few minutes (OPTIONS=--json)"
 
@@ -25,9 +27,16 @@ tools:
 test: tools
 	cargo test --workspace --locked --no-fail-fast
 
-test-torch:
+test-python: tools
+	python=$$(scripts/python-env) && "$$python" -m pytest tests/python
+
+test-torch: tools
 	cargo build --locked --example agent_store
-	python=$$(scripts/torch-env) && "$$python" -m pytest tests/torch
+	scripts/python-env >/dev/null
+	python=$$(scripts/torch-env) && PYTHONPATH=$$(cd $${CARGO_TARGET_DIR:-target}/wheel/site && pwd) "$$python" -m pytest tests/torch
+
+wheel:
+	@scripts/wheel
 
 bench: tools
 	cargo bench --locked --bench versus_etcd

@@ -1,5 +1,6 @@
 //! The rendezvous, with the server where this host is meant to run it.
 
+use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -22,6 +23,10 @@ const SECRET: &str = "RALLYPOINT_SECRET";
 /// How long a server waits for the others when the run is over: as long as torchrun's agents wait for each
 /// other in the end.
 const FAREWELL: Duration = Duration::from_secs(300);
+
+/// After how long a wait is said to be one; and then again and again after the last.
+const SAID_AFTER: [Duration; 3] =
+    [Duration::from_secs(3), Duration::from_secs(30), Duration::from_secs(60)];
 
 /// A node's way into the group of its run.
 ///
@@ -112,7 +117,7 @@ impl Rendezvous {
     /// Waits until a group has formed that this node is in. Ctrl-C takes the node out of the round again.
     fn next_rendezvous(&self, py: Python<'_>) -> PyResult<RendezvousInfo> {
         let handler = self.handler.get(py)?;
-        let info = wait(py, handler.next_rendezvous())?.or_raise(py)?;
+        let info = wait(py, saying_why(handler, handler.next_rendezvous()))?.or_raise(py)?;
         Ok(RendezvousInfo {
             rank: info.rank,
             world_size: info.world_size,
@@ -228,6 +233,23 @@ impl Rendezvous {
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
         let handler = self.handler.get(py)?;
         Ok(format!("<Rendezvous of run {:?}, node {}>", handler.run_id(), handler.node_id()))
+    }
+}
+
+/// Says what is waited for, if that takes long.
+async fn saying_why<T>(handler: &EtcdRendezvousHandler, waiting: impl Future<Output = T>) -> T {
+    let mut waiting = pin!(waiting);
+    let mut pauses = SAID_AFTER.into_iter().chain(std::iter::repeat(SAID_AFTER[2]));
+    loop {
+        let pause = pauses.next().unwrap_or(SAID_AFTER[2]);
+        if let Ok(done) = timeout(pause, waiting.as_mut()).await {
+            return done;
+        }
+        if let Some(what) = handler.standing().view.waits_for {
+            tracing::info!(target: "rallypoint::waiting", "waiting: {what}");
+        }
+        // For the next time.
+        handler.refresh();
     }
 }
 

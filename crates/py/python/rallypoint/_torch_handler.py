@@ -116,7 +116,7 @@ class TorchrunHandler(RendezvousHandler):
 
 
 def _show_log():
-    """torchrun shows its own log, and nobody else's. Who serves, and why an end takes its time, should be seen."""
+    """torchrun shows its own log, and nobody else's. Who serves, and what is waited for, should be seen."""
     ours = logging.getLogger("rallypoint")
     if ours.hasHandlers() or ours.level != logging.NOTSET:
         return
@@ -127,4 +127,5 @@ def _show_log():
     known = isinstance(logging.getLevelName(asked), int)
     ours.setLevel(asked if known else logging.WARNING)
     if not known:
-        logging.getLogger("rallypoint.hosting").setLevel(logging.INFO)
+        for name in ("hosting", "waiting", "rendezvous.etcd.handler"):
+            logging.getLogger(f"rallypoint.{name}").setLevel(logging.INFO)

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use super::here::{Meaning, ThisHost, listening, meaning};
 use crate::client::{Credentials, ETCD_PORT, TlsOptions};
-use crate::rendezvous::{Endpoint, EtcdOptions, ParameterError, RendezvousParameters};
+use crate::rendezvous::{Endpoint, EtcdOptions, ParameterError, RendezvousParameters, suggest};
 
 /// The backend that brings its own server.
 pub(crate) const OWN: &str = "rallypoint";
@@ -74,13 +74,26 @@ impl Meeting {
                 parameters.config.insert("password".to_owned(), secret.to_owned());
             }
         }
-        let connection = EtcdOptions::from_parameters(&parameters)?.connection;
+        let options = EtcdOptions::from_parameters(&parameters).map_err(with_is_host)?;
+        let connection = options.connection;
         let (tls, credentials) = (connection.tls, connection.credentials);
         if hosting != Hosting::Nowhere && tls.as_ref().is_some_and(|tls| tls.identity.is_none()) {
             let fix = "this host runs the server; give cert and key, which it shows its clients";
             return Err(ParameterError::missing("cert", fix));
         }
         Ok(Self { parameters, hosting, credentials, tls, warnings })
+    }
+}
+
+/// The one option of this backend that was read before the others.
+fn with_is_host(error: ParameterError) -> ParameterError {
+    match error {
+        ParameterError::UnknownOption { backend, option, mut known, .. } if backend == OWN => {
+            known.push("is_host");
+            let suggestion = suggest(&option, known.iter().copied()).map(str::to_owned);
+            ParameterError::UnknownOption { backend, option, suggestion, known }
+        }
+        error => error,
     }
 }
 
@@ -178,6 +191,11 @@ mod tests {
             ("a,b", &[("is_host", "true")], "is_host=true and an endpoint of several hosts"),
             ("alias", &[("is_host", "maybe")], "is_host \"maybe\": give true or false"),
             ("alias", &[("lease_tll", "3")], "unknown option \"lease_tll\""),
+            (
+                "alias",
+                &[("is_hots", "1")],
+                "unknown option \"is_hots\" of backend \"rallypoint\": did you mean is_host?",
+            ),
             (
                 "alias",
                 &[("protocol", "https"), ("cacert", "x")],

@@ -34,6 +34,7 @@ pub use self::parameters::{ParameterError, RendezvousParameters, parse_config};
 pub use self::registry::{
     CreateError, RegistryError, RendezvousHandlerCreator, RendezvousHandlerRegistry,
 };
+pub(crate) use self::suggest::suggest;
 
 /// A node's way into the group of its run.
 ///

@@ -1,7 +1,7 @@
 //! Guesses what was meant by a name that does not exist.
 
 /// The known name that is most like `word`, if any is like it.
-pub(super) fn suggest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+pub(crate) fn suggest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let word = word.trim().to_ascii_lowercase();
     let distance = |name: &str| {
         // Someone who wrote only the beginning of a name surely meant it.

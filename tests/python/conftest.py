@@ -1,0 +1,51 @@
+"""What the tests of the Python package share. They run in an environment into which the wheel was installed."""
+
+import os
+import pathlib
+import socket
+import subprocess
+import sys
+
+import pytest
+
+import rallypoint
+
+HOST = "127.0.0.1"
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+TARGET = ROOT / os.environ.get("CARGO_TARGET_DIR", "target")
+
+os.environ.setdefault(
+    "TORCHELASTIC_ETCD_BINARY_PATH",
+    os.environ.get("RALLYPOINT_ETCD_3_5", str(TARGET / "tools" / "etcd-3.5" / "etcd")),
+)
+
+
+@pytest.fixture
+def server():
+    with rallypoint.Server() as server:
+        yield server
+
+
+@pytest.fixture
+def free_port():
+    """A port that nobody has at the moment. Nothing else in this run takes one of those that were free."""
+    with socket.create_server((HOST, 0)) as listener:
+        return listener.getsockname()[1]
+
+
+@pytest.fixture
+def python():
+    """Starts a program in another Python. Whatever is left of it at the end is killed."""
+    started = []
+
+    def start(program, *arguments, **options):
+        command = [sys.executable, "-u", "-c", program, *map(str, arguments)]
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        process = subprocess.Popen(command, text=True, **{**pipes, **options})
+        started.append(process)
+        return process
+
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate()

@@ -1,0 +1,121 @@
+"""The package and the process it is in: importing, forking, ending, the command."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+
+import pytest
+
+import rallypoint
+
+COMMAND = [sys.executable, "-m", "rallypoint"]
+
+
+def test_importing_imports_little(python):
+    program = "import sys, rallypoint; print([name for name in ('torch', 'asyncio', 'numpy') if name in sys.modules])"
+    assert python(program).communicate()[0] == "[]\n"
+
+
+def test_use_after_a_fork_is_an_error(server, python):
+    """Objects, new objects, and the end of the process: nothing hangs, and nothing of the parent's is ended."""
+    program = """
+import os, sys, rallypoint
+etcd = rallypoint.EtcdServer()
+etcd.start()
+store = rallypoint.EtcdStore(etcd.get_client(), "/fork")
+store.set("key", "value")
+child = os.fork()
+if child == 0:
+    for use in (lambda: store.get("key"), etcd.get_port, rallypoint.Server):
+        try:
+            use()
+        except rallypoint.ForkError as error:
+            print("refused:", error)
+    del store, etcd
+    sys.exit(3)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 3
+print(store.get("key"))
+etcd.stop()
+"""
+    output, errors = python(program).communicate(timeout=60)
+    refusals = [line for line in output.splitlines() if line.startswith("refused: rallypoint was in use when")]
+    assert len(refusals) == 3 and output.endswith("b'value'\n"), (output, errors)
+
+
+def test_a_fork_before_the_first_use_is_none(python):
+    program = """
+import os, sys, rallypoint
+child = os.fork()
+with rallypoint.Server() as server:
+    store = rallypoint.EtcdStore(rallypoint.Client(server.endpoint), "/x")
+    assert store.add("n", 1) == 1
+if child == 0:
+    sys.exit(0)
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+    process = python(program)
+    assert process.communicate(timeout=60)[1] == "" and process.returncode == 0
+
+
+def test_ctrl_c_ends_every_wait(server, python):
+    program = """
+import sys, rallypoint
+client = rallypoint.Client(sys.argv[1])
+store = rallypoint.EtcdStore(client, "/x")
+for wait in (lambda: store.get("never"), lambda: store.queue_pop("never"), lambda: store.barrier("never", 2),
+             lambda: rallypoint.TcpStore("127.0.0.1", 1), lambda: rallypoint.Rendezvous("127.0.0.1:1", "j", 1, 1,
+             is_host=False)):
+    print("waiting")
+    try:
+        wait()
+    except KeyboardInterrupt:
+        print("ended")
+"""
+    waiting = python(program, server.endpoint)
+    for _ in range(5):
+        assert waiting.stdout.readline() == "waiting\n"
+        waiting.send_signal(signal.SIGINT)
+        assert waiting.stdout.readline() == "ended\n"
+    assert waiting.wait(60) == 0
+
+
+def test_what_the_library_says_is_logged(python):
+    program = """
+import logging, rallypoint
+logging.basicConfig(level=logging.INFO, format="%(name)s %(levelname)s %(message)s")
+with rallypoint.Rendezvous("127.0.0.1:" + __import__("sys").argv[1], "job", 1, 1):
+    pass
+"""
+    import socket
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    said = python(program, port).communicate(timeout=60)[1]
+    assert f"rallypoint.hosting.server INFO this process runs the server of the job address=127.0.0.1:{port}" in said
+
+
+def test_the_command():
+    version = subprocess.run([*COMMAND, "--version"], capture_output=True, text=True)
+    assert (version.returncode, version.stdout) == (0, f"rallypoint {rallypoint.__version__}\n")
+    assert subprocess.run([*COMMAND, "run", "--nnodes"], capture_output=True).returncode == 2
+    script = os.path.join(os.path.dirname(sys.executable), "rallypoint")
+    line = [script, "run", "--standalone", "--nproc-per-node", "2", "--", "sh", "-c", "echo rank $RANK; exit 3"]
+    job = subprocess.run(line, capture_output=True, text=True)
+    assert job.returncode == 1 and "rank 0" in job.stdout and "exit code 3" in job.stderr.replace("exitcode", "exit code")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_the_command_in_good_order(number):
+    served = subprocess.Popen([*COMMAND, "serve", "--listen", "127.0.0.1:0"], stderr=subprocess.PIPE,
+                              stdout=subprocess.PIPE, text=True)  # fmt: skip
+    try:
+        line = served.stdout.readline()
+        assert re.search(r"127\.0\.0\.1:\d+", line), line
+        served.send_signal(number)
+        _, said = served.communicate(timeout=60)
+        assert served.returncode == 0 and "Traceback" not in said, said
+    finally:
+        served.kill()
+        served.communicate()
