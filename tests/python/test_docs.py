@@ -1,7 +1,6 @@
 """What the documentation says is so: examples run, and stubs are as the module is."""
 
 import doctest
-import pathlib
 import subprocess
 import sys
 
@@ -11,7 +10,6 @@ import rallypoint
 
 PUBLIC = [getattr(rallypoint, name) for name in rallypoint.__all__]
 EXAMPLES = [one for one in PUBLIC if ">>>" in (one.__doc__ or "")]
-PACKAGE = pathlib.Path(rallypoint.__file__).parent
 
 
 @pytest.mark.parametrize("documented", EXAMPLES, ids=lambda one: one.__name__)

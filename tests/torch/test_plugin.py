@@ -186,6 +186,27 @@ def test_the_server_is_late(embedded):
     assert job.wait_all() == {"early": 0, "host": 0}
 
 
+@pytest.mark.parametrize("impatient", [False, True])
+def test_the_host_of_the_server_is_to_go(embedded, impatient):
+    """It serves until the other has ended; a second signal ends it at once, and another of the host takes over."""
+    job = embedded(nnodes="1:2", conf="last_call_timeout=60")
+    job.start("host")
+    job.until(lambda: "runs the server" in job.output("host"), "a server")
+    job.start("other")
+    first = job.group(["host", "other"], 2)
+    job.agents["host"].send_signal(signal.SIGTERM)
+    again = job.group(["other"], 1, beyond={first[0]["master"]})
+    job.until(lambda: "it stays until they end" in job.output("host"), "a word of staying")
+    assert job.agents["host"].poll() is None
+    if impatient:
+        job.agents["host"].send_signal(signal.SIGTERM)
+        assert job.wait("host") == 1
+        job.until(lambda: "this one serves now" in job.output("other"), "another server")
+        job.group(["other"], 1, beyond={first[0]["master"], again[0]["master"]})
+    job.stop_workers()
+    assert job.wait_all() == {"host": 1, "other": 0}, job.report()
+
+
 def test_ctrl_c_while_waiting_leaves_the_job_to_the_others(job):
     """With PyTorch's own, it closes the job for everybody (D4)."""
     job = job(nnodes="2", conf="last_call_timeout=1")

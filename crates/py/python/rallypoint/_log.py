@@ -2,6 +2,7 @@
 
 import atexit
 import logging
+import os
 import threading
 
 from rallypoint import _native
@@ -11,7 +12,7 @@ def start() -> None:
     """Called once, when the first thing is made that may have something to say."""
     if _native.start_log(logging.getLogger("rallypoint").isEnabledFor(logging.DEBUG)):
         threading.Thread(target=_pass_on_for_ever, name="rallypoint-log", daemon=True).start()
-        atexit.register(_pass_on, 0.0)
+        atexit.register(_pass_on_the_rest, os.getpid())
 
 
 def _pass_on(seconds: float) -> None:
@@ -22,3 +23,9 @@ def _pass_on(seconds: float) -> None:
 def _pass_on_for_ever() -> None:
     while True:
         _pass_on(3600.0)
+
+
+def _pass_on_the_rest(pid: int) -> None:
+    # A fork has nothing of its own to say.
+    if pid == os.getpid():
+        _pass_on(0.0)

@@ -5,9 +5,11 @@ import contextlib
 import logging
 import os
 import sys
+import time
 from datetime import timedelta
 
-from torch.distributed import PrefixStore, TCPStore
+from torch.distributed import DistNetworkError, PrefixStore, TCPStore
+from torch.distributed.elastic.multiprocessing.api import SignalException
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.elastic.rendezvous import RendezvousHandler, RendezvousInfo
 from torch.distributed.elastic.rendezvous.api import RendezvousStoreInfo
@@ -21,6 +23,12 @@ logger = logging.getLogger("rallypoint.torchrun")
 # How long the agents of a group wait for each other's words, as in PyTorch's own stores.
 _STORE_TIMEOUT = timedelta(seconds=300)
 
+# A store that is there answers at once. After so long it is asked whether its group is still one.
+_CONNECT_TIMEOUT = timedelta(seconds=5)
+
+# What somebody presses or sends who does not want to wait.
+_INTERRUPTS = (KeyboardInterrupt, SignalException)
+
 
 class TorchrunHandler(RendezvousHandler):
     """A node's way into the group of its run, for torchrun's agent."""
@@ -29,6 +37,7 @@ class TorchrunHandler(RendezvousHandler):
         self._name = params.backend
         self._run_id = params.run_id
         self._dismissed = False
+        self._pid = os.getpid()
         # Whoever makes a handler while it handles an exception is not to be told of that one later.
         self._known_error = sys.exc_info()[1]
         # Any other name is that of an etcd which is there already.
@@ -61,17 +70,39 @@ class TorchrunHandler(RendezvousHandler):
 
     def next_rendezvous(self):
         with as_torch():
-            try:
-                group = self._rendezvous.next_rendezvous()
-            except RendezvousGracefulExitError as error:
-                logger.info("%s", error)
-                self._dismissed = True
-                raise
+            while True:
+                group = self._meet()
+                store = self._connect(group)
+                if store is not None:
+                    break
+                logger.warning("the group of round %d was lost before it began; meeting again", group.round)
         master = RendezvousStoreInfo(group.master_addr, group.master_port)
-        store = TCPStore(group.master_addr, group.master_port, is_master=False, timeout=_STORE_TIMEOUT)
         # The workers have the same store, and keys of their own.
         prefix = f"torch.rendezvous.{self._run_id}.{group.round}"
         return RendezvousInfo(PrefixStore(prefix, store), group.rank, group.world_size, master)
+
+    def _meet(self):
+        try:
+            return self._rendezvous.next_rendezvous()
+        except RendezvousGracefulExitError as error:
+            logger.info("%s", error)
+            self._dismissed = True
+            raise
+
+    def _connect(self, group):
+        """The store of this group, which rank 0 serves; nothing if the group is lost."""
+        deadline = time.monotonic() + _STORE_TIMEOUT.total_seconds()
+        while True:
+            try:
+                store = TCPStore(group.master_addr, group.master_port, is_master=False, timeout=_CONNECT_TIMEOUT)
+            except DistNetworkError:
+                if self._rendezvous.num_nodes_waiting() > 0:
+                    return None
+                if time.monotonic() >= deadline:
+                    raise
+            else:
+                store.set_timeout(_STORE_TIMEOUT)
+                return store
 
     def num_nodes_waiting(self):
         with as_torch():
@@ -101,7 +132,7 @@ class TorchrunHandler(RendezvousHandler):
             if isinstance(error, ChildFailedError):
                 self._rendezvous.set_closed(f"the workers of {self._rendezvous.node_id} failed for good")
             done = self._rendezvous.shutdown(success=error is None)
-        except KeyboardInterrupt:
+        except _INTERRUPTS:
             logger.warning("not staying any longer; if others use the server of this process, they lose it")
             done = False
         if self._dismissed and isinstance(error, AttributeError):
@@ -111,8 +142,10 @@ class TorchrunHandler(RendezvousHandler):
         return done
 
     def _leave(self):
-        with contextlib.suppress(KeyboardInterrupt):
-            self._rendezvous.shutdown(success=False)
+        # A fork of the agent is not the agent.
+        if self._pid == os.getpid():
+            with contextlib.suppress(*_INTERRUPTS):
+                self._rendezvous.shutdown(success=False)
 
 
 def _show_log():
