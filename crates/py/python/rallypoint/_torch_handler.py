@@ -77,9 +77,7 @@ class TorchrunHandler(RendezvousHandler):
                     break
                 logger.warning("the group of round %d was lost before it began; meeting again", group.round)
         master = RendezvousStoreInfo(group.master_addr, group.master_port)
-        # The workers have the same store, and keys of their own.
-        prefix = f"torch.rendezvous.{self._run_id}.{group.round}"
-        return RendezvousInfo(PrefixStore(prefix, store), group.rank, group.world_size, master)
+        return RendezvousInfo(store, group.rank, group.world_size, master)
 
     def _meet(self):
         try:
@@ -91,6 +89,9 @@ class TorchrunHandler(RendezvousHandler):
 
     def _connect(self, group):
         """The store of this group, which rank 0 serves; nothing if the group is lost."""
+        if not self.use_agent_store:
+            # A worker is to serve there, and is not started yet.
+            return group.store
         deadline = time.monotonic() + _STORE_TIMEOUT.total_seconds()
         while True:
             try:
@@ -102,7 +103,8 @@ class TorchrunHandler(RendezvousHandler):
                     raise
             else:
                 store.set_timeout(_STORE_TIMEOUT)
-                return store
+                # The workers have the same store, and keys of their own.
+                return PrefixStore(f"torch.rendezvous.{self._run_id}.{group.round}", store)
 
     def num_nodes_waiting(self):
         with as_torch():
