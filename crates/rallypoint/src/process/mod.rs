@@ -1,21 +1,27 @@
 //! Child processes that never outlive us, and directories that do not either.
 //!
-//! Each child leads a process group of its own, which ends as a whole. A group is ours as long as its
-//! leader was not reaped: until then the kernel gives its number to nobody else. So a group is signalled,
-//! and forgotten by the [`guard`], only before we reap its leader. Where others reap, or the kernel does
-//! since SIGCHLD is ignored, it is forgotten as soon as that is seen, and not signalled any more.
+//! Each child leads a process group of its own. [`Group::start`] is for a child whose group ends with it, as a
+//! whole; [`Group::start_lasting`] for one whose group may need time of its own. A group is ours as long as its
+//! leader was not reaped: until then the kernel gives its number to nobody else. Of a lasting group the number
+//! is kept by whoever is left in it. So a group is signalled, and forgotten by the [`guard`], only before its
+//! leader is reaped or its last member is gone. Where others reap, or the kernel does since SIGCHLD is ignored,
+//! it is forgotten as soon as that is seen, and not signalled any more.
 
 mod directory;
 mod guard;
+mod members;
 
 use std::ffi::OsStr;
+use std::future::Future;
 use std::io::{self, Write};
-use std::os::unix::process::CommandExt;
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
-use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
+use rustix::process::{
+    Pid, Signal, WaitId, WaitIdOptions, WaitIdStatus, kill_process_group, waitid,
+};
 use tokio::sync::watch;
 
 pub(crate) use self::directory::TemporaryDirectory;
@@ -30,19 +36,41 @@ const DEATH: Duration = Duration::from_secs(2);
 
 /// A child and all of its descendants that did not leave its process group.
 ///
-/// Dropping it kills all of them at once and waits until the child is gone: some milliseconds, and at
-/// most two seconds if the kernel cannot end it. What is left then is left to the guard.
+/// Dropping it kills all of them at once and waits until they are gone: some milliseconds, and at most
+/// two seconds if the kernel cannot end them. What is left then is left to the guard.
 #[derive(Debug)]
 pub(crate) struct Group {
-    child: Child,
     pid: Pid,
-    /// Whether its end was seen, and if so, whether it is left to us to reap it.
-    exited: watch::Receiver<Option<Result<(), Errno>>>,
-    /// How it ended, once it was reaped.
-    ended: Option<Result<ExitStatus, Errno>>,
+    entry: Entry,
+    life: watch::Receiver<Life>,
 }
 
-/// A command that [`Group::start`] can start: this program, with nothing on its standard input.
+/// How much of a group there is. How its leader ended is an error if it was not left to us to reap it.
+#[derive(Debug, Clone, Copy)]
+enum Life {
+    Whole,
+    /// The leader has ended, and others may be left.
+    Headless(Result<ExitStatus, Errno>),
+    Gone(Result<ExitStatus, Errno>),
+}
+
+impl Life {
+    fn ended(self) -> Option<Result<ExitStatus, Errno>> {
+        match self {
+            Self::Whole => None,
+            Self::Headless(ended) | Self::Gone(ended) => Some(ended),
+        }
+    }
+}
+
+/// What becomes of the others when the leader ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Rest {
+    IsKilled,
+    IsLeft,
+}
+
+/// A command that a [`Group`] can be started with: this program, with nothing on its standard input.
 pub(crate) fn command(program: impl AsRef<OsStr>) -> Command {
     let mut command = Command::new("/bin/sh");
     command.args(["-c", GATE]).arg(program).stdin(Stdio::piped()).process_group(0);
@@ -50,17 +78,26 @@ pub(crate) fn command(program: impl AsRef<OsStr>) -> Command {
 }
 
 impl Group {
-    /// Starts a command that [`command`] made.
+    /// Starts a command that [`command`] made. What it leaves of its group is killed when it ends.
     ///
     /// A program that cannot be executed is no error here: it ends at once with status 126 or 127.
     pub(crate) fn start(command: &mut Command) -> io::Result<Self> {
+        Self::start_with(command, Rest::IsKilled)
+    }
+
+    /// The same, but what it leaves of its group when it ends is left alone, and can still be signalled.
+    pub(crate) fn start_lasting(command: &mut Command) -> io::Result<Self> {
+        Self::start_with(command, Rest::IsLeft)
+    }
+
+    fn start_with(command: &mut Command, rest: Rest) -> io::Result<Self> {
         let mut child = command.spawn()?;
         let gate = child.stdin.take();
         let pid = Pid::from_child(&child);
         let entry = Entry::group(pid);
-        let watched = guard::add(&entry).and_then(|()| watch_end(pid, entry.clone()));
-        let exited = match watched {
-            Ok(exited) => exited,
+        let watched = guard::add(&entry).and_then(|()| watch_life(pid, entry.clone(), rest));
+        let life = match watched {
+            Ok(life) => life,
             Err(error) => {
                 // It ends at its gate.
                 drop(gate);
@@ -69,7 +106,7 @@ impl Group {
                 return Err(error);
             }
         };
-        let group = Self { child, pid, exited, ended: None };
+        let group = Self { pid, entry, life };
         match gate.map(|mut gate| gate.write_all(b"go\n")) {
             Some(Ok(())) => Ok(group),
             Some(Err(error)) => Err(error),
@@ -79,46 +116,52 @@ impl Group {
 
     /// The number of the child, and of its group.
     pub(crate) fn id(&self) -> u32 {
-        self.child.id()
+        self.pid.as_raw_nonzero().get().unsigned_abs()
     }
 
-    /// Sends a signal to the whole group; to nobody if it has ended.
+    /// Sends a signal to the whole group, or what is left of it; to nobody if it has ended.
     pub(crate) fn signal(&self, signal: Signal) {
-        if self.is_ours() {
+        // While we hold this, no end can be told, and a leader is reaped only after that.
+        let life = self.life.borrow();
+        if self.is_ours(*life) {
             // There may be nobody who takes it any more.
             let _ = kill_process_group(self.pid, signal);
         }
     }
 
     /// Whether its number is still its own, and it is not the child of what we are a copy of.
-    fn is_ours(&self) -> bool {
-        self.exited.borrow().is_none() && look(self.pid, WaitIdOptions::NOHANG).is_ok()
+    fn is_ours(&self, life: Life) -> bool {
+        match life {
+            Life::Whole => look(self.pid, WaitIdOptions::NOHANG).is_ok(),
+            Life::Headless(_) => guard::knows(&self.entry),
+            Life::Gone(_) => false,
+        }
     }
 
-    /// Waits until the child has ended; what it left of its group is ended then. Can be asked again, and
-    /// dropping the future loses nothing.
+    /// Waits until the child has ended. Can be asked again, and dropping the future loses nothing.
     ///
     /// How it ended is an error if the program has somebody else who reaps its children.
-    pub(crate) async fn exited(&mut self) -> io::Result<ExitStatus> {
-        // The thread says so before it ends.
-        let _ = self.exited.wait_for(Option::is_some).await;
-        self.reap()
+    pub(crate) fn exited(&self) -> impl Future<Output = io::Result<ExitStatus>> + Send + use<> {
+        let mut life = self.life.clone();
+        async move {
+            // The thread says so before it ends.
+            let life = life.wait_for(|life| life.ended().is_some()).await;
+            let ended = life.map_or(None, |life| life.ended());
+            Ok(ended.unwrap_or(Err(Errno::CHILD))?)
+        }
     }
 
-    fn reap(&mut self) -> io::Result<ExitStatus> {
-        let ended = match self.ended {
-            Some(ended) => ended,
-            None => {
-                let left_to_us = self.exited.borrow().unwrap_or(Err(Errno::CHILD));
-                let wait = |child: &mut Child| {
-                    child
-                        .wait()
-                        .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::CHILD))
-                };
-                *self.ended.insert(left_to_us.and_then(|()| wait(&mut self.child)))
-            }
-        };
-        Ok(ended?)
+    /// Whether anything may be left of the group.
+    pub(crate) fn is_left(&self) -> bool {
+        !matches!(*self.life.borrow(), Life::Gone(_))
+    }
+
+    /// Waits until nothing is left of the group. Can be asked again, and dropping the future loses nothing.
+    pub(crate) fn gone(&self) -> impl Future<Output = ()> + Send + use<> {
+        let mut life = self.life.clone();
+        async move {
+            let _ = life.wait_for(|life| matches!(life, Life::Gone(_))).await;
+        }
     }
 }
 
@@ -126,45 +169,68 @@ impl Drop for Group {
     fn drop(&mut self) {
         self.signal(Signal::KILL);
         let killed = Instant::now();
-        while self.is_ours() {
+        while self.is_ours(*self.life.borrow()) {
             if killed.elapsed() > DEATH {
                 tracing::warn!(pid = self.id(), "a process is still there after SIGKILL");
                 return;
             }
             std::thread::sleep(Duration::from_millis(1));
         }
-        // Nobody asks how it ended.
-        let _ = self.reap();
     }
 }
 
 /// Looks for the end of a child without reaping it. It fails if it is no child of ours, or no longer.
-fn look(pid: Pid, how: WaitIdOptions) -> Result<(), Errno> {
+fn look(pid: Pid, how: WaitIdOptions) -> Result<Option<WaitIdStatus>, Errno> {
+    wait(pid, how | WaitIdOptions::NOWAIT)
+}
+
+fn wait(pid: Pid, how: WaitIdOptions) -> Result<Option<WaitIdStatus>, Errno> {
     loop {
-        match waitid(WaitId::Pid(pid), how | WaitIdOptions::EXITED | WaitIdOptions::NOWAIT) {
+        match waitid(WaitId::Pid(pid), how | WaitIdOptions::EXITED) {
             Err(Errno::INTR) => {}
-            seen => return seen.map(drop),
+            seen => return seen,
         }
     }
 }
 
-/// Ends and forgets the group when its leader ends, and tells then.
+/// Waits for the end of a child, and leaves it to be reaped.
+fn end_of(leader: Pid) -> Result<ExitStatus, Errno> {
+    let status = look(leader, WaitIdOptions::empty())?.ok_or(Errno::CHILD)?;
+    let raw = match (status.exit_status(), status.terminating_signal()) {
+        (Some(code), _) => code << 8,
+        (None, signal) => signal.unwrap_or_default() | if status.dumped() { 0x80 } else { 0 },
+    };
+    Ok(ExitStatus::from_raw(raw))
+}
+
+/// Tells when the leader ends, and when the group is gone; sees to the rest, and forgets it.
 ///
 /// A thread, since it works with every kernel and host: it needs neither a descriptor for a process
 /// (Linux 5.3) nor a handler for SIGCHLD. And it does so at once, not when somebody comes to ask: until
 /// then the leader may have been reaped behind our back, and its number given to a stranger.
-fn watch_end(leader: Pid, entry: Entry) -> io::Result<watch::Receiver<Option<Result<(), Errno>>>> {
-    let (sender, exited) = watch::channel(None);
+fn watch_life(leader: Pid, entry: Entry, rest: Rest) -> io::Result<watch::Receiver<Life>> {
+    let (sender, life) = watch::channel(Life::Whole);
     let thread = std::thread::Builder::new().name(format!("wait-{leader}"));
     thread.spawn(move || {
-        let seen = look(leader, WaitIdOptions::empty());
-        if seen.is_ok() {
-            let _ = kill_process_group(leader, Signal::KILL);
+        let ended = end_of(leader);
+        match rest {
+            Rest::IsKilled if ended.is_ok() => {
+                let _ = kill_process_group(leader, Signal::KILL);
+            }
+            Rest::IsLeft if ended.is_ok() => {
+                sender.send_replace(Life::Headless(ended));
+                let _ = wait(leader, WaitIdOptions::empty());
+                members::wait_until_gone(leader);
+            }
+            _ => {}
         }
         guard::forget(&entry);
-        sender.send_replace(Some(seen));
+        sender.send_replace(Life::Gone(ended));
+        if rest == Rest::IsKilled {
+            let _ = wait(leader, WaitIdOptions::empty());
+        }
     })?;
-    Ok(exited)
+    Ok(life)
 }
 
 #[cfg(test)]

@@ -29,10 +29,14 @@ fn until(what: &str, mut holds: impl FnMut() -> bool) {
 
 /// A shell with this script, and the first line that it prints.
 fn start(script: &str) -> (Group, String) {
+    start_by(Group::start, script)
+}
+
+fn start_by(way: fn(&mut Command) -> io::Result<Group>, script: &str) -> (Group, String) {
     let mut command = command("sh");
     let (reader, writer) = io::pipe().unwrap();
     command.args(["-c", script]).stdout(writer);
-    let group = Group::start(&mut command).unwrap();
+    let group = way(&mut command).unwrap();
     drop(command);
     let mut line = String::new();
     BufReader::new(reader).read_line(&mut line).unwrap();
@@ -41,7 +45,7 @@ fn start(script: &str) -> (Group, String) {
 
 #[tokio::test]
 async fn a_child_that_ends_takes_its_group_with_it_and_tells_how() {
-    let (mut group, line) = start("sleep 100 & echo $!; exit 3");
+    let (group, line) = start("sleep 100 & echo $!; exit 3");
     let grandchild: u32 = line.parse().unwrap();
     assert_eq!(group.exited().await.unwrap().code(), Some(3));
     until("the grandchild is gone", || !lives(grandchild));
@@ -52,7 +56,7 @@ async fn a_child_that_ends_takes_its_group_with_it_and_tells_how() {
 
 #[tokio::test]
 async fn a_signal_reaches_the_whole_group() {
-    let (mut group, line) = start("sleep 100 & echo $!; wait");
+    let (group, line) = start("sleep 100 & echo $!; wait");
     group.signal(Signal::TERM);
     assert_eq!(group.exited().await.unwrap().signal(), Some(15));
     until("the grandchild is gone", || !lives(line.parse().unwrap()));
@@ -92,7 +96,7 @@ os.execv(sys.argv[1], sys.argv[1:])";
         return;
     }
     assert!(ignores(getpid(), Signal::CHILD));
-    let asked = |mut group: Group| {
+    let asked = |group: Group| {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         let error = runtime.block_on(group.exited()).unwrap_err();
         assert_eq!(error.raw_os_error(), Some(Errno::CHILD.raw_os_error()), "{error}");
@@ -116,6 +120,58 @@ os.execv(sys.argv[1], sys.argv[1:])";
     until("the child is gone", || !lives(child));
 }
 
+/// A shell that ends at once with 3, and a child of its that lasts until it is let go on by SIGTERM.
+const SURVIVOR: &str =
+    "sh -c 'trap \"exit 0\" TERM; echo $$; while :; do sleep 0.01; done' & exit 3";
+
+#[tokio::test]
+async fn what_a_lasting_group_has_left_is_known_and_can_be_signalled() {
+    let (group, line) = start_by(Group::start_lasting, SURVIVOR);
+    assert_eq!(group.exited().await.unwrap().code(), Some(3));
+    until("the leader is reaped", || look(group.pid, WaitIdOptions::NOHANG).is_err());
+    let patience = Duration::from_millis(20);
+    assert!(tokio::time::timeout(patience, group.gone()).await.is_err());
+    assert!(lives(line.parse().unwrap()) && guard::knows(&group.entry));
+    group.signal(Signal::TERM);
+    group.gone().await;
+    assert!(!lives(line.parse().unwrap()) && !guard::knows(&group.entry));
+    assert_eq!(group.exited().await.unwrap().code(), Some(3));
+    group.signal(Signal::KILL);
+}
+
+#[tokio::test]
+async fn a_lasting_group_of_one_is_gone_with_it() {
+    let (group, _) = start_by(Group::start_lasting, "echo; kill -9 $$");
+    group.gone().await;
+    assert_eq!(group.exited().await.unwrap().signal(), Some(9));
+    assert!(!guard::knows(&group.entry));
+}
+
+#[tokio::test]
+async fn dropping_a_lasting_group_ends_what_is_left() {
+    let (group, line) = start_by(Group::start_lasting, SURVIVOR);
+    group.exited().await.unwrap();
+    let entry = group.entry.clone();
+    drop(group);
+    assert!(!lives(line.parse().unwrap()) && !guard::knows(&entry));
+}
+
+/// As in a container whose first process reaps nothing.
+#[tokio::test]
+async fn those_that_nobody_reaps_are_not_left() {
+    let script = "import os, time
+if os.fork() == 0: os._exit(0)
+os.setsid()
+print(os.getpid(), flush=True)
+time.sleep(100)";
+    let (group, line) = start_by(Group::start_lasting, &format!("python3 -c '{script}' & exit 0"));
+    group.gone().await;
+    let stranger = Pid::from_raw(line.parse().unwrap()).unwrap();
+    let reserved = rustix::process::test_kill_process_group(group.pid);
+    kill_process(stranger, Signal::KILL).unwrap();
+    assert_eq!(reserved, Ok(()), "there was nobody to overlook");
+}
+
 #[test]
 fn dropping_it_ends_all_of_it() {
     let (group, line) = start("trap '' TERM; sleep 100 & echo $!; wait");
@@ -127,7 +183,7 @@ fn dropping_it_ends_all_of_it() {
 
 #[tokio::test]
 async fn waiting_can_be_given_up_and_taken_up_again() {
-    let (mut group, _) = start("echo; exec sleep 100");
+    let (group, _) = start("echo; exec sleep 100");
     let patience = Duration::from_millis(20);
     assert!(tokio::time::timeout(patience, group.exited()).await.is_err());
     group.signal(Signal::KILL);
@@ -138,7 +194,7 @@ async fn waiting_can_be_given_up_and_taken_up_again() {
 async fn a_program_that_cannot_be_executed_ends_at_once() {
     let mut command = command("/nowhere/etcd");
     command.stderr(Stdio::null());
-    let mut group = Group::start(&mut command).unwrap();
+    let group = Group::start(&mut command).unwrap();
     assert_eq!(group.exited().await.unwrap().code(), Some(127));
 }
 
@@ -147,7 +203,7 @@ async fn a_child_sees_its_arguments_and_nothing_on_its_input() {
     let mut command = command("sh");
     let (reader, writer) = io::pipe().unwrap();
     command.args(["-c", r#"cat; printf '%s|' "$@""#, "sh", "a b", "", "*", "$x"]).stdout(writer);
-    let mut group = Group::start(&mut command).unwrap();
+    let group = Group::start(&mut command).unwrap();
     drop(command);
     assert!(group.exited().await.unwrap().success());
     assert_eq!(io::read_to_string(reader).unwrap(), "a b||*|$x|");

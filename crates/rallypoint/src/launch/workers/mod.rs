@@ -1,0 +1,203 @@
+//! The workers: the processes of one start, their output and their end.
+//!
+//! - `outfit`, `home`: what all starts have in common; where the files go.
+//! - `search`, `worker`: whether the program is there; one process group with its environment.
+//! - `numa`: which processors each is bound to.
+//! - `streams`, `lines`: where output goes; lines for the console.
+//! - `trace`: what is known of a worker that is gone.
+
+mod error;
+mod home;
+mod lines;
+mod numa;
+mod outfit;
+mod search;
+mod streams;
+pub(super) mod trace;
+mod worker;
+
+use std::env;
+use std::future::{pending, poll_fn};
+use std::io;
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+use rallypoint_core::agent::{Exit, Exited, SIGKILL, Start};
+use rustix::process::Signal;
+use tokio::sync::mpsc;
+use tokio::time::timeout_at;
+use tokio_util::task::{AbortOnDropHandle, TaskTracker};
+
+pub(crate) use self::error::StartError;
+pub(crate) use self::outfit::Outfit;
+pub(crate) use self::trace::Trace;
+use self::worker::Worker;
+use crate::blocking::blocking;
+use crate::process::Group;
+
+/// How long output is waited for when all processes are gone. Something that left its group may hold it open.
+const OUTPUT_PATIENCE: Duration = Duration::from_secs(1);
+
+/// The workers of one start.
+///
+/// Dropping it kills every process that is left of them and waits until they are gone: some milliseconds, or
+/// if the kernel cannot end them, seconds. Then it waits for their output, up to a second.
+pub(crate) struct Crew {
+    attempt: u64,
+    workers: Vec<Worker>,
+    exits: Mutex<mpsc::UnboundedReceiver<Exited>>,
+    /// One for each worker, which sees its end.
+    watchers: TaskTracker,
+    _watching: Vec<AbortOnDropHandle<()>>,
+    /// No output is waited for beyond this, from when all processes are gone.
+    output_until: OnceLock<Instant>,
+}
+
+impl Crew {
+    /// Starts the workers. If one cannot be started, those before it may run, and are in the crew all the
+    /// same. Dropping the future ends what was started.
+    pub(crate) async fn start(outfit: &Outfit, start: &Start) -> (Self, Result<(), StartError>) {
+        let (outfit, start) = (outfit.clone(), start.clone());
+        let attempt = start.attempt;
+        let (workers, started) = blocking(move || start_all(&outfit, &start)).await;
+        (Self::of(attempt, workers), started)
+    }
+
+    fn of(attempt: u64, workers: Vec<Worker>) -> Self {
+        let (sender, exits) = mpsc::unbounded_channel();
+        let watchers = TaskTracker::new();
+        let watch = |worker: &Worker| {
+            let (local_rank, trace) = (worker.local_rank, worker.trace.clone());
+            let (exited, sender) = (worker.group.exited(), sender.clone());
+            let watcher = async move {
+                let exit = exit(exited.await);
+                let message = trace.note_end().await.error.as_ref();
+                let message = message.map(|error| error.said.message.clone());
+                // Nobody may want to know any more.
+                let _ = sender.send(Exited { attempt, local_rank, exit, message });
+            };
+            AbortOnDropHandle::new(watchers.spawn(watcher))
+        };
+        let watching = workers.iter().map(watch).collect();
+        watchers.close();
+        let exits = Mutex::new(exits);
+        Self {
+            attempt,
+            workers,
+            exits,
+            watchers,
+            _watching: watching,
+            output_until: OnceLock::new(),
+        }
+    }
+
+    /// Which start they are of.
+    pub(crate) fn attempt(&self) -> u64 {
+        self.attempt
+    }
+
+    /// The next worker that is gone, with what its error file says. Each is told once; when all were told it
+    /// waits for ever. Dropping the future loses nothing. For one caller at a time.
+    pub(crate) async fn next_exit(&self) -> Exited {
+        let next = |context: &mut std::task::Context<'_>| {
+            self.exits.lock().unwrap_or_else(PoisonError::into_inner).poll_recv(context)
+        };
+        match poll_fn(next).await {
+            Some(exited) => exited,
+            None => pending().await,
+        }
+    }
+
+    /// To every process of every worker that is left. What is no signal goes to nobody.
+    pub(crate) fn signal(&self, signal: i32) {
+        let Some(signal) = Signal::from_named_raw(signal) else {
+            tracing::warn!(signal, "there is no such signal");
+            return;
+        };
+        for worker in &self.workers {
+            worker.group.signal(signal);
+        }
+    }
+
+    /// Waits until no process of any worker is left and their output is written. Then all exits can be had at
+    /// once from [`Crew::next_exit`]. Can be asked again, and dropping the future loses nothing.
+    pub(crate) async fn gone(&self) {
+        for worker in &self.workers {
+            worker.group.gone().await;
+        }
+        self.watchers.wait().await;
+        let deadline = self.output_deadline().into();
+        for worker in &self.workers {
+            for copier in &worker.copiers {
+                if timeout_at(deadline, copier.ended()).await.is_err() {
+                    let (local_rank, pid) = (worker.local_rank, worker.group.id());
+                    tracing::warn!(
+                        local_rank,
+                        pid,
+                        "the output of a worker is held open by a process that left its group"
+                    );
+                }
+            }
+        }
+    }
+
+    /// The numbers of the process groups that are left, to be named if they do not go.
+    pub(crate) fn left(&self) -> Vec<u32> {
+        let groups = self.workers.iter().map(|worker| &worker.group);
+        groups.filter(|group| group.is_left()).map(Group::id).collect()
+    }
+
+    fn output_deadline(&self) -> Instant {
+        *self.output_until.get_or_init(|| Instant::now() + OUTPUT_PATIENCE)
+    }
+
+    /// What is known of a worker, for a report.
+    pub(crate) fn trace(&self, local_rank: u32) -> Option<Arc<Trace>> {
+        let worker = self.workers.iter().find(|worker| worker.local_rank == local_rank)?;
+        Some(worker.trace.clone())
+    }
+}
+
+impl Drop for Crew {
+    fn drop(&mut self) {
+        // All at once, and not one after the other.
+        self.signal(SIGKILL);
+        let copiers: Vec<_> = self.workers.drain(..).flat_map(|worker| worker.copiers).collect();
+        let deadline = self.output_deadline();
+        for copier in copiers {
+            copier.join_before(deadline);
+        }
+    }
+}
+
+/// Up to the first that cannot be started.
+fn start_all(outfit: &Outfit, start: &Start) -> (Vec<Worker>, Result<(), StartError>) {
+    let path = env::var_os("PATH");
+    if let Err(error) = search::check(&outfit.program.path, path.as_deref()) {
+        return (Vec::new(), Err(error));
+    }
+    let mut workers = Vec::new();
+    for local_rank in 0..outfit.job.local_workers {
+        match Worker::start(outfit, start, local_rank) {
+            Ok(worker) => workers.push(worker),
+            Err(error) => return (workers, Err(error)),
+        }
+    }
+    (workers, Ok(()))
+}
+
+fn exit(status: io::Result<ExitStatus>) -> Exit {
+    match status {
+        Ok(status) => match (status.code(), status.signal()) {
+            (Some(code), _) => Exit::Code(code),
+            (None, Some(signal)) => Exit::Signal(signal),
+            (None, None) => Exit::Unknown(status.to_string()),
+        },
+        Err(error) => Exit::Unknown(error.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,282 @@
+//! Crews of shells: how they end, and that nothing is left of them.
+
+mod environment;
+mod output;
+
+use std::fs;
+use std::path::Path;
+
+use rallypoint_core::agent::placement::Placement;
+use rallypoint_core::agent::{self, SIGTERM};
+use rallypoint_core::rendezvous::document::Address;
+use tempfile::TempDir;
+use tokio::time::timeout;
+
+use super::home::Home;
+use super::*;
+use crate::cli::run::host::Host;
+use crate::cli::run::taken::Environment;
+use crate::cli::run::{Errand, command, prepare};
+use crate::launch::console::Console;
+use crate::launch::console::tests::Shown;
+use crate::rendezvous::RendezvousHandlerRegistry;
+
+/// Long enough for anything on any machine.
+const LONG: Duration = Duration::from_secs(60);
+
+/// Workers to be, with what can be seen of them.
+struct Ground {
+    outfit: Outfit,
+    output: Shown,
+    error: Shown,
+    /// Where their files are.
+    root: TempDir,
+}
+
+/// So many shells with this script.
+fn ground(local_workers: u32, script: &str) -> Ground {
+    ground_of(local_workers, "sh", &["-c", script])
+}
+
+fn ground_of(local_workers: u32, path: &str, arguments: &[&str]) -> Ground {
+    let root = tempfile::tempdir().unwrap();
+    let (workers, logs) = (local_workers.to_string(), root.path().to_str().unwrap());
+    let mut line = vec!["run", "--standalone", "--no-python", "--nproc-per-node", &workers];
+    line.extend(["--log-dir", logs, "--", path]);
+    line.extend(arguments);
+    let environment = Environment::new();
+    let matches = command(&environment).try_get_matches_from(line).unwrap();
+    let registry = RendezvousHandlerRegistry::with_builtin();
+    let plan = match prepare(&matches, &Host::look(environment), &registry).unwrap() {
+        Errand::Launch(plan) => plan,
+        Errand::Show(text) => panic!("{text}"),
+    };
+    let (console, output, error) = Console::shown(false);
+    let job = plan.job("node-id", true);
+    let mut outfit = Outfit::new(&plan, job, Arc::new(console)).unwrap();
+    outfit.host = "node7".to_owned();
+    Ground { outfit, output, error, root }
+}
+
+impl Ground {
+    async fn start(&self, attempt: u64) -> Crew {
+        let (crew, started) = Crew::start(&self.outfit, &self.order(attempt)).await;
+        started.unwrap();
+        crew
+    }
+
+    fn order(&self, attempt: u64) -> Start {
+        let store = Address { host: "127.0.0.1".to_owned(), port: 29500 };
+        let group = agent::Group { round: 5, rank: 1, nodes: 2, restarts: 0, store };
+        let placement = Placement::identical(1, 2, self.outfit.job.local_workers);
+        Start { attempt, group, placement }
+    }
+
+    /// A file of a worker.
+    fn file(&self, attempt: u64, local_rank: u32, name: &str) -> String {
+        let directory = self.outfit.home.files(attempt, local_rank).unwrap().directory;
+        fs::read_to_string(directory.join(name)).unwrap()
+    }
+
+    /// Runs to the end, and tells who ended and how.
+    async fn run(&self) -> Vec<Exited> {
+        let crew = self.start(0).await;
+        all_exits(&crew).await
+    }
+}
+
+async fn all_exits(crew: &Crew) -> Vec<Exited> {
+    timeout(LONG, crew.gone()).await.unwrap();
+    let mut exits = Vec::new();
+    while exits.len() < crew.workers.len() {
+        exits.push(timeout(LONG, crew.next_exit()).await.unwrap());
+    }
+    exits.sort_by_key(|exited| exited.local_rank);
+    exits
+}
+
+/// Waits until a file is there, and has a whole line; the line.
+async fn line_of(path: &Path) -> String {
+    let line = async {
+        loop {
+            let text = fs::read_to_string(path).unwrap_or_default();
+            if let Some((line, _)) = text.split_once('\n') {
+                return line.to_owned();
+            }
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    };
+    timeout(LONG, line).await.unwrap()
+}
+
+/// Whether there is such a process, other than as a memory of one.
+fn lives(pid: &str) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit(')').next().and_then(|rest| rest.trim().chars().next()).is_some_and(|c| c != 'Z')
+}
+
+#[tokio::test]
+async fn each_worker_tells_once_how_it_ended() {
+    let script = "case $LOCAL_RANK in 0) exit 0 ;; 1) exit 7 ;; 2) kill -SEGV $$ ;; esac";
+    let ground = ground(3, script);
+    let crew = ground.start(4).await;
+    let exits = all_exits(&crew).await;
+    let exited = |local_rank, exit| Exited { attempt: 4, local_rank, exit, message: None };
+    let expected =
+        [exited(0, Exit::Code(0)), exited(1, Exit::Code(7)), exited(2, Exit::Signal(11))];
+    assert_eq!(exits, expected);
+    assert_eq!(crew.attempt(), 4);
+    let patience = Duration::from_millis(20);
+    assert!(timeout(patience, crew.next_exit()).await.is_err(), "nobody is left to tell of");
+    let trace = crew.trace(1).unwrap();
+    assert!(trace.pid > 0 && trace.ended().is_some());
+    assert!(crew.trace(3).is_none());
+}
+
+#[tokio::test]
+async fn one_that_ends_is_told_while_others_run_and_waiting_can_be_given_up() {
+    let ground = ground(2, "[ $LOCAL_RANK = 1 ] || exec sleep 100; exit 3");
+    let crew = ground.start(0).await;
+    let exited = timeout(LONG, crew.next_exit()).await.unwrap();
+    assert_eq!((exited.local_rank, exited.exit), (1, Exit::Code(3)));
+    let patience = Duration::from_millis(20);
+    assert!(timeout(patience, crew.next_exit()).await.is_err());
+    assert!(timeout(patience, crew.gone()).await.is_err());
+    crew.signal(SIGTERM);
+    let exited = timeout(LONG, crew.next_exit()).await.unwrap();
+    assert_eq!((exited.local_rank, exited.exit), (0, Exit::Signal(15)));
+    timeout(LONG, crew.gone()).await.unwrap();
+}
+
+#[tokio::test]
+async fn what_an_error_file_says_is_told() {
+    let script = r#"case $LOCAL_RANK in
+0) echo '{"message": {"message": "ValueError: no", "extraInfo": {"py_callstack": "Traceback"}}}' ;;
+1) echo '{"message": "plain", "timestamp": 3}' ;;
+2) echo 'half {' ;;
+esac >"$TORCHELASTIC_ERROR_FILE"
+[ $LOCAL_RANK = 3 ] && rm "$TORCHELASTIC_ERROR_FILE"
+[ $LOCAL_RANK = 4 ] && rm "$TORCHELASTIC_ERROR_FILE" && mkfifo "$TORCHELASTIC_ERROR_FILE"
+exit 1"#;
+    let ground = ground(5, script);
+    let crew = ground.start(0).await;
+    let exits = all_exits(&crew).await;
+    let messages: Vec<_> = exits.iter().map(|exited| exited.message.as_deref()).collect();
+    assert_eq!(messages, [Some("ValueError: no"), Some("plain"), None, None, None]);
+    let trace = crew.trace(0).unwrap();
+    let error = trace.ended().unwrap().error.as_ref().unwrap();
+    assert_eq!(error.said.traceback.as_deref(), Some("Traceback"));
+    assert!(error.text.ends_with("}}}\n"));
+    assert_eq!(trace.error_file, Some(ground.outfit.home.files(0, 0).unwrap().error));
+}
+
+/// As a script that starts a training: the shell dies of the signal at once, its child saves its work.
+#[tokio::test]
+async fn a_child_that_takes_its_time_is_waited_for_when_its_shell_is_gone() {
+    let script = "sh -c 'trap \"sleep 0.3; echo saved >$0/saved; exit 0\" TERM
+echo ready >$0/ready; while :; do sleep 0.01; done' \"${TORCHELASTIC_ERROR_FILE%/*}\" & wait";
+    let ground = ground(2, script);
+    let crew = ground.start(0).await;
+    for local_rank in 0..2 {
+        let files = ground.outfit.home.files(0, local_rank).unwrap();
+        line_of(&files.directory.join("ready")).await;
+    }
+    crew.signal(SIGTERM);
+    let exits = all_exits(&crew).await;
+    for local_rank in 0..2 {
+        assert_eq!(exits[local_rank as usize].exit, Exit::Signal(15));
+        assert_eq!(ground.file(0, local_rank, "saved"), "saved\n");
+    }
+}
+
+#[tokio::test]
+async fn what_does_not_end_when_asked_is_killed() {
+    let script = "trap '' TERM; sleep 100 & echo $! >\"${TORCHELASTIC_ERROR_FILE%/*}/child\"; wait";
+    let ground = ground(1, script);
+    let crew = ground.start(0).await;
+    let child = line_of(&ground.outfit.home.files(0, 0).unwrap().directory.join("child")).await;
+    crew.signal(SIGTERM);
+    assert!(timeout(Duration::from_millis(100), crew.gone()).await.is_err());
+    assert_eq!(crew.left(), [crew.trace(0).unwrap().pid]);
+    crew.signal(SIGKILL);
+    assert_eq!(all_exits(&crew).await[0].exit, Exit::Signal(9));
+    assert!(crew.left().is_empty());
+    assert!(!lives(&child));
+}
+
+#[tokio::test]
+async fn nothing_is_left_when_a_crew_is_dropped() {
+    let script = "trap '' TERM; sleep 100 & echo $$ $! >\"${TORCHELASTIC_ERROR_FILE%/*}/ids\"
+[ $LOCAL_RANK = 0 ] && exit 0; wait";
+    let mut ground = ground(2, script);
+    // With a pipe to be read, besides.
+    ground.outfit.logs.tee = "3".parse().unwrap();
+    let crew = ground.start(0).await;
+    let mut ids = Vec::new();
+    for local_rank in 0..2 {
+        let file = ground.outfit.home.files(0, local_rank).unwrap().directory.join("ids");
+        ids.extend(line_of(&file).await.split(' ').map(str::to_owned));
+    }
+    // The first one has lost its leader.
+    assert_eq!(timeout(LONG, crew.next_exit()).await.unwrap().exit, Exit::Code(0));
+    drop(crew);
+    assert_eq!(ids.iter().filter(|id| lives(id)).count(), 0, "{ids:?}");
+}
+
+#[tokio::test]
+async fn a_program_that_is_not_there_is_named_and_nothing_is_started() {
+    let ground = ground_of(2, "no-such-program", &[]);
+    let (crew, started) = Crew::start(&ground.outfit, &ground.order(0)).await;
+    let error = started.unwrap_err();
+    assert!(matches!(error, StartError::NotFound { .. }), "{error:?}");
+    assert!(error.to_string().contains("no-such-program"), "{error}");
+    timeout(LONG, crew.gone()).await.unwrap();
+    assert!(crew.workers.is_empty());
+}
+
+#[tokio::test]
+async fn workers_before_one_that_cannot_be_started_are_in_the_crew() {
+    let ground = ground(3, "exec sleep 100");
+    // Its place is taken.
+    let third = ground.outfit.home.files(0, 2).unwrap().directory;
+    fs::create_dir_all(third.parent().unwrap()).unwrap();
+    fs::write(&third, "").unwrap();
+    let (crew, started) = Crew::start(&ground.outfit, &ground.order(0)).await;
+    let error = started.unwrap_err().to_string();
+    assert!(error.contains(third.to_str().unwrap()) && error.contains("--log-dir"), "{error}");
+    crew.signal(SIGTERM);
+    assert_eq!(all_exits(&crew).await.len(), 2);
+}
+
+#[tokio::test]
+async fn every_start_keeps_its_files() {
+    let mut ground = ground(1, "echo attempt $RALLYPOINT_ATTEMPT");
+    ground.outfit.logs.redirects = "3".parse().unwrap();
+    for attempt in 0..2 {
+        let crew = ground.start(attempt).await;
+        all_exits(&crew).await;
+    }
+    for attempt in 0..2 {
+        assert_eq!(ground.file(attempt, 0, "stdout.log"), format!("attempt {attempt}\n"));
+        assert_eq!(ground.file(attempt, 0, "stderr.log"), "");
+    }
+    // And what is there already is not written over.
+    let (_crew, started) = Crew::start(&ground.outfit, &ground.order(0)).await;
+    let error = started.unwrap_err().to_string();
+    assert!(error.contains("attempt_0/0/stdout.log"), "{error}");
+    assert_eq!(fs::read_dir(ground.root.path()).unwrap().count(), 1);
+}
+
+#[tokio::test]
+async fn a_worker_is_bound_to_its_processors() {
+    let own = rustix::thread::sched_getaffinity(None).unwrap();
+    let one = (0..).find(|processor| own.is_set(*processor)).unwrap();
+    let mut set = rustix::thread::CpuSet::new();
+    set.set(one);
+    let mut ground = ground(2, "grep Cpus_allowed_list: /proc/self/status");
+    ground.outfit.logs.redirects = "1".parse().unwrap();
+    ground.outfit.processors = vec![set];
+    ground.run().await;
+    assert!(ground.file(0, 0, "stdout.log").ends_with(&format!("\t{one}\n")));
+    assert!(ground.file(0, 1, "stdout.log").starts_with("Cpus_allowed_list:"));
+}

@@ -1,0 +1,132 @@
+//! Where the output of real processes ends up.
+
+use std::collections::BTreeMap;
+
+use super::*;
+use crate::launch::console::Stream;
+
+const SPEAK: &str = "echo out; echo err >&2; printf 'no end'";
+
+fn sorted(text: &str) -> Vec<&str> {
+    let mut lines: Vec<&str> = text.lines().collect();
+    lines.sort_unstable();
+    lines
+}
+
+#[tokio::test]
+async fn redirected_output_is_in_files_alone() {
+    let mut ground = ground(2, SPEAK);
+    ground.outfit.logs.redirects = "3".parse().unwrap();
+    let crew = ground.start(0).await;
+    all_exits(&crew).await;
+    for local_rank in 0..2 {
+        assert_eq!(ground.file(0, local_rank, "stdout.log"), "out\nno end");
+        assert_eq!(ground.file(0, local_rank, "stderr.log"), "err\n");
+    }
+    assert_eq!(ground.output.text() + &ground.error.text(), "");
+    let trace = crew.trace(1).unwrap();
+    assert_eq!(trace.stderr, Some(ground.outfit.home.files(0, 1).unwrap().stderr));
+}
+
+#[tokio::test]
+async fn copied_output_is_in_files_and_on_the_console_with_a_prefix() {
+    let mut ground = ground(2, SPEAK);
+    ground.outfit.logs.tee = "0:3,1:2".parse().unwrap();
+    ground.outfit.logs.redirects = "1:1".parse().unwrap();
+    ground.run().await;
+    assert_eq!(ground.file(0, 0, "stdout.log"), "out\nno end");
+    assert_eq!(ground.output.text(), "[default0]:out\n[default0]:no end\n");
+    assert_eq!(ground.file(0, 1, "stderr.log"), "err\n");
+    assert_eq!(sorted(&ground.error.text()), ["[default0]:err", "[default1]:err"]);
+    assert_eq!(ground.file(0, 1, "stdout.log"), "out\nno end");
+}
+
+#[tokio::test]
+async fn the_prefix_is_what_the_user_would_like() {
+    let mut ground = ground(1, "echo x");
+    ground.outfit.logs.tee = "1".parse().unwrap();
+    ground.outfit.logs.prefix = "${hostname}/${rank} ".parse().unwrap();
+    ground.run().await;
+    assert_eq!(ground.output.text(), "node7/1 x\n");
+}
+
+#[test]
+fn the_prefix_is_coloured_on_a_terminal_only() {
+    let mut ground = ground(1, "");
+    assert_eq!(ground.outfit.prefix(Stream::Stderr, 1, 1), "[default1]:");
+    ground.outfit.console = Arc::new(Console::shown(true).0);
+    assert_eq!(ground.outfit.prefix(Stream::Stderr, 1, 1), "\x1b[35m[default1]:\x1b[0m");
+    ground.outfit.logs.prefix = "".parse().unwrap();
+    assert_eq!(ground.outfit.prefix(Stream::Stdout, 1, 1), "");
+}
+
+#[tokio::test]
+async fn who_is_not_selected_is_not_on_the_console() {
+    let mut ground = ground(3, "echo $LOCAL_RANK");
+    ground.outfit.logs.tee = "1".parse().unwrap();
+    ground.outfit.logs.console = "1".parse().unwrap();
+    ground.run().await;
+    assert_eq!(ground.output.text(), "[default1]:1\n");
+    assert_eq!(ground.file(0, 2, "stdout.log"), "2\n");
+}
+
+#[tokio::test]
+async fn without_files_there_is_only_the_console() {
+    let mut ground = ground(2, "echo \"${TORCHELASTIC_ERROR_FILE-unset}|\"; echo lost >&2");
+    ground.outfit.logs.tee = "1".parse().unwrap();
+    ground.outfit.logs.redirects = "2".parse().unwrap();
+    ground.outfit.home = Arc::new(Home::Nowhere);
+    let crew = ground.start(0).await;
+    all_exits(&crew).await;
+    assert_eq!(sorted(&ground.output.text()), ["[default0]:|", "[default1]:|"]);
+    assert_eq!(ground.error.text(), "");
+    let trace = crew.trace(0).unwrap();
+    assert_eq!((&trace.stdout, &trace.stderr, &trace.error_file), (&None, &None, &None));
+}
+
+#[tokio::test]
+async fn bytes_that_are_no_text_are_kept_in_the_file() {
+    let mut ground = ground(1, r"printf '\377\n'");
+    ground.outfit.logs.tee = "1".parse().unwrap();
+    ground.run().await;
+    let file = ground.outfit.home.files(0, 0).unwrap().stdout;
+    assert_eq!(fs::read(file).unwrap(), b"\xff\n");
+    assert_eq!(ground.output.text(), "[default0]:\u{fffd}\n");
+}
+
+#[tokio::test]
+async fn lines_of_fast_writers_are_never_mixed() {
+    let mut ground = ground(2, "yes $LOCAL_RANK-abcdefghijklmnopqrstuvwxyz | head -n 50000");
+    ground.outfit.logs.tee = "1".parse().unwrap();
+    ground.run().await;
+    let mut counts = BTreeMap::new();
+    for line in ground.output.text().lines() {
+        *counts.entry(line.to_owned()).or_insert(0) += 1;
+    }
+    let line = |rank: u32| (format!("[default{rank}]:{rank}-abcdefghijklmnopqrstuvwxyz"), 50_000);
+    assert_eq!(counts, BTreeMap::from([line(0), line(1)]));
+}
+
+/// It is not waited for: it may hold the pipe for ever.
+#[tokio::test]
+async fn a_process_that_left_its_group_does_not_hold_up_the_end() {
+    let script =
+        "setsid sh -c 'echo $$ >\"$0\"; exec sleep 100' \"${TORCHELASTIC_ERROR_FILE%/*}/stray\" &
+until [ -s \"${TORCHELASTIC_ERROR_FILE%/*}/stray\" ]; do sleep 0.01; done; echo said";
+    let mut ground = ground(1, script);
+    ground.outfit.logs.tee = "1".parse().unwrap();
+    let crew = ground.start(0).await;
+    let exits = all_exits(&crew).await;
+    drop(crew);
+    let stray: i32 = ground.file(0, 0, "stray").trim().parse().unwrap();
+    let stray = rustix::process::Pid::from_raw(stray).unwrap();
+    rustix::process::kill_process(stray, Signal::KILL).unwrap();
+    assert_eq!(exits[0].exit, Exit::Code(0));
+    // However late the thread that reads it comes to do so.
+    let shown = async {
+        while ground.output.text() != "[default0]:said\n" {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    };
+    timeout(LONG, shown).await.unwrap();
+}
