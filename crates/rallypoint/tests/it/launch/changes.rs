@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use rustix::process::Signal;
 
-use super::{Group, Job, Launcher, free_endpoint, host_of};
+use super::{Group, Job, Launcher, free_endpoint, host_of, until_true};
 
 /// No restart was used for it.
 fn is_free(group: &Group) {
@@ -48,7 +48,7 @@ fn a_killed_launcher_takes_its_workers_along_and_the_others_regroup_by_its_lease
 #[test]
 fn the_others_go_on_when_the_launcher_with_the_server_is_killed() {
     let endpoint = free_endpoint();
-    let job = Job::with_conf(&endpoint, "3:4", "lease_ttl=2,last_call_timeout=5");
+    let job = Job::with_conf(&endpoint, "3:4", "lease_ttl=2,last_call_timeout=1");
     let mut nodes = job.launchers(4);
     let first = job.group(4);
     let mut dead = nodes.remove(host_of(&nodes, &endpoint));
@@ -141,4 +141,27 @@ fn too_few_survivors_wait_for_another() {
     let second = job.group_after(&first, 3);
     assert_eq!(second.launchers(), BTreeSet::from_iter(nodes.iter().map(|node| node.number)));
     finish(&second, &mut nodes);
+}
+
+/// A launcher that does not run at all cannot stop its workers; the others do not wait for it for ever, and
+/// when it runs again it stops them first.
+#[test]
+fn a_launcher_that_stood_still_past_its_lease_stops_its_workers_and_joins_again() {
+    let endpoint = free_endpoint();
+    let job = Job::with_conf(&endpoint, "2:3", "lease_ttl=2,last_call_timeout=30");
+    let mut nodes = job.launchers(3);
+    let first = job.group(3);
+    let still = (host_of(&nodes, &endpoint) + 1) % 3;
+    let old = first.of(&nodes[still])[0].clone();
+    nodes[still].signal(Signal::STOP);
+    let begun = job.workers().len();
+    until_true("the other two start again", || job.workers().len() == begun + 2);
+    assert!(old.lives());
+    nodes[still].signal(Signal::CONT);
+    old.is_gone();
+    let third = job.group_after(&first, 3);
+    third.tell("exit 0");
+    for node in &mut nodes {
+        node.ends_with(0);
+    }
 }

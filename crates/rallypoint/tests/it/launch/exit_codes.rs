@@ -2,7 +2,7 @@
 
 use rustix::process::Signal;
 
-use super::{Job, Launcher, free_endpoint, host, until_listed};
+use super::{Job, Launcher, free_endpoint, host, host_of, until_listed};
 use crate::support::Embedded;
 
 /// Two launchers, and their workers.
@@ -162,8 +162,10 @@ fn a_program_that_cannot_be_found_is_1() {
 /// A node that cannot start its workers leaves, and the others wait for another one.
 #[test]
 fn a_program_that_one_node_lacks_does_not_end_the_job() {
-    let job = Job::at(&free_endpoint(), "2");
+    let endpoint = free_endpoint();
+    let job = Job::at(&endpoint, "2");
     let mut node = job.launch();
+    host_of(std::slice::from_ref(&node), &endpoint);
     let mut lacks = job.launcher().program(&["no-such-program-anywhere"]).start();
     lacks.ends_with(1);
     assert!(!node.has_ended());

@@ -4,6 +4,7 @@ use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use super::launcher::{Launcher, Line};
 use super::processes::{listening, with_environment};
@@ -116,7 +117,15 @@ impl Job {
 
     /// The same on another server, which counts its rounds anew.
     pub fn group_without(&self, workers: usize, before: &BTreeSet<u32>) -> Group {
+        let mut looked = Instant::now();
         until(&format!("a group of {workers} workers"), || {
+            if looked.elapsed() > Duration::from_secs(2) {
+                looked = Instant::now();
+                assert!(
+                    !self.processes().is_empty(),
+                    "a group of {workers} workers: all have ended"
+                );
+            }
             let living: Vec<Worker> = self.workers().into_iter().filter(Worker::lives).collect();
             let round = living.first()?.round;
             let is_new = |worker: &Worker| !before.contains(&worker.pid) && worker.round == round;

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use super::{Ended, Job, host};
 
 /// What each worker says here: a line on each stream.
-const WORDS: &str = r#"echo "out $RANK"; echo "err $RANK" >&2"#;
+const WORDS: &str = r#"echo "spoken $RANK"; echo "shouted $RANK" >&2"#;
 
 /// Runs two workers with these options.
 fn run(job: &Job, options: &[&str]) -> Ended {
@@ -24,7 +24,10 @@ fn sorted(text: &str) -> Vec<&str> {
 
 /// The lines of the workers among those of the launcher.
 fn of_workers(text: &str) -> Vec<&str> {
-    sorted(text).into_iter().filter(|line| line.contains("out ") || line.contains("err ")).collect()
+    sorted(text)
+        .into_iter()
+        .filter(|line| line.contains("spoken ") || line.contains("shouted "))
+        .collect()
 }
 
 /// The log files of a run, by local rank and stream, with what is in them.
@@ -64,8 +67,8 @@ fn file(name: &str, text: &str) -> (String, String) {
 fn by_itself_it_goes_where_the_launchers_goes() {
     let job = two();
     let ended = run(&job, &[]);
-    assert_eq!(sorted(&ended.stdout), ["out 0", "out 1"]);
-    assert_eq!(of_workers(&ended.stderr), ["err 0", "err 1"]);
+    assert_eq!(sorted(&ended.stdout), ["spoken 0", "spoken 1"]);
+    assert_eq!(of_workers(&ended.stderr), ["shouted 0", "shouted 1"]);
     job.nothing_is_left();
 }
 
@@ -77,10 +80,10 @@ fn redirected_it_goes_to_files_alone() {
     assert_eq!(ended.stdout, "");
     assert_eq!(of_workers(&ended.stderr), [""; 0]);
     let expected = [
-        file("0/stderr.log", "err 0\n"),
-        file("0/stdout.log", "out 0\n"),
-        file("1/stderr.log", "err 1\n"),
-        file("1/stdout.log", "out 1\n"),
+        file("0/stderr.log", "shouted 0\n"),
+        file("0/stdout.log", "spoken 0\n"),
+        file("1/stderr.log", "shouted 1\n"),
+        file("1/stdout.log", "spoken 1\n"),
     ];
     assert_eq!(files(&job, &logs), expected);
     let run_name = only(logs.as_ref());
@@ -92,11 +95,11 @@ fn redirected_by_local_rank_the_rest_stays() {
     let job = two();
     let logs = job.file("logs");
     let ended = run(&job, &["-r", "0:1,1:2", "--log-dir", &logs]);
-    assert_eq!(ended.stdout, "out 1\n");
-    assert_eq!(of_workers(&ended.stderr), ["err 0"]);
+    assert_eq!(ended.stdout, "spoken 1\n");
+    assert_eq!(of_workers(&ended.stderr), ["shouted 0"]);
     assert_eq!(
         files(&job, &logs),
-        [file("0/stdout.log", "out 0\n"), file("1/stderr.log", "err 1\n")]
+        [file("0/stdout.log", "spoken 0\n"), file("1/stderr.log", "shouted 1\n")]
     );
 }
 
@@ -105,8 +108,8 @@ fn teed_it_goes_to_both_and_says_whose_it_is() {
     let job = two();
     let logs = job.file("logs");
     let ended = run(&job, &["--tee", "3", "--role", "trainer", "--log-dir", &logs]);
-    assert_eq!(sorted(&ended.stdout), ["[trainer0]:out 0", "[trainer1]:out 1"]);
-    assert_eq!(of_workers(&ended.stderr), ["[trainer0]:err 0", "[trainer1]:err 1"]);
+    assert_eq!(sorted(&ended.stdout), ["[trainer0]:spoken 0", "[trainer1]:spoken 1"]);
+    assert_eq!(of_workers(&ended.stderr), ["[trainer0]:shouted 0", "[trainer1]:shouted 1"]);
     assert_eq!(files(&job, &logs).len(), 4);
 }
 
@@ -114,7 +117,7 @@ fn teed_it_goes_to_both_and_says_whose_it_is() {
 fn the_prefix_can_be_another() {
     let job = two();
     let template = "${hostname}/${role_name}/${rank}/${local_rank} ";
-    let expected = [0, 1].map(|rank| format!("{}/default/{rank}/{rank} out {rank}", host()));
+    let expected = [0, 1].map(|rank| format!("{}/default/{rank}/{rank} spoken {rank}", host()));
     let ended = run(&job, &["-t", "1", "--log-line-prefix-template", template]);
     assert_eq!(sorted(&ended.stdout), expected);
     let line = job.launcher().with(&["-t", "1"]).program(&["sh", "-c", WORDS]);
@@ -130,9 +133,12 @@ fn the_console_can_be_kept_to_some_workers() {
         let logs = job.file("logs");
         let ended =
             run(&job, &[options, &["--local-ranks-filter", "1", "--log-dir", &logs]].concat());
-        assert!(ended.stdout.contains("out 1") && !ended.stdout.contains("out 0"), "{ended:?}");
+        assert!(
+            ended.stdout.contains("spoken 1") && !ended.stdout.contains("spoken 0"),
+            "{ended:?}"
+        );
         assert_eq!(of_workers(&ended.stderr).len(), 1, "{ended:?}");
-        assert!(ended.stderr.contains("err 1"));
+        assert!(ended.stderr.contains("shouted 1"));
         if !options.is_empty() {
             assert_eq!(files(&job, &logs).len(), 4);
         }
@@ -143,8 +149,8 @@ fn the_console_can_be_kept_to_some_workers() {
 fn without_files_a_redirect_goes_nowhere_and_a_tee_to_the_console() {
     let job = two();
     let ended = run(&job, &["--redirects", "0:3", "--tee", "1:3", "--log-dir", "/dev/null"]);
-    assert_eq!(ended.stdout, "[default1]:out 1\n");
-    assert_eq!(of_workers(&ended.stderr), ["[default1]:err 1"]);
+    assert_eq!(ended.stdout, "[default1]:spoken 1\n");
+    assert_eq!(of_workers(&ended.stderr), ["[default1]:shouted 1"]);
     job.nothing_is_left();
 }
 
@@ -165,7 +171,7 @@ fn without_a_directory_the_files_are_in_a_temporary_one() {
         }
     }
     texts.sort();
-    assert_eq!(texts, ["err 0\n", "err 1\n", "out 0\n", "out 1\n"]);
+    assert_eq!(texts, ["shouted 0\n", "shouted 1\n", "spoken 0\n", "spoken 1\n"]);
 }
 
 /// Whole lines, in the order of each worker, whatever the bytes.

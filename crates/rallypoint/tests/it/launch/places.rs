@@ -91,7 +91,8 @@ fn rank_0_of_the_static_form_needs_its_port() {
 #[test]
 fn where_slurm_says() {
     // The port depends on the job's number, so that several jobs can share a host.
-    let number = free_port() % 1000;
+    let is_free = |number: &u16| std::net::TcpListener::bind(("127.0.0.1", 29400 + number)).is_ok();
+    let number = std::iter::repeat_with(|| fastrand::u16(1..1000)).find(is_free).unwrap();
     let job = Job::new(&[]);
     let node = |rank: &str| {
         let line =

@@ -5,16 +5,17 @@ use super::{Job, until};
 #[test]
 fn scripts_and_modules_run_under_python_without_a_buffer() {
     let job = Job::new(&["--standalone"]);
-    let script = "import os, sys\nprint(os.environ['RANK'], sys.argv[1:], sys.flags.unbuffered if hasattr(sys.flags, 'unbuffered') else sys.stdout.write_through)\n";
+    let script =
+        "import os, sys\nprint(os.environ['RANK'], sys.argv[1:], sys.stdout.write_through)\n";
     std::fs::write(job.path().join("train.py"), script).unwrap();
     let path = job.file("train.py");
     let expected = "0 ['--epochs', '3'] True\n";
     let ended = job.launcher().program(&[&path, "--epochs", "3"]).start().ends_with(0);
-    assert_eq!(ended.stdout.replace(" 1\n", " True\n"), expected);
+    assert_eq!(ended.stdout, expected);
     let place = job.path().to_str().unwrap().to_owned();
     let line = job.launcher().with(&["-m"]).env("PYTHONPATH", &place);
     let ended = line.program(&["train", "--epochs", "3"]).start().ends_with(0);
-    assert_eq!(ended.stdout.replace(" 1\n", " True\n"), expected);
+    assert_eq!(ended.stdout, expected);
 }
 
 #[test]

@@ -40,7 +40,7 @@ fn a_host_that_is_told_to_stop_serves_until_the_others_end() {
 #[test]
 fn a_second_signal_ends_the_host_at_once() {
     let endpoint = free_endpoint();
-    let job = Job::with_conf(&endpoint, "2:3", "lease_ttl=2,last_call_timeout=5");
+    let job = Job::with_conf(&endpoint, "2:3", "lease_ttl=2,last_call_timeout=1");
     let (mut host, mut nodes, group) = stopped_host(&job, &endpoint);
     host.says("serv");
     host.signal(Signal::TERM);

@@ -15,13 +15,13 @@ fn with_order(job: &Job, order: &str, options: &[&str]) -> super::Launcher {
 #[test]
 fn a_notice_gives_workers_the_time_to_save_their_work() {
     let endpoint = free_endpoint();
-    let job = Job::with_conf(&endpoint, "1:2", "lease_ttl=30,last_call_timeout=30");
+    let job = Job::with_conf(&endpoint, "1:2", "lease_ttl=30,last_call_timeout=1");
     // It says that it was told, works for as long as it likes, and goes of its own will.
     let order = "trap 'echo told >> $JOB/notes; read -r word < $JOB/go; echo saved >> $JOB/notes; exit 0' USR1
                  trap 'echo stopped >> $JOB/notes; exit 0' TERM";
     let status = std::process::Command::new("mkfifo").arg(job.path().join("go")).status().unwrap();
     assert!(status.success());
-    let options = ["--notice", "60", "--rdzv-conf", "lease_ttl=30,last_call_timeout=0"];
+    let options = ["--notice", "60"];
     let first = with_order(&job, order, &options);
     let alone = job.group(1);
     let second = job.launch_with(&options);
@@ -41,8 +41,7 @@ fn a_notice_gives_workers_the_time_to_save_their_work() {
 #[test]
 fn a_worker_that_takes_too_long_after_a_notice_is_stopped() {
     let endpoint = free_endpoint();
-    let conf = "lease_ttl=30,last_call_timeout=0";
-    let job = Job::with_conf(&endpoint, "1:2", conf);
+    let job = Job::with_conf(&endpoint, "1:2", "lease_ttl=30,last_call_timeout=1");
     let order =
         "trap 'echo told >> $JOB/notes' USR2; trap 'echo stopped >> $JOB/notes; exit 0' TERM";
     let options = ["--notice", "0.3:SIGUSR2"];
