@@ -20,7 +20,6 @@ mod convert;
 mod credentials;
 mod disk;
 pub mod etcd_server;
-#[expect(dead_code, reason = "the command that runs a plan, which comes next, is what calls it")]
 mod launch;
 mod process;
 pub mod proto;

@@ -83,6 +83,11 @@ impl Keys {
         format!("{}rdzv/round", self.root)
     }
 
+    /// How many restarts the job has used, for launchers.
+    pub fn restarts(&self) -> String {
+        format!("{}rdzv/restarts", self.root)
+    }
+
     /// One node.
     pub fn node(&self, id: &str) -> String {
         format!("{}rdzv/node/{id}", self.root)

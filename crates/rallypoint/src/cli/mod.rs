@@ -1,13 +1,9 @@
 //! The `rallypoint` command: what was typed, and what to do about it.
 //!
 //! Data goes to standard output, everything else to standard error. Exit codes: 0 done, 1 failed,
-//! 2 the command line was wrong.
+//! 2 the command line was wrong; `rallypoint run` has [more](rallypoint_core::agent#exit-codes).
 
 mod bench;
-#[cfg_attr(
-    not(test),
-    expect(dead_code, unused_imports, reason = "the launcher, which comes next, is what calls it")
-)]
 pub(crate) mod run;
 mod serve;
 
@@ -15,10 +11,19 @@ use std::error::Error;
 use std::ffi::OsString;
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use clap::error::ErrorKind;
-use clap::{CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
+use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::fmt::MakeWriter;
+
+use self::run::Errand;
+use self::run::error::RunError;
+use self::run::host::Host;
+use self::run::taken::Environment;
+use crate::launch::{Console, launch};
+use crate::rendezvous::RendezvousHandlerRegistry;
 
 /// Whatever a command failed with: it is only ever printed.
 type AnyError = Box<dyn Error + Send + Sync>;
@@ -54,20 +59,29 @@ enum LogFormat {
 
 /// Runs the command with these arguments, the first being the program's name.
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
-    let cli = match parse(arguments) {
-        Ok(cli) => cli,
-        Err(error) => {
-            // Asked-for help goes to standard output and is no failure.
-            let _ = error.print();
-            return if error.use_stderr() { ExitCode::from(2) } else { ExitCode::SUCCESS };
+    run_with(&RendezvousHandlerRegistry::with_builtin(), arguments)
+}
+
+/// The same with these backends, for a program that brings one of its own: `--rdzv-backend` names it.
+pub fn run_with(
+    registry: &RendezvousHandlerRegistry,
+    arguments: impl IntoIterator<Item = OsString>,
+) -> ExitCode {
+    let environment = run::host::environment();
+    let done = match parse(arguments, &environment) {
+        Ok(Parsed::Run(matches, format)) => {
+            return run_job(&matches, format, environment, registry);
         }
-    };
-    // A benchmark plays thousands of nodes, each with something to say.
-    let usual = if matches!(cli.command, Command::Bench(_)) { "warn" } else { "info" };
-    start_log(cli.log_format, usual);
-    let done = match cli.command {
-        Command::Serve(serve) => serve.run(),
-        Command::Bench(bench) => bench.run(),
+        Ok(Parsed::Other(cli)) => {
+            // A benchmark plays thousands of nodes, each with something to say.
+            let usual = if matches!(cli.command, Command::Bench(_)) { "warn" } else { "info" };
+            start_log(cli.log_format, usual, std::io::stderr);
+            match cli.command {
+                Command::Serve(serve) => serve.run(),
+                Command::Bench(bench) => bench.run(),
+            }
+        }
+        Err(error) => return refuse(&error),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
@@ -78,17 +92,76 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     }
 }
 
-fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Cli, clap::Error> {
-    let mut command = Cli::command();
-    let given = command.try_get_matches_from_mut(arguments)?;
+/// What was typed.
+enum Parsed {
+    Run(ArgMatches, LogFormat),
+    Other(Cli),
+}
+
+fn parse(
+    arguments: impl IntoIterator<Item = OsString>,
+    environment: &Environment,
+) -> Result<Parsed, RunError> {
+    let arguments: Vec<OsString> = arguments.into_iter().collect();
+    let usage = |error| RunError::Usage(Box::new(error));
+    let mut command = Cli::command().subcommand(run::command(environment).display_order(0));
+    let given = command.try_get_matches_from_mut(&arguments).map_err(|error| {
+        let is_command = |word: &&OsString| command.find_subcommand(word).is_some();
+        match arguments.iter().skip(1).find(is_command) {
+            Some(word) if word == run::NAME => run::explain(error, environment),
+            _ => usage(error),
+        }
+    })?;
     // What depends on the value of another option, which the parser has no words for.
     if let Some((name @ "serve", given)) = given.subcommand()
         && let Err(reason) = serve::check(given)
     {
         let command = command.find_subcommand_mut(name).expect("it was just found");
-        return Err(command.error(ErrorKind::ArgumentConflict, reason));
+        return Err(usage(command.error(ErrorKind::ArgumentConflict, reason)));
     }
-    Cli::from_arg_matches(&given).map_err(|error| error.format(&mut command))
+    if let Some((run::NAME, matches)) = given.subcommand() {
+        let format = given.get_one("log_format").copied().unwrap_or(LogFormat::Text);
+        return Ok(Parsed::Run(matches.clone(), format));
+    }
+    let cli = Cli::from_arg_matches(&given);
+    cli.map(Parsed::Other).map_err(|error| usage(error.format(&mut command)))
+}
+
+/// Says what is wrong with the command line. Asked-for help is nothing wrong.
+fn refuse(error: &RunError) -> ExitCode {
+    let RunError::Usage(usage) = error else {
+        report(error);
+        return ExitCode::from(2);
+    };
+    let _ = usage.print();
+    if usage.use_stderr() { ExitCode::from(2) } else { ExitCode::SUCCESS }
+}
+
+/// `rallypoint run`. What is looked up for the plan blocks, so it is made before there is a runtime.
+fn run_job(
+    matches: &ArgMatches,
+    format: LogFormat,
+    environment: Environment,
+    registry: &RendezvousHandlerRegistry,
+) -> ExitCode {
+    let plan = match run::prepare(matches, &Host::look(environment), registry) {
+        Ok(Errand::Launch(plan)) => *plan,
+        Ok(Errand::Show(text)) => {
+            // Nobody may be there to read it.
+            let _ = std::io::stdout().write_all(text.as_bytes());
+            return ExitCode::SUCCESS;
+        }
+        Err(error) => return refuse(&error),
+    };
+    let console = Arc::new(Console::new());
+    start_log(format, run::LOGGED, console.clone());
+    match launch(plan, registry, &console) {
+        Ok(code) => ExitCode::from(u8::try_from(code).unwrap_or(1)),
+        Err(error) => {
+            report(&error);
+            ExitCode::FAILURE
+        }
+    }
 }
 
 /// The error and everything that led to it, on one line.
@@ -106,16 +179,20 @@ fn report(error: &dyn Error) {
     let _ = writeln!(std::io::stderr(), "{line}");
 }
 
-fn start_log(format: LogFormat, usual: &str) {
+fn start_log<W>(format: LogFormat, usual: &str, writer: W)
+where
+    W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
+{
     // RUST_LOG as everywhere; without it, what an operator wants to know and no more.
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(usual));
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_ansi(std::io::stderr().is_terminal())
-        .with_writer(std::io::stderr);
+        .with_writer(writer);
     // A program that calls `run` twice, or has a log of its own, keeps the one it has.
     let _ = match format {
-        LogFormat::Text => builder.try_init(),
+        // Which module speaks is of use to us alone.
+        LogFormat::Text => builder.with_target(false).try_init(),
         LogFormat::Json => builder.json().try_init(),
     };
 }

@@ -66,7 +66,7 @@ impl std::fmt::Debug for Pem {
 
 impl Pem {
     /// The text, after a look at whether it has a block labelled `label`.
-    pub(super) fn load(&self, what: &'static str, label: &str) -> Result<Vec<u8>, ClientError> {
+    pub(crate) fn load(&self, what: &'static str, label: &str) -> Result<Vec<u8>, ClientError> {
         let (text, origin) = match self {
             Self::Bytes(bytes) => (bytes.clone(), "in memory".to_owned()),
             Self::File(path) => {

@@ -75,6 +75,11 @@ impl Console {
         }
     }
 
+    /// Whether a live line would be seen.
+    pub(crate) fn has_live_line(&self) -> bool {
+        self.error_is_terminal
+    }
+
     /// Shows this line below all others until another one is set, or none. Only on a terminal.
     pub(crate) fn set_live(&self, line: Option<String>) {
         if self.error_is_terminal {

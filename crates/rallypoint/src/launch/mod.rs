@@ -1,9 +1,190 @@
-//! The launcher: what a plan comes to.
+//! `rallypoint run`, from a plan to an exit code: one node's agent, with real processes and real peers.
 //!
-//! - `workers`: the processes of one start, their output and their end.
-//! - `console`: standard output and standard error, shared by all who have something to say.
-//! - `report`: what is said of a failure at the end.
+//! - `driver`: the loop between the agent of [`rallypoint_core::agent`], which decides, and the world.
+//! - `peers`, `news`, `ledger`: the other nodes: meeting them, what happens to them, what the job has used.
+//! - `server`: the coordination server, where this host has it.
+//! - `workers`: the processes.
+//! - `signals`, `console`, `waiting`, `report`: whoever started the launcher.
 
 mod console;
+mod driver;
+mod ledger;
+mod news;
+mod peers;
 mod report;
+mod server;
+mod signals;
+mod waiting;
 mod workers;
+
+use std::io;
+use std::pin::pin;
+use std::sync::Arc;
+
+use rallypoint_core::agent::{Agent, Ending, Outcome};
+use thiserror::Error;
+use tokio::runtime::{Builder, Runtime};
+
+pub(crate) use self::console::Console;
+use self::console::Stream;
+use self::driver::{Driver, End, Parts};
+use self::peers::Peers;
+use self::report::Report;
+use self::server::{Host, HostError, others_gone};
+use self::signals::Signals;
+use self::waiting::Waiting;
+use self::workers::{Crew, Outfit, StartError};
+use crate::blocking::blocking;
+use crate::cli::run::meeting::Hosting;
+use crate::cli::run::plan::Plan;
+use crate::rendezvous::{EtcdRendezvousHandler, RegistryError, RendezvousHandlerRegistry};
+
+/// Why nothing was run.
+#[derive(Debug, Error)]
+pub(crate) enum LaunchError {
+    /// The system does not let us.
+    #[error("the operating system refused")]
+    System(#[from] io::Error),
+    /// The server of the job is to run here, and cannot.
+    #[error(transparent)]
+    Host(#[from] HostError),
+    /// The program is none, or there is no place for its files.
+    #[error(transparent)]
+    Workers(#[from] StartError),
+    /// The others cannot be reached.
+    #[error(transparent)]
+    Peers(#[from] RegistryError),
+}
+
+/// Runs the workers of this node, with the others, until it is over. Returns the exit code.
+///
+/// # Errors
+/// [`LaunchError`], if it did not even begin.
+pub(crate) fn launch(
+    plan: Plan,
+    registry: &RendezvousHandlerRegistry,
+    console: &Arc<Console>,
+) -> Result<i32, LaunchError> {
+    // Before anybody counts on this node.
+    workers::check(&plan.program)?;
+    runtime(&plan)?.block_on(run(plan, registry, console))
+}
+
+/// A server for many nodes has work for many threads; everything else waits most of the time.
+fn runtime(plan: &Plan) -> io::Result<Runtime> {
+    let serves = plan.meeting.hosting != Hosting::Nowhere;
+    match serves && plan.meeting.parameters.max_nodes > 1 {
+        true => Builder::new_multi_thread(),
+        false => Builder::new_current_thread(),
+    }
+    .enable_all()
+    .build()
+}
+
+async fn run(
+    mut plan: Plan,
+    registry: &RendezvousHandlerRegistry,
+    console: &Arc<Console>,
+) -> Result<i32, LaunchError> {
+    // Before anything is there that they could leave behind.
+    let mut signals = Signals::listen(&plan.signals.0)?;
+    say(&plan);
+    let host = Host::start(&plan.meeting).await?;
+    if let (Hosting::Loopback, Some(host)) = (plan.meeting.hosting, &host) {
+        plan.meeting.parameters.endpoint = host.address.to_string();
+    }
+    let mut waiting = Waiting::new(console.clone());
+    let peers = tokio::select! {
+        peers = open(&plan, registry, &mut waiting) => Arc::new(peers?),
+        signal = signals.next() => return Ok(Ending::Signalled(signal).exit_code(None)),
+    };
+    let job = plan.job(peers.node_id(), peers.use_agent_store());
+    let (planned, shown) = (plan.clone(), console.clone());
+    let outfit = blocking(move || Outfit::new(&planned, job, shown)).await?;
+    let driver = Driver::new(Parts {
+        agent: Agent::new(plan.agent.clone()),
+        peers: peers.clone(),
+        signals,
+        outfit,
+        waiting,
+        notice_signal: plan.notice_signal,
+        identical: plan.inherited.get(IDENTICAL).is_some_and(|value| value == "1"),
+    });
+    let End { outcome, crew, mut signals } = driver.run().await;
+    finish(&plan, outcome.clone(), crew, console).await;
+    if let Some(host) = host {
+        if let (Some(etcd), true) = (peers.etcd(), host.serves()) {
+            stay(etcd, &mut signals).await;
+        }
+        host.stop().await;
+    }
+    Ok(outcome.exit_code)
+}
+
+/// Connects to the others, and says so if that takes long.
+async fn open(
+    plan: &Plan,
+    registry: &RendezvousHandlerRegistry,
+    waiting: &mut Waiting,
+) -> Result<Peers, RegistryError> {
+    let parameters = plan.meeting.parameters.clone();
+    let place = format!("a server at {}", parameters.endpoint);
+    let mut opening = pin!(Peers::open(registry, parameters, plan.max_restarts));
+    loop {
+        waiting.show(Some("a server"), Some(place.clone()));
+        tokio::select! {
+            opened = &mut opening => return opened,
+            () = waiting.tick() => {}
+        }
+    }
+}
+
+/// Says how it ended, with the files of a failure looked at away from the threads that must not wait.
+async fn finish(plan: &Plan, outcome: Outcome, crew: Option<Crew>, console: &Arc<Console>) {
+    let error_file = plan.inherited.get(ERROR_FILE).filter(|path| !path.is_empty()).cloned();
+    let (program, console) = (plan.program.clone(), console.clone());
+    blocking(move || {
+        let trace = |local_rank| crew.as_ref().and_then(|crew| crew.trace(local_rank));
+        let Some(report) = Report::new(&program, &outcome, trace) else {
+            tracing::info!("{}", outcome.ending);
+            return;
+        };
+        console.write(Stream::Stderr, report.text().as_bytes());
+        if let Some(path) = error_file
+            && let Err(error) = report.leave_error_file(path.as_ref())
+        {
+            tracing::warn!(%error, path, "the error file cannot be written");
+        }
+    })
+    .await;
+}
+
+/// The server is here, and others may need it. Whoever does not want to wait says so by another signal.
+async fn stay(etcd: &EtcdRendezvousHandler, signals: &mut Signals) {
+    tokio::select! {
+        gone = others_gone(etcd.client(), etcd.keys()) => {
+            if let Err(error) = gone {
+                tracing::debug!(%error, "nobody can tell who is left");
+            }
+        }
+        signal = signals.next() => {
+            tracing::warn!(signal, "not staying any longer; the others lose their server");
+        }
+    }
+}
+
+/// torchrun's word for it that every node has the same workers.
+const IDENTICAL: &str = "TORCH_ELASTIC_WORKER_IDENTICAL";
+
+/// Where a launcher above this one looks for what went wrong.
+const ERROR_FILE: &str = "TORCHELASTIC_ERROR_FILE";
+
+/// What was decided without being asked for.
+fn say(plan: &Plan) {
+    for taken in &plan.taken {
+        tracing::info!("{taken}");
+    }
+    for warning in &plan.warnings {
+        tracing::warn!("{warning}");
+    }
+}

@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 use rustix::process::{
-    Pid, Signal, WaitId, WaitIdOptions, WaitIdStatus, kill_process_group, waitid,
+    Pid, Signal, WaitId, WaitIdOptions, WaitIdStatus, kill_process, kill_process_group, waitid,
 };
 use tokio::sync::watch;
 
@@ -126,6 +126,14 @@ impl Group {
         if self.is_ours(*life) {
             // There may be nobody who takes it any more.
             let _ = kill_process_group(self.pid, signal);
+        }
+    }
+
+    /// Sends a signal to the child alone; to nobody if it has ended.
+    pub(crate) fn signal_leader(&self, signal: Signal) {
+        let life = self.life.borrow();
+        if matches!(*life, Life::Whole) && self.is_ours(*life) {
+            let _ = kill_process(self.pid, signal);
         }
     }
 

@@ -20,6 +20,8 @@ mod registry;
 mod suggest;
 mod url;
 
+use std::any::Any;
+
 use async_trait::async_trait;
 
 pub use self::endpoint::{Endpoint, Protocol};
@@ -38,7 +40,7 @@ pub use self::registry::{
 /// The methods may be called from any task. Dropping the future of
 /// [`next_rendezvous`](Self::next_rendezvous) takes the node out of the round again.
 #[async_trait]
-pub trait RendezvousHandler: Send + Sync {
+pub trait RendezvousHandler: Any + Send + Sync {
     /// The name of the backend, as it was registered.
     fn backend(&self) -> &str;
 

@@ -35,6 +35,12 @@ use self::plan::Plan;
 pub(crate) use self::variables::{command, explain};
 use crate::rendezvous::RendezvousHandlerRegistry;
 
+/// The name of the command.
+pub(crate) const NAME: &str = "run";
+
+/// What is logged unless the user says otherwise.
+pub(crate) const LOGGED: &str = "warn,rallypoint::launch=info";
+
 /// What a command line comes to.
 #[derive(Debug)]
 pub(crate) enum Errand {

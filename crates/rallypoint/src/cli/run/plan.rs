@@ -20,7 +20,7 @@ use super::template::PrefixTemplate;
 use super::values::{
     LocalRanks, Nodes, NumaBinding, Patience, Selection, Signals, Workers, seconds,
 };
-use crate::rendezvous::RendezvousHandlerRegistry;
+use crate::rendezvous::{EtcdOptions, RendezvousHandlerRegistry};
 
 /// What a launcher is to do.
 #[derive(Debug, Clone)]
@@ -115,12 +115,10 @@ pub(crate) fn plan(
         Known { options, host, registry, scheduler, nodes, node_rank, local_workers, secret };
     let meeting = meeting(&known, &mut notes)?;
     let notice = options.notice.unwrap_or_default();
+    warn_of_long_notice(notice.time, &meeting, &mut notes);
     if local_workers > 1 && !environment.contains_key("OMP_NUM_THREADS") {
-        notes.warnings.push(
-            "OMP_NUM_THREADS is 1 for each worker, so that together they do not use more threads than \
-             there are processors; set it to what suits them best"
-                .to_owned(),
-        );
+        let reason = "the launcher, as there are several workers; set it to what suits them best";
+        notes.taken.push(Taken::new("OMP_NUM_THREADS", 1, reason));
     }
     let agent = Settings {
         host: host.name.clone(),
@@ -212,6 +210,20 @@ fn local_workers(options: &Options, host: &Host, notes: &mut Notes) -> Result<u3
     };
     notes.taken.push(Taken::new("number of workers", count, source));
     Ok(count)
+}
+
+/// The nodes of a group need not be done with a notice at the same time, and the first to come back do not
+/// wait for longer than the last call.
+fn warn_of_long_notice(notice: Duration, meeting: &Meeting, notes: &mut Notes) {
+    let last_call = EtcdOptions::from_parameters(&meeting.parameters).ok();
+    if let Some(last_call) = last_call.map(|options| options.handler.last_call)
+        && notice > last_call
+    {
+        notes.warnings.push(format!(
+            "--notice {notice:?} is longer than the last call, {last_call:?}: a node that uses all of it may \
+             find the group formed without it; give a larger last_call_timeout in --rdzv-conf"
+        ));
+    }
 }
 
 fn shutdown_timeout(

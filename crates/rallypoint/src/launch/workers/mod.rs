@@ -35,6 +35,7 @@ pub(crate) use self::outfit::Outfit;
 pub(crate) use self::trace::Trace;
 use self::worker::Worker;
 use crate::blocking::blocking;
+use crate::cli::run::program::Program;
 use crate::process::Group;
 
 /// How long output is waited for when all processes are gone. Something that left its group may hold it open.
@@ -112,12 +113,22 @@ impl Crew {
 
     /// To every process of every worker that is left. What is no signal goes to nobody.
     pub(crate) fn signal(&self, signal: i32) {
+        self.each(signal, Group::signal);
+    }
+
+    /// To the workers themselves, and not to what they have started: of a signal that they handle, others
+    /// may die.
+    pub(crate) fn notify(&self, signal: i32) {
+        self.each(signal, Group::signal_leader);
+    }
+
+    fn each(&self, signal: i32, send: impl Fn(&Group, Signal)) {
         let Some(signal) = Signal::from_named_raw(signal) else {
             tracing::warn!(signal, "there is no such signal");
             return;
         };
         for worker in &self.workers {
-            worker.group.signal(signal);
+            send(&worker.group, signal);
         }
     }
 
@@ -172,10 +183,17 @@ impl Drop for Crew {
     }
 }
 
+/// Whether the program can be found and executed. Blocks on the disk.
+///
+/// # Errors
+/// [`StartError`] says where it was searched, or why it is no program.
+pub(crate) fn check(program: &Program) -> Result<(), StartError> {
+    search::check(&program.path, env::var_os("PATH").as_deref())
+}
+
 /// Up to the first that cannot be started.
 fn start_all(outfit: &Outfit, start: &Start) -> (Vec<Worker>, Result<(), StartError>) {
-    let path = env::var_os("PATH");
-    if let Err(error) = search::check(&outfit.program.path, path.as_deref()) {
+    if let Err(error) = check(&outfit.program) {
         return (Vec::new(), Err(error));
     }
     let mut workers = Vec::new();

@@ -1,0 +1,182 @@
+//! The job's restarts: one document for all of its nodes where they share a server, and one for this node
+//! alone where the backend has no place for it.
+
+use std::future::Future;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use rallypoint_core::agent::{Answer, Budget};
+use rallypoint_core::kv::{
+    Compare, Event, EventKind, KeyRange, KeyValue, LeaseId, Op, Put, Txn, Watch,
+};
+use rallypoint_core::rendezvous::keys::Keys;
+use tokio::sync::watch;
+use tokio::time::sleep;
+use tokio_util::task::AbortOnDropHandle;
+
+use crate::client::{Client, ClientError};
+
+/// How long to wait before a server is asked again: at first, and in the end.
+const FIRST_PAUSE: Duration = Duration::from_millis(20);
+const LAST_PAUSE: Duration = Duration::from_secs(1);
+
+/// The budget, and how many restarts it allows.
+pub(super) struct Ledger {
+    max: u32,
+    book: Book,
+}
+
+enum Book {
+    Shared(Shared),
+    Own(Mutex<Budget>),
+}
+
+impl Ledger {
+    /// The one that all nodes of the run share.
+    pub(super) fn shared(client: &Client, keys: &Keys, max: u32) -> Self {
+        let (client, key) = (client.clone(), keys.restarts());
+        let (sender, known) = watch::channel(Budget::default());
+        let following = tokio::spawn(follow(client.clone(), key.clone(), sender));
+        let _following = AbortOnDropHandle::new(following);
+        let lease = keys.run_lease();
+        Self { max, book: Book::Shared(Shared { client, key, lease, known, _following }) }
+    }
+
+    /// One of this node's own.
+    pub(super) fn own(max: u32) -> Self {
+        Self { max, book: Book::Own(Mutex::default()) }
+    }
+
+    /// Tells of what is charged, if others can.
+    pub(super) fn changes(&self) -> Option<watch::Receiver<Budget>> {
+        match &self.book {
+            Book::Shared(shared) => Some(shared.known.clone()),
+            Book::Own(_) => None,
+        }
+    }
+
+    /// Asks for a restart after a failure in `round`, until there is an answer.
+    pub(super) async fn charge(&self, round: u64, blame: &str) -> Answer {
+        self.update(|budget| budget.charge(round, self.max, blame)).await
+    }
+
+    /// Gives back what was asked for in `round`.
+    pub(super) async fn forgive(&self, round: u64, why: &str) {
+        self.update(|budget| (budget.forgive(round, why), ())).await;
+    }
+
+    /// How many restarts were used before `round`.
+    pub(super) async fn used_before(&self, round: u64) -> u32 {
+        self.update(|budget| (budget.clone(), budget.used_before(round))).await
+    }
+
+    /// Puts in force what `change` makes of the budget, and returns what it says of it.
+    async fn update<T>(&self, change: impl Fn(&Budget) -> (Budget, T)) -> T {
+        match &self.book {
+            Book::Shared(shared) => again(|| shared.update(&change)).await,
+            Book::Own(budget) => {
+                let mut budget = budget.lock().unwrap_or_else(PoisonError::into_inner);
+                let (next, said) = change(&budget);
+                *budget = next;
+                said
+            }
+        }
+    }
+}
+
+struct Shared {
+    client: Client,
+    key: String,
+    lease: LeaseId,
+    known: watch::Receiver<Budget>,
+    _following: AbortOnDropHandle<()>,
+}
+
+impl Shared {
+    /// What is left of it if the server has forgotten: how many were used. Its rounds begin anew.
+    fn remembered(&self) -> Budget {
+        Budget { used: self.known.borrow().used, last: None }
+    }
+
+    /// Once. Nothing if another node was quicker. It may have been carried out also if it failed; to do it
+    /// twice makes no difference.
+    async fn update<T>(
+        &self,
+        change: &impl Fn(&Budget) -> (Budget, T),
+    ) -> Result<Option<T>, ClientError> {
+        let found = self.client.range(KeyRange::key(self.key.clone())).await?;
+        let found = found.kvs.first();
+        let budget = found.map_or_else(|| self.remembered(), read);
+        let (next, said) = change(&budget);
+        if next == budget {
+            return Ok(Some(said));
+        }
+        let unchanged = match found {
+            Some(kv) => Compare::unchanged_since(self.key.clone(), kv.mod_revision),
+            None => Compare::absent(self.key.clone()),
+        };
+        // Numbers and text: there is nothing that JSON could not say.
+        let value = serde_json::to_vec(&next).unwrap_or_default();
+        let put = Put::new(self.key.clone(), value).on_lease(self.lease);
+        let done = self.client.txn(Txn::when([unchanged]).then([Op::Put(put)])).await?;
+        Ok(done.succeeded.then_some(said))
+    }
+}
+
+/// What stands there. What cannot be read was not written by a launcher, and counts as nothing.
+fn read(kv: &KeyValue) -> Budget {
+    serde_json::from_slice(&kv.value).unwrap_or_else(|error| {
+        let key = String::from_utf8_lossy(&kv.key);
+        tracing::warn!(%key, %error, "the count of restarts cannot be read; it begins anew");
+        Budget::default()
+    })
+}
+
+/// Tries until it has an answer. Whoever waits for it can give up at any time.
+async fn again<T, F>(mut attempt: impl FnMut() -> F) -> T
+where
+    F: Future<Output = Result<Option<T>, ClientError>>,
+{
+    let mut pause = FIRST_PAUSE;
+    loop {
+        match attempt().await {
+            Ok(Some(done)) => return done,
+            Ok(None) => {}
+            Err(error) => {
+                tracing::debug!(%error, "the count of restarts could not be reached");
+                sleep(pause).await;
+                pause = (pause * 2).min(LAST_PAUSE);
+            }
+        }
+    }
+}
+
+/// Keeps up with the document: watches it, then reads it, and begins anew when the watch cannot go on.
+async fn follow(client: Client, key: String, known: watch::Sender<Budget>) {
+    let mut pause = FIRST_PAUSE;
+    loop {
+        let range = KeyRange::key(key.clone());
+        if let Ok(mut watcher) = client.watch([Watch::new(range.clone())]).await
+            && let Ok(found) = client.range(range).await
+        {
+            pause = FIRST_PAUSE;
+            if let Some(kv) = found.kvs.first() {
+                known.send_replace(read(kv));
+            }
+            while let Ok(batch) = watcher.next().await {
+                // It goes only with the run, or with a server that has forgotten everything.
+                let news = |event: &&Event| {
+                    event.kind == EventKind::Put && event.kv.mod_revision > found.revision
+                };
+                if let Some(event) = batch.events.iter().rfind(news) {
+                    known.send_replace(read(&event.kv));
+                }
+            }
+        }
+        sleep(pause).await;
+        pause = (pause * 2).min(LAST_PAUSE);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,161 @@
+//! What the agent is told of its group and its run, in the order in which it happened.
+//!
+//! A handler tells what is so, not what changed: the news is what follows from it and was not told before.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rallypoint_core::agent::{Budget, Change, Closed, Closing, Input, Verdict};
+use rallypoint_core::kv::Time;
+use rallypoint_core::rendezvous::View;
+use tokio::sync::watch;
+use tokio::time::sleep;
+
+use super::ledger::Ledger;
+use crate::rendezvous::{EtcdRendezvousHandler, RendezvousHandler, Standing};
+use crate::session::Loss;
+
+/// How often a backend is asked that does not tell by itself. torchrun's interval.
+const ASK: Duration = Duration::from_millis(100);
+
+/// What happens to the group and the run.
+pub(super) struct News {
+    source: Source,
+    /// What was told of this group already.
+    told: Vec<Input>,
+    fenced: Option<Loss>,
+}
+
+enum Source {
+    /// It tells by itself.
+    Told { standing: watch::Receiver<Standing>, budget: watch::Receiver<Budget> },
+    /// It has to be asked.
+    Asked { handler: Arc<dyn RendezvousHandler>, waiting: usize },
+}
+
+/// The group that the agent knows of.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Known {
+    pub(super) round: u64,
+    /// Whether this node has asked for a restart in it.
+    pub(super) asked: bool,
+}
+
+impl News {
+    pub(super) fn new(
+        handler: Arc<dyn RendezvousHandler>,
+        etcd: Option<&EtcdRendezvousHandler>,
+        ledger: &Ledger,
+    ) -> Self {
+        let told = etcd.map(EtcdRendezvousHandler::changes).zip(ledger.changes());
+        let source = match told {
+            Some((standing, budget)) => Source::Told { standing, budget },
+            None => Source::Asked { handler, waiting: 0 },
+        };
+        Self { source, told: Vec::new(), fenced: None }
+    }
+
+    /// Waits until there may be something new. Cancel-safe.
+    pub(super) async fn changed(&mut self) {
+        let alive = match &mut self.source {
+            Source::Told { standing, budget } => tokio::select! {
+                changed = standing.changed() => changed.is_ok(),
+                changed = budget.changed() => changed.is_ok(),
+            },
+            Source::Asked { handler, waiting } => {
+                sleep(ASK).await;
+                if let Ok(now) = handler.num_nodes_waiting().await {
+                    *waiting = now;
+                }
+                true
+            }
+        };
+        if !alive {
+            // Who is gone has nothing to tell.
+            std::future::pending().await
+        }
+    }
+
+    /// A new group has formed, or none is there any more: what was told was of another.
+    pub(super) fn begin(&mut self) {
+        self.told.clear();
+    }
+
+    /// What the node waits for, in more words than the agent has.
+    pub(super) fn waits_for(&self) -> Option<String> {
+        match &self.source {
+            Source::Told { standing, .. } => standing.borrow().view.waits_for.clone(),
+            Source::Asked { .. } => None,
+        }
+    }
+
+    /// What was not told yet.
+    pub(super) fn tell(&mut self, now: Time, known: Option<Known>) -> Vec<Input> {
+        let (mut news, fenced) = match &self.source {
+            Source::Told { standing, budget } => {
+                let standing = standing.borrow();
+                (told(&standing.view, &budget.borrow(), known), standing.fenced.clone())
+            }
+            Source::Asked { waiting, .. } => {
+                let waiting = known.filter(|_| *waiting > 0).map(|known| Input::Changed {
+                    round: known.round,
+                    change: Change::NodesWaiting(*waiting),
+                });
+                (waiting.into_iter().collect(), None)
+            }
+        };
+        news.retain(|input| !self.told.contains(input));
+        self.told.extend(news.iter().cloned());
+        if fenced != self.fenced {
+            if let Some(loss) = &fenced {
+                let deadline = now.saturating_add(left(loss));
+                news.insert(0, Input::SessionLost { deadline, reason: loss.to_string() });
+            }
+            self.fenced = fenced;
+        }
+        news
+    }
+}
+
+/// How long it is until others may take this node's place.
+fn left(loss: &Loss) -> Duration {
+    match loss {
+        Loss::Expired { ttl, silent, .. } => ttl.saturating_sub(*silent),
+        // It may have happened already.
+        _ => Duration::ZERO,
+    }
+}
+
+/// What follows from what is so.
+fn told(view: &View, budget: &Budget, known: Option<Known>) -> Vec<Input> {
+    let mut news = Vec::new();
+    if let Some((by, reason)) = &view.closed {
+        let closing = Closing::from_reason(reason);
+        news.push(Input::Closed(Closed { by: by.to_string(), closing }));
+        return news;
+    }
+    let Some(Known { round, asked }) = known.filter(|known| view.member_of == Some(known.round))
+    else {
+        return news;
+    };
+    let mut changed = |change| news.push(Input::Changed { round, change });
+    if !view.lost.is_empty() {
+        changed(Change::PeerLost(view.lost.clone()));
+    } else if view.round < round {
+        // The document went with the lease of the one who kept it.
+        changed(Change::PeerLost(Vec::new()));
+    } else if view.round > round {
+        changed(Change::GoneAhead(format!("round {} has begun", view.round)));
+    }
+    let charge = budget.last.as_ref().filter(|charge| charge.round == round && !asked);
+    if let Some(charge) = charge.filter(|charge| charge.verdict == Verdict::Counted) {
+        changed(Change::PeerFailed(charge.blame.clone()));
+    }
+    if view.round == round && view.lost.is_empty() && view.nodes_waiting > 0 {
+        changed(Change::NodesWaiting(view.nodes_waiting));
+    }
+    news
+}
+
+#[cfg(test)]
+mod tests;

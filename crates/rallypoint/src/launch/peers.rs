@@ -1,0 +1,178 @@
+//! The other nodes of the job: meeting them, agreeing with them, leaving them.
+
+use std::any::Any;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rallypoint_core::agent::placement::{
+    Placement, RoleInfo, assign, assigned_ranks_key, role_info_key,
+};
+use rallypoint_core::agent::{
+    Closed, Closing, EXIT_BARRIER, Group, Input, NoGroup, placement::PlacementError,
+};
+use rallypoint_core::rendezvous::document::Address;
+use thiserror::Error;
+use tokio::time::timeout;
+
+use super::ledger::Ledger;
+use super::news::News;
+use crate::rendezvous::{
+    EtcdRendezvousHandler, RegistryError, RendezvousError, RendezvousHandler,
+    RendezvousHandlerRegistry, RendezvousInfo, RendezvousParameters,
+};
+use crate::store::{Store, StoreError};
+
+/// How long the end of this node's part may take to tell the others.
+const GOODBYE: Duration = Duration::from_secs(10);
+
+/// A year: the agent says when it has waited long enough.
+const FOR_EVER: Duration = Duration::from_secs(365 * 24 * 3600);
+
+/// Why the workers have no ranks.
+#[derive(Debug, Error)]
+enum NoRanks {
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error(transparent)]
+    Placement(#[from] PlacementError),
+}
+
+/// A way to the others.
+pub(super) struct Peers {
+    handler: Arc<dyn RendezvousHandler>,
+    /// The same, if it is one that tells by itself what happens.
+    etcd: Option<Arc<EtcdRendezvousHandler>>,
+    pub(super) ledger: Ledger,
+}
+
+impl Peers {
+    /// Connects. Waits for a server that is late.
+    pub(super) async fn open(
+        registry: &RendezvousHandlerRegistry,
+        parameters: RendezvousParameters,
+        max_restarts: u32,
+    ) -> Result<Self, RegistryError> {
+        let handler = registry.create_handler(parameters).await?;
+        let any: Arc<dyn Any + Send + Sync> = handler.clone();
+        let etcd = any.downcast::<EtcdRendezvousHandler>().ok();
+        let ledger = match &etcd {
+            Some(etcd) => Ledger::shared(etcd.client(), etcd.keys(), max_restarts),
+            None => Ledger::own(max_restarts),
+        };
+        Ok(Self { handler, etcd, ledger })
+    }
+
+    /// What the others call this node.
+    pub(super) fn node_id(&self) -> &str {
+        self.etcd.as_ref().map_or("", |etcd| etcd.node_id())
+    }
+
+    pub(super) fn use_agent_store(&self) -> bool {
+        self.handler.use_agent_store()
+    }
+
+    /// The handler, if it is one that tells by itself what happens.
+    pub(super) fn etcd(&self) -> Option<&EtcdRendezvousHandler> {
+        self.etcd.as_deref()
+    }
+
+    /// What happens to the group and the run.
+    pub(super) fn news(&self) -> News {
+        News::new(self.handler.clone(), self.etcd.as_deref(), &self.ledger)
+    }
+
+    /// Waits for the next group. If this is given up, the node leaves the round.
+    pub(super) async fn meet(&self) -> Result<(Group, RendezvousInfo), NoGroup> {
+        let info = self.handler.next_rendezvous().await.map_err(no_group)?;
+        let RendezvousInfo { rank, world_size, round, .. } = info;
+        let restarts = self.ledger.used_before(round).await;
+        let store = info.bootstrap_store_info.clone();
+        let store = Address { host: store.master_addr, port: store.master_port };
+        Ok((Group { round, rank, nodes: world_size, restarts, store }, info))
+    }
+
+    /// Closes the run, if that can be done in a reasonable time.
+    pub(super) async fn close(&self, closing: &Closing) {
+        let closed = timeout(GOODBYE, self.handler.set_closed(&closing.to_string())).await;
+        match closed {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => {
+                tracing::warn!(%error, "the others could not be told that it is over")
+            }
+            Err(_) => tracing::warn!("the others could not be told in time that it is over"),
+        }
+    }
+
+    /// Leaves the others alone.
+    pub(super) async fn leave(&self) {
+        let _ = timeout(GOODBYE, self.handler.leave()).await;
+    }
+}
+
+fn no_group(error: RendezvousError) -> NoGroup {
+    match error {
+        RendezvousError::Closed { by, reason, .. } => {
+            NoGroup::Closed(Closed { by, closing: Closing::from_reason(&reason) })
+        }
+        RendezvousError::GracefulExit { reason, .. } => NoGroup::NotNeeded(reason),
+        error => NoGroup::Failed(error.to_string()),
+    }
+}
+
+/// Agrees on the ranks of the workers, as torchrun's agents do. With `identical`, every node is known to have
+/// the same workers, and nobody is asked.
+pub(super) async fn ranks(
+    store: &dyn Store,
+    group: &Group,
+    role: &str,
+    local_workers: u32,
+    identical: bool,
+) -> Input {
+    let Group { round, rank, nodes, .. } = *group;
+    if identical {
+        return Input::Placed {
+            round,
+            placement: Placement::identical(rank, nodes, local_workers),
+        };
+    }
+    let own = RoleInfo { role: role.to_owned(), rank, local_world_size: local_workers };
+    match agree(store, own, nodes).await {
+        Ok(placement) => Input::Placed { round, placement },
+        Err(error) => Input::NotPlaced { round, reason: error.to_string() },
+    }
+}
+
+async fn agree(store: &dyn Store, own: RoleInfo, nodes: u32) -> Result<Placement, NoRanks> {
+    let rank = own.rank;
+    if rank > 0 {
+        store.set(role_info_key(rank).as_bytes(), own.encode().into()).await?;
+        let found = store.get(assigned_ranks_key(rank).as_bytes()).await?;
+        return Ok(Placement::decode(rank, &found)?);
+    }
+    let keys: Vec<String> = (1..nodes).map(role_info_key).collect();
+    let keys: Vec<&[u8]> = keys.iter().map(String::as_bytes).collect();
+    let others = if keys.is_empty() { Vec::new() } else { store.multi_get(&keys).await? };
+    let mut all = vec![own];
+    for (rank, value) in (1..).zip(&others) {
+        all.push(RoleInfo::decode(rank, value)?);
+    }
+    let placements = assign(&all)?;
+    let keys: Vec<String> = (1..nodes).map(assigned_ranks_key).collect();
+    let values = placements[1..].iter().map(|placement| placement.encode().into());
+    let pairs: Vec<_> = keys.iter().map(String::as_bytes).zip(values).collect();
+    if !pairs.is_empty() {
+        store.multi_set(&pairs).await?;
+    }
+    Ok(placements[0])
+}
+
+/// Waits until the workers of all nodes are done.
+pub(super) async fn exit_barrier(store: &dyn Store, round: u64, nodes: u32) -> Input {
+    if nodes == 1 {
+        return Input::BarrierPassed { round };
+    }
+    match store.barrier(EXIT_BARRIER.as_bytes(), nodes.into(), FOR_EVER).await {
+        Ok(()) => Input::BarrierPassed { round },
+        Err(error) => Input::BarrierFailed { round, reason: error.to_string() },
+    }
+}

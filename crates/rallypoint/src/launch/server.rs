@@ -1,0 +1,184 @@
+//! The coordination server in this process, where the endpoint names this host.
+//!
+//! Several launchers on one host may all be meant: the first to come serves, and the others stand by. If it
+//! ends while they run, one of them takes its place. What was known is gone then, so the nodes meet anew;
+//! a job that must outlive any host wants an etcd cluster.
+
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use rallypoint_core::kv::{Range, Watch};
+use rallypoint_core::rendezvous::keys::Keys;
+use thiserror::Error;
+use tokio::io::AsyncReadExt;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::time::sleep;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
+
+use crate::blocking::blocking;
+use crate::cli::run::meeting::{Hosting, Meeting};
+use crate::client::{Client, ClientError, Pem, WatchError};
+use crate::server::{ServeError, Server, ServerOptions, ServerTls};
+
+/// How often a stand-by that was too late to serve looks again at most.
+const AGAIN: Duration = Duration::from_millis(50);
+
+/// How long a server has to answer what is under way when it stops.
+const DRAIN: Duration = Duration::from_secs(1);
+
+/// Why there is no server on this host.
+#[derive(Debug, Error)]
+pub(crate) enum HostError {
+    /// The address cannot be had.
+    #[error(
+        "the server of this job cannot listen on {address}: {source}; name another host or port in \
+         --rdzv-endpoint, or give --rdzv-conf is_host=false if the server is there already"
+    )]
+    Listen { address: SocketAddr, source: io::Error },
+    /// Its certificate cannot be used.
+    #[error(transparent)]
+    Certificate(#[from] ClientError),
+    /// It does not start.
+    #[error(transparent)]
+    Serve(#[from] ServeError),
+}
+
+/// The server, or one that stands by, as long as this is kept.
+pub(crate) struct Host {
+    /// Where it listens, or would.
+    pub(crate) address: SocketAddr,
+    serves: Arc<AtomicBool>,
+    stop: CancellationToken,
+    task: AbortOnDropHandle<()>,
+}
+
+impl Host {
+    /// Starts a server if this host shall have one.
+    pub(crate) async fn start(meeting: &Meeting) -> Result<Option<Self>, HostError> {
+        let (address, required) = match meeting.hosting {
+            Hosting::Nowhere => return Ok(None),
+            Hosting::Loopback => (SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), true),
+            Hosting::At { address, required } => (address, required),
+        };
+        let options = options(meeting).await?;
+        let (stop, serves) = (CancellationToken::new(), Arc::new(AtomicBool::new(false)));
+        let (stopped, serving) = (stop.clone(), serves.clone());
+        let task = match TcpListener::bind(address).await {
+            Ok(listener) => {
+                let bound = listener.local_addr().unwrap_or(address);
+                let server = Server::open(options).await?;
+                serves.store(true, Ordering::Relaxed);
+                if meeting.hosting != Hosting::Loopback {
+                    tracing::info!(address = %bound, "this process runs the server of the job");
+                }
+                let task = tokio::spawn(run(server, listener, stopped));
+                return Ok(Some(Self {
+                    address: bound,
+                    serves,
+                    stop,
+                    task: AbortOnDropHandle::new(task),
+                }));
+            }
+            Err(source) if source.kind() == io::ErrorKind::AddrInUse && !required => {
+                tracing::info!(%address, "another process of this host serves already; standing by");
+                tokio::spawn(stand_by(address, options, stopped, serving))
+            }
+            Err(source) => return Err(HostError::Listen { address, source }),
+        };
+        Ok(Some(Self { address, serves, stop, task: AbortOnDropHandle::new(task) }))
+    }
+
+    /// Whether it is this process that serves.
+    pub(crate) fn serves(&self) -> bool {
+        self.serves.load(Ordering::Relaxed)
+    }
+
+    /// Lets what is under way finish, and ends.
+    pub(crate) async fn stop(self) {
+        self.stop.cancel();
+        let _ = self.task.await;
+    }
+}
+
+async fn options(meeting: &Meeting) -> Result<ServerOptions, HostError> {
+    let identity = meeting.tls.as_ref().and_then(|tls| tls.identity.clone());
+    let read = |(cert, key): (Pem, Pem)| {
+        let (cert, key) = (cert.load("cert", "CERTIFICATE")?, key.load("key", "PRIVATE KEY")?);
+        Ok::<_, ClientError>(ServerTls { cert, key, client_ca: None })
+    };
+    let tls = blocking(move || identity.map(read).transpose()).await?;
+    let credentials = meeting.credentials.clone();
+    Ok(ServerOptions { tls, credentials, drain: DRAIN, ..ServerOptions::default() })
+}
+
+async fn run(server: Server, listener: TcpListener, stop: CancellationToken) {
+    if let Err(error) = server.run(listener, stop.cancelled()).await {
+        tracing::error!(%error, "the server of this job has ended");
+    }
+}
+
+/// Serves as soon as nobody else does.
+async fn stand_by(
+    address: SocketAddr,
+    options: ServerOptions,
+    stop: CancellationToken,
+    serves: Arc<AtomicBool>,
+) {
+    let free = async {
+        loop {
+            let _ = ended(address).await;
+            if let Ok(listener) = TcpListener::bind(address).await {
+                return listener;
+            }
+            sleep(AGAIN).await;
+        }
+    };
+    let listener = tokio::select! {
+        listener = free => listener,
+        () = stop.cancelled() => return,
+    };
+    tracing::warn!(%address, "the process that served is gone; this one serves now, and the nodes meet anew");
+    serves.store(true, Ordering::Relaxed);
+    match Server::open(options).await {
+        Ok(server) => run(server, listener, stop.clone()).await,
+        Err(error) => tracing::error!(%error, "this process cannot serve either"),
+    }
+}
+
+/// Waits until the server there ends: it ends its connections with it. It also ends those that say nothing,
+/// after a while, and then there is no harm in looking.
+async fn ended(address: SocketAddr) -> io::Result<()> {
+    let mut stream = TcpStream::connect(address).await?;
+    let mut said = [0; 64];
+    while stream.read(&mut said).await? > 0 {}
+    Ok(())
+}
+
+/// Waits until no node of the run is left, and says who is.
+///
+/// # Errors
+/// If nobody can tell, which is as good as nobody being there: the server is in this process.
+pub(crate) async fn others_gone(client: &Client, keys: &Keys) -> Result<(), WatchError> {
+    let mut watcher = client.watch([Watch { no_put: true, ..Watch::new(keys.nodes()) }]).await?;
+    let mut said = false;
+    loop {
+        let left = client.range(Range { keys_only: true, ..Range::new(keys.nodes()) }).await?;
+        if left.kvs.is_empty() {
+            return Ok(());
+        }
+        if !said {
+            let ids: Vec<&str> = left.kvs.iter().filter_map(|kv| Keys::id_of(&kv.key)).collect();
+            let nodes = ids.join(", ");
+            tracing::info!(
+                nodes,
+                "other nodes use the server of this process; it stays until they end"
+            );
+            said = true;
+        }
+        watcher.next().await?;
+    }
+}
