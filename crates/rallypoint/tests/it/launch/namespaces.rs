@@ -107,11 +107,10 @@ fn address(number: usize) -> String {
     format!("10.77.0.{}", number + 11)
 }
 
-/// Each worker looks at its start for those of `$JOB/cut`, which must not live beside it; and will not go
-/// when it is asked to, so that it must be killed in time.
-const ORDER: &str = "for pid in $(cat $JOB/cut 2>/dev/null); do
+/// Each worker looks at its start for those of `$JOB/cut`, which must not live beside it.
+const LOOK: &str = "for pid in $(cat $JOB/cut 2>/dev/null); do
         ! grep -q '^State:.[^ZX]' /proc/$pid/status 2>/dev/null || echo $pid beside $$ >> $JOB/overlap
-    done; trap '' TERM";
+    done";
 
 /// The lease leaves its last eighth to stop what must stop: long enough for a busy machine.
 const LEASE: u64 = 8;
@@ -122,8 +121,10 @@ fn a_host_that_is_cut_off_stops_its_workers_before_the_others_regroup() {
     let endpoint = format!("{}:29400", address(0));
     let conf = format!("lease_ttl={LEASE},last_call_timeout=30");
     let job = Job::with_conf(&endpoint, "2:3", &conf);
-    let mut nodes: Vec<Launcher> =
-        (0..3).map(|number| network.launch(&job, number, ORDER)).collect();
+    // The one that will be cut off does not go when it is asked to: it must be killed in time.
+    let orders = [LOOK.to_owned(), LOOK.to_owned(), format!("{LOOK}; trap '' TERM")];
+    let launch = |(number, order): (usize, &String)| network.launch(&job, number, order);
+    let mut nodes: Vec<Launcher> = orders.iter().enumerate().map(launch).collect();
     let first = job.group(3);
     assert_eq!(host_of(&nodes, &endpoint), 0, "the host that the endpoint names");
     for worker in &first.workers {
