@@ -40,16 +40,17 @@ impl Machine {
                 }
             }
             Asked::Disown if result.succeeded => self.knowledge.deleted(result.revision),
-            Asked::Disown => {}
+            Asked::Disown => self.knowledge.told(result),
             Asked::Leave(here) => self.leave_answered(here, result),
-            // The document may have changed without the round having done so: others report too.
-            Asked::Suspect(node, round) if !result.succeeded => {
+            Asked::Suspect(report) if !result.succeeded => {
                 self.knowledge.told(result);
-                if self.knowledge.active().is_some_and(|active| active.round == round) {
-                    self.orders.push_back(Order::Suspect(node));
+                self.report_again(report);
+            }
+            Asked::Suspect(report) => {
+                if report.kept_it {
+                    self.doubted = Some((report.formed, report.node));
                 }
             }
-            Asked::Suspect(..) => {}
             Asked::Open(active) => self.opened(now, *active, result),
             Asked::Close(closed) if result.succeeded => {
                 self.knowledge.wrote(*closed, result.revision, self.settings.run_lease);

@@ -124,7 +124,9 @@ impl Coordinator {
     /// What the round waits for.
     pub(super) fn why(&self, now: Time) -> Option<String> {
         match (self.stage, &self.sight) {
-            (Stage::Gathering, Sight::Clear(_)) => self.why.map(|why| why.describe(now)),
+            (Stage::Gathering, Sight::Clear(roster)) => {
+                self.why.map(|why| format!("{}{}", why.describe(now), roster.names()))
+            }
             (Stage::Gathering, _) => Some("looking who is there".to_owned()),
             (Stage::Confirming(_), Sight::Clear(roster)) => {
                 let (confirmed, world) = (roster.confirmed(), self.ranks.len());
@@ -345,8 +347,9 @@ impl Coordinator {
     ) -> Option<Step> {
         let roster = self.roster()?;
         if !self.swept {
+            let sweep = settings.sweep(self.round, roster.buried());
             self.swept = true;
-            return Some(Step::Request(Purpose::Sweep, settings.sweep(self.round), None));
+            return Some(Step::Request(Purpose::Sweep, sweep, None));
         }
         let (waiting, changes) = (roster.waiting(), roster.changes());
         let mut noted = (active.lost, active.lost_names.clone());

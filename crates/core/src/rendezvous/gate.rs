@@ -31,6 +31,9 @@ pub struct Roll {
     pub members_to_come: usize,
     /// Other nodes that live but have not come yet.
     pub others_to_come: usize,
+    /// Members of the last group that someone takes for dead and whose leases live. They may come at any
+    /// moment, or never.
+    pub suspects_to_come: usize,
     /// How many of those who joined are members of the last group. None means that a new group is
     /// being gathered, whose nodes may still be starting; so nobody knows who is to come.
     pub returned: usize,
@@ -108,6 +111,11 @@ impl fmt::Display for Cause {
     }
 }
 
+/// When everyone else is here, suspects have so long to show that they live. They were told to come when
+/// the others were, so most who live are a moment late at worst; left out, they would make the group meet
+/// once more.
+const BENEFIT_OF_DOUBT: Duration = Duration::from_millis(100);
+
 /// A round's gate. It remembers when the last call began.
 #[derive(Debug, Clone)]
 pub struct Gate {
@@ -116,6 +124,8 @@ pub struct Gate {
     courtesy: Duration,
     /// When there were enough.
     begun: Option<Time>,
+    /// Since when it waits for suspects alone.
+    doubting: Option<Time>,
     /// When to look again.
     wake: Option<Time>,
 }
@@ -123,7 +133,14 @@ pub struct Gate {
 impl Gate {
     /// A gate that waits `last_call` for more nodes once there are enough.
     pub fn new(limits: Limits, last_call: Duration) -> Self {
-        Self { limits, last_call, courtesy: Duration::ZERO, begun: None, wake: None }
+        Self {
+            limits,
+            last_call,
+            courtesy: Duration::ZERO,
+            begun: None,
+            doubting: None,
+            wake: None,
+        }
     }
 
     /// The same, but it waits at least `courtesy` for live members of the last group. They were told to
@@ -138,7 +155,7 @@ impl Gate {
     pub fn decide(&mut self, now: Time, roll: Roll) -> Verdict {
         let Limits { min, max } = self.limits;
         if roll.joined < min {
-            (self.begun, self.wake) = (None, None);
+            (self.begun, self.doubting, self.wake) = (None, None, None);
             return Verdict::Wait(Waiting::ForEnough { joined: roll.joined, min });
         }
         let begun = *self.begun.get_or_insert(now);
@@ -148,16 +165,27 @@ impl Gate {
         // A member of the last group that is on its way goes before others who are here already.
         let room_for_members = roll.returned < max && roll.members_to_come > 0;
         if roll.joined >= max && !room_for_members {
-            return Verdict::Close(Cause::Full);
+            return self.close_unless_in_doubt(now, roll, Cause::Full);
         }
-        if roll.returned > 0 && roll.members_to_come + roll.others_to_come == 0 {
-            return Verdict::Close(Cause::AllLiveCame);
+        let to_come = roll.members_to_come + roll.others_to_come;
+        if roll.returned > 0 && to_come == 0 {
+            return self.close_unless_in_doubt(now, roll, Cause::AllLiveCame);
         }
+        self.doubting = None;
         if now >= until {
             return Verdict::Close(Cause::LastCallOver);
         }
-        let to_come = roll.members_to_come + roll.others_to_come;
         Verdict::Wait(Waiting::LastCall { joined: roll.joined, max, to_come, until })
+    }
+
+    fn close_unless_in_doubt(&mut self, now: Time, roll: Roll, cause: Cause) -> Verdict {
+        let (joined, max, to_come) = (roll.joined, self.limits.max, roll.suspects_to_come);
+        let until = self.doubting.get_or_insert(now).saturating_add(BENEFIT_OF_DOUBT);
+        if to_come == 0 || roll.returned >= max || now >= until {
+            return Verdict::Close(cause);
+        }
+        self.wake = Some(until);
+        Verdict::Wait(Waiting::LastCall { joined, max, to_come, until })
     }
 
     /// When to decide again if nothing else happens before.

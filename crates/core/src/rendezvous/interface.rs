@@ -281,4 +281,6 @@ pub struct View {
     pub closed: Option<(Author, String)>,
     /// What the node waits for, in a sentence; nothing if it does not wait.
     pub waits_for: Option<String>,
+    /// How long it does so at most, from the beginning; nothing if it does not wait, or has no end to it.
+    pub patience: Option<Duration>,
 }

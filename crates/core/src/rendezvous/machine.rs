@@ -11,6 +11,7 @@ use super::coordinator::{Coordinator, Step};
 use super::document::{Active, Address, Node, Ranked, Status};
 use super::interface::{Errand, Fault, Input, Output, Purpose, RequestId, Settings, View, WatchId};
 use super::knowledge::{InForce, Knowledge};
+use super::meet::Report;
 use super::ranks::Seat;
 use super::request::{Unmoved, Whereabouts};
 use crate::kv::{LeaseId, Revision, Time, Txn};
@@ -57,8 +58,7 @@ pub(super) enum Asked {
     Disown,
     Close(Box<Active>),
     Reopen,
-    /// This node, in the round in force then.
-    Suspect(String, u64),
+    Suspect(Report),
     Diagnose,
 }
 
@@ -68,7 +68,8 @@ pub(super) enum Order {
     Leave,
     Close(String),
     Reopen,
-    Suspect(String),
+    /// To report this node, while the group of this round is the last that has formed.
+    Suspect(String, u64),
 }
 
 /// The node wants to be in a group.
@@ -106,6 +107,8 @@ pub struct Machine {
     pub(super) seat: Option<Seat>,
     /// The round for which it was asked to listen, and where it does.
     pub(super) hosting: Option<(u64, Option<Address>)>,
+    /// Who kept the group of this round and was reported by this node.
+    pub(super) doubted: Option<(u64, String)>,
     pub(super) request: Option<(RequestId, Asked)>,
     pub(super) orders: VecDeque<Order>,
     /// It gave up, and has until then to find out why.
@@ -138,6 +141,7 @@ impl Machine {
             arrived: None,
             seat: None,
             hosting: None,
+            doubted: None,
             request: None,
             orders: VecDeque::new(),
             giving_up: None,
@@ -160,7 +164,10 @@ impl Machine {
             }
             Input::Close { reason } => self.orders.push_back(Order::Close(reason)),
             Input::Reopen => self.orders.push_back(Order::Reopen),
-            Input::Suspect { node } => self.orders.push_back(Order::Suspect(node)),
+            Input::Suspect { node } => {
+                let formed = self.knowledge.rounds().map_or(0, |rounds| rounds.formed);
+                self.orders.push_back(Order::Suspect(node, formed));
+            }
             Input::SessionOpened { lease } => {
                 self.lease = Some(lease);
                 self.opening_session = false;
@@ -233,9 +240,10 @@ impl Machine {
         };
         let group = active
             .filter(|active| active.status == Status::Final && Some(active.round) == member_of);
+        let (lost, lost_names) = group.map(|group| self.lost(group)).unwrap_or_default();
         let nodes_waiting = match (member_of, group) {
             (None, _) => 0,
-            (Some(_), Some(group)) => group.waiting + group.lost,
+            (Some(_), Some(group)) => group.waiting + lost,
             // The others have gone ahead, or the coordinator is gone.
             (Some(_), None) => usize::from(closed.is_none()),
         };
@@ -245,9 +253,12 @@ impl Machine {
             round: active.map_or(0, |active| active.round),
             member_of,
             nodes_waiting,
-            lost: group.map(|group| group.lost_names.clone()).unwrap_or_default(),
+            lost: lost_names,
             closed: closed.map(|closed| (closed.author.clone(), closed.reason.clone())),
             waits_for: self.meeting.map(|_| self.waits_for(now)),
+            patience: self.meeting.and_then(|meeting| {
+                meeting.deadline.map(|deadline| deadline.saturating_sub(meeting.since))
+            }),
         }
     }
 
@@ -398,8 +409,8 @@ impl Machine {
                 let round = self.knowledge.active().map_or(0, |active| active.round);
                 let txn = self.settings.diagnose(round);
                 self.ask(Purpose::Diagnose, txn, Asked::Diagnose);
-            } else if let Some(lease) = self.unwanted() {
-                self.disown(lease);
+            } else if let Some(revision) = self.unwanted() {
+                self.disown(revision);
             } else if self.meeting.is_some() && self.knowledge.is_known() {
                 self.meet();
                 if self.orders.is_empty() {
@@ -418,10 +429,10 @@ impl Machine {
         self.settings.limits.max <= SMALL_GROUP
     }
 
-    /// The lease of a round in progress that this node neither coordinates nor needs.
-    fn unwanted(&self) -> Option<LeaseId> {
+    /// When a round in progress was written that this node neither coordinates nor needs.
+    fn unwanted(&self) -> Option<Revision> {
         let idle = self.meeting.is_none() && self.giving_up.is_none() && self.coordinator.is_none();
-        if idle { self.holds().map(|own| own.lease) } else { None }
+        if idle { self.holds().map(|own| own.revision) } else { None }
     }
 
     /// To close or to reopen, one must know what is so.

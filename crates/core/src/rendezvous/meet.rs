@@ -5,11 +5,22 @@ use super::interface::{Errand, Fault, Output, Purpose};
 use super::knowledge::InForce;
 use super::machine::{Asked, Late, Machine, Order, Place};
 use super::request::{Guard, Whereabouts};
-use crate::kv::LeaseId;
+use crate::kv::{Compare, LeaseId, Revision};
 
 /// Of so many rounds a node takes its traces back when it leaves, so that one transaction holds them.
 /// Those of earlier ones are swept by the next group, or go with the lease.
 const TAKEN_BACK: usize = 32;
+
+/// A node that may be dead, and the document to which that was reported.
+#[derive(Debug, Clone)]
+pub(super) struct Report {
+    pub(super) node: String,
+    pub(super) revision: Revision,
+    /// The last round that had formed a group.
+    pub(super) formed: u64,
+    /// The node was its coordinator, and the group was running.
+    pub(super) kept_it: bool,
+}
 
 impl Machine {
     /// One step towards a group.
@@ -113,8 +124,25 @@ impl Machine {
             .or_else(|| differ("rank_policy", policy.to_string(), active.rank_policy.clone()))
     }
 
+    /// How many members the group has lost, and some of them by name. Nobody else can count the
+    /// coordinator as lost while its lease lives, so whoever reported it does. That holds whatever the
+    /// coordinator may still write: it may have died since; and if it lives, it finds the report and has
+    /// the group meet again by itself.
+    pub(super) fn lost(&self, group: &Active) -> (usize, Vec<String>) {
+        let (mut lost, mut names) = (group.lost, group.lost_names.clone());
+        if let Some((round, id)) = &self.doubted
+            && (*round, id) == (group.round, &group.author.id)
+            && !names.contains(id)
+        {
+            lost += 1;
+            names.push(id.clone());
+        }
+        (lost, names)
+    }
+
     fn why_again(&self, active: &Active) -> String {
-        let Active { round, lost, lost_names, waiting, .. } = active;
+        let Active { round, waiting, .. } = active;
+        let (lost, lost_names) = self.lost(active);
         match (lost, waiting) {
             (0, 0) => format!("{} came back from round {round}", self.node.author()),
             (0, waiting) => format!("round {round} has {waiting} late nodes"),
@@ -251,7 +279,7 @@ impl Machine {
     pub(super) fn obey(&mut self, order: Order) {
         match order {
             Order::Leave => self.leave(),
-            Order::Suspect(node) => self.report(node),
+            Order::Suspect(node, formed) => self.report(node, formed),
             Order::Close(reason) => self.close(reason),
             Order::Reopen => self.reopen(),
         }
@@ -259,22 +287,49 @@ impl Machine {
 
     /// A round that the node opened and no longer wants, as its opening was carried out when it had
     /// given up. It would keep the others waiting for as long as the lease lives.
-    pub(super) fn disown(&mut self, lease: LeaseId) {
-        let txn = self.settings.disown(lease);
+    pub(super) fn disown(&mut self, revision: Revision) {
+        let txn = self.settings.reopen(revision);
         self.ask(Purpose::Leave, txn, Asked::Disown);
     }
 
-    fn report(&mut self, node: String) {
+    /// Tells of a node that may be dead: a group which runs, so that it meets again, or a round which takes
+    /// nodes, so that it does not wait. In between, those who matter must confirm anyway.
+    fn report(&mut self, node: String, formed: u64) {
         let in_force = self.knowledge.in_force().ok().flatten();
-        // A host that dies is missed by everyone at once; one report is enough.
-        let unknown = |own: &&InForce| !own.active.lost_names.contains(&node);
-        if let (Some(lease), Some(InForce { active, revision, .. })) =
-            (self.lease, in_force.filter(unknown))
-        {
-            let (round, key) = (active.round, self.settings.keys.suspect(&node));
-            let here = Whereabouts::default().put(key, "", lease);
-            let txn = self.settings.announce(*revision, self.unmoved(), here);
-            self.ask(Purpose::Suspect, txn, Asked::Suspect(node, round));
+        // A host that dies is missed by everyone at once; one report is enough. When another group has
+        // formed, it is old.
+        let news = |InForce { active, .. }: &&InForce| {
+            active.rounds().formed == formed && !active.lost_names.contains(&node)
+        };
+        let (Some(lease), Some(InForce { active, revision, .. })) =
+            (self.lease, in_force.filter(news))
+        else {
+            return;
+        };
+        let here = Whereabouts::default().put(self.settings.keys.suspect(&node), "", lease);
+        let mut txn = self.settings.announce(*revision, self.unmoved(), here);
+        match active.status {
+            Status::Final => {}
+            // Whoever joined is alive, and a late report of it would cost the round its number.
+            Status::Joinable => {
+                let joined = self.settings.keys.member(active.round, &node);
+                txn.compares.push(Compare::absent(joined));
+            }
+            Status::Frozen | Status::Closed => return,
+        }
+        let kept_it = active.status == Status::Final && active.author.id == node;
+        let report = Report { node, revision: *revision, formed, kept_it };
+        self.ask(Purpose::Suspect, txn, Asked::Suspect(report));
+    }
+
+    /// The report was refused. Others report too, and the next round may have begun meanwhile, whose
+    /// coordinator should know whom not to wait for; unless the node has joined that round.
+    pub(super) fn report_again(&mut self, report: Report) {
+        let joined = self.knowledge.in_force().ok().flatten().is_none_or(|now| {
+            now.active.status == Status::Joinable && now.revision == report.revision
+        });
+        if !joined {
+            self.orders.push_back(Order::Suspect(report.node, report.formed));
         }
     }
 

@@ -245,10 +245,12 @@ impl Settings {
         txn
     }
 
-    /// Deletes the rounds before `round`.
-    pub(super) fn sweep(&self, round: u64) -> Txn {
+    /// Deletes the rounds before `round`, and what was reported of nodes that are no more.
+    pub(super) fn sweep(&self, round: u64, buried: &[String]) -> Txn {
         let earlier = round.saturating_sub(SWEPT_ROUNDS).max(1)..round;
-        Txn::default().then(earlier.map(|old| Op::Delete(self.keys.whole_round(old).into())))
+        let rounds = earlier.map(|old| self.keys.whole_round(old));
+        let reports = buried.iter().map(|id| KeyRange::key(self.keys.suspect(id)));
+        Txn::default().then(rounds.chain(reports).map(|range| Op::Delete(range.into())))
     }
 
     /// The document by which a node joins.

@@ -26,6 +26,12 @@ impl Watched {
     const ALL: [Self; 5] = [Self::Nodes, Self::Waiting, Self::Suspects, Self::Members, Self::Ready];
 }
 
+/// Reports of so many dead nodes are deleted at a time.
+const BURIED: usize = 32;
+
+/// More nodes are only counted.
+const MOST_NAMED: usize = 8;
+
 /// The watches by which a roster is kept up to date.
 pub(super) fn watches(keys: &Keys, round: u64) -> Vec<Watch> {
     let watch = |watched: &Watched| match watched {
@@ -71,11 +77,15 @@ pub(super) struct Roster {
     /// Live nodes that have not joined and are worth waiting for: those of the last group, and others.
     members_to_come: BTreeSet<String>,
     others_to_come: BTreeSet<String>,
+    /// Those of the last group that would be, had they not been reported.
+    suspects_to_come: BTreeSet<String>,
     waiting: BTreeSet<String>,
     /// What each node said when it confirmed.
     ready: BTreeMap<String, Said>,
     /// Nodes that were reported, and those who were too slow the last time.
     suspects: BTreeMap<String, Revision>,
+    /// Some of those who were reported and are no more.
+    buried: Vec<String>,
     /// Nodes that had joined and are gone.
     gone: BTreeSet<String>,
     /// The first that could not be read of what nodes said when they joined.
@@ -112,10 +122,14 @@ impl Roster {
         let reported = |kv: &KeyValue| id_of(&kv.key).map(|id| (id, kv.mod_revision));
         roster.suspects.extend(found(2).iter().filter_map(reported));
         let last_group: BTreeSet<String> = ids(5).collect();
-        for id in ids(0).filter(|id| !roster.suspects.contains_key(id)) {
-            let to_come = match last_group.contains(&id) {
-                true => &mut roster.members_to_come,
-                false => &mut roster.others_to_come,
+        let nodes: BTreeSet<String> = ids(0).collect();
+        roster.buried = ids(2).filter(|id| !nodes.contains(id)).take(BURIED).collect();
+        for id in nodes {
+            let to_come = match (last_group.contains(&id), roster.suspects.get(&id)) {
+                (true, None) => &mut roster.members_to_come,
+                (false, None) => &mut roster.others_to_come,
+                (true, Some(reported)) if *reported > 0 => &mut roster.suspects_to_come,
+                _ => continue,
             };
             to_come.insert(id);
         }
@@ -191,7 +205,11 @@ impl Roster {
     fn suspect(&mut self, id: String, when: Revision) {
         // Who has joined since is alive.
         if self.joined.get(&id).is_none_or(|(_, joined)| *joined < when) {
-            self.not_to_come(&id);
+            if self.members_to_come.contains(&id) {
+                self.suspects_to_come.insert(id.clone());
+            }
+            self.members_to_come.remove(&id);
+            self.others_to_come.remove(&id);
             // A thousand may report one that died; that is news once.
             if self.suspects.insert(id, when).is_none() {
                 self.changes += 1;
@@ -209,6 +227,7 @@ impl Roster {
     fn not_to_come(&mut self, id: &str) {
         self.members_to_come.remove(id);
         self.others_to_come.remove(id);
+        self.suspects_to_come.remove(id);
     }
 
     fn is_returned(&self, candidate: &Candidate) -> bool {
@@ -221,7 +240,29 @@ impl Roster {
             joined: self.joined.len(),
             members_to_come: self.members_to_come.len(),
             others_to_come: self.others_to_come.len(),
+            suspects_to_come: self.suspects_to_come.len(),
             returned: self.returned,
+        }
+    }
+
+    /// Who is here, behind a semicolon, if they are few enough to be named; and if they have ranks in mind,
+    /// which of those below the highest nobody has.
+    pub(super) fn names(&self) -> String {
+        if !(1..=MOST_NAMED).contains(&self.joined.len()) {
+            return String::new();
+        }
+        let here: Vec<&str> = self.joined.keys().map(String::as_str).collect();
+        let hints: Option<BTreeSet<u32>> =
+            self.joined.values().map(|(candidate, _)| candidate.hint).collect();
+        let hints = hints.unwrap_or_default();
+        let highest = hints.last().copied().unwrap_or(0);
+        let missing = (0..highest).filter(|rank| !hints.contains(rank)).take(MOST_NAMED);
+        let missing: Vec<String> = missing.map(|rank| rank.to_string()).collect();
+        match missing.is_empty() {
+            true => format!("; here: {}", here.join(", ")),
+            false => {
+                format!("; here: {}; node ranks missing: {}", here.join(", "), missing.join(", "))
+            }
         }
     }
 
@@ -231,6 +272,11 @@ impl Roster {
 
     pub(super) fn candidates(&self) -> Vec<Candidate> {
         self.joined.values().map(|(candidate, _)| candidate.clone()).collect()
+    }
+
+    /// Some of those who were reported and whose leases are over, so that the reports can go as well.
+    pub(super) fn buried(&self) -> &[String] {
+        &self.buried
     }
 
     pub(super) fn waiting(&self) -> usize {

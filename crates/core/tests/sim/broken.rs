@@ -4,8 +4,8 @@
 
 use bytes::Bytes;
 use rallypoint_core::kv::{
-    Compare, Event, EventKind, KeyRange, KeyValue, Op, Put, Relation, Revision, Target, Txn,
-    TxnResult,
+    Compare, Event, EventKind, KeyRange, KeyValue, Op, OpResult, Put, Relation, Revision, Target,
+    Txn, TxnResult,
 };
 use rallypoint_core::rendezvous::Purpose;
 use rallypoint_core::rendezvous::document::{
@@ -40,7 +40,7 @@ pub(crate) enum Broken {
     RankTwice,
     /// The world is not as large as was said.
     WorldTooLarge,
-    /// A member of the last group does not say so.
+    /// A member of the last group does not say so when it joins.
     SeatForgotten,
     /// A surplus node asks for a new round.
     SurplusDisturbs,
@@ -64,12 +64,16 @@ pub(crate) enum Broken {
     NothingSwept,
     /// A key is on no lease at all.
     NoLease,
+    /// The coordinator does not hear who was reported.
+    ReportUnheard,
+    /// A round does not know who was reported before it began.
+    ReportForgotten,
     /// Late events: the coordinator sees everyone leave who joins.
     JoinUnheard,
 }
 
 /// Each variant, the seeds in which it must be found, and which invariants may find it.
-pub(crate) const TABLE: [(Broken, u64, &[&str]); 23] = [
+pub(crate) const TABLE: [(Broken, u64, &[&str]); 25] = [
     (Broken::OpenUnfenced, 1_000, &["R1", "R2", "R3"]),
     (Broken::StaleCoordinator, 1_000, &["R1", "R2", "R3"]),
     (Broken::NumberReused, 1_000, &["R2"]),
@@ -87,11 +91,13 @@ pub(crate) const TABLE: [(Broken, u64, &[&str]); 23] = [
     (Broken::LateUnheard, 1_000, &["liveness"]),
     (Broken::ChangeUnheard, 1_000, &["liveness", "told"]),
     (Broken::CloseOverwritten, 5_000, &["R3"]),
-    (Broken::LeaveLeaves, 5_000, &["liveness", "told", "keys"]),
+    (Broken::LeaveLeaves, 5_000, &["liveness", "told", "keys", "quiet"]),
     (Broken::RefusalIgnored, 1_000, &["R1", "R2", "liveness"]),
     (Broken::LateCopies, 20_000, &["surplus", "liveness"]),
     (Broken::NothingSwept, 1_000, &["keys"]),
     (Broken::NoLease, 1_000, &["keys"]),
+    (Broken::ReportUnheard, 1_000, &["told"]),
+    (Broken::ReportForgotten, 1_000, &["at once"]),
     (Broken::JoinUnheard, 1_000, &["liveness"]),
 ];
 
@@ -139,7 +145,7 @@ pub(crate) fn request(broken: Broken, keys: &Keys, purpose: Purpose, txn: &mut T
         }),
         Broken::RankTwice => ranks(txn, |ranked| ranked.rank = ranked.rank.saturating_sub(1)),
         Broken::WorldTooLarge => ranks(txn, |ranked| ranked.world += 1),
-        Broken::SeatForgotten => each_put(txn, |put| {
+        Broken::SeatForgotten if purpose == Purpose::Join => each_put(txn, |put| {
             if is(&put.key, "/member/")
                 && let Ok(joined) = decode::<Joined>(&put.key, &put.value)
             {
@@ -193,6 +199,13 @@ pub(crate) fn answer(broken: Broken, purpose: Purpose, result: &mut TxnResult) {
     if broken == Broken::RefusalIgnored && !matches!(purpose, Purpose::Leave | Purpose::Confirm) {
         result.succeeded = true;
     }
+    // A survey looks in the order in which the coordinator watches.
+    if broken == Broken::ReportForgotten
+        && purpose == Purpose::Survey
+        && let Some(OpResult::Range(reports)) = result.results.get_mut(SUSPECTS)
+    {
+        reports.kvs.clear();
+    }
 }
 
 /// What becomes of changes to the document in force.
@@ -204,6 +217,7 @@ pub(crate) fn active_events(broken: Broken, random: &mut Random, events: &mut Ve
 
 /// The coordinator's watches, in order: nodes, waiting, suspects, members, ready.
 const WAITING: usize = 1;
+const SUSPECTS: usize = 2;
 const MEMBERS: usize = 3;
 pub(crate) const READY: usize = 4;
 
@@ -213,6 +227,7 @@ pub(crate) fn watched_events(broken: Broken, watch: usize, events: &mut Vec<Even
         Broken::LossUnheard => watch == MEMBERS && event.kind == EventKind::Delete,
         Broken::JoinUnheard => watch == MEMBERS && event.kind == EventKind::Put,
         Broken::LateUnheard => watch == WAITING,
+        Broken::ReportUnheard => watch == SUSPECTS,
         _ => false,
     };
     events.retain(|event| !unheard(event));

@@ -5,7 +5,7 @@ use rallypoint_core::rendezvous::Input;
 use crate::invariants::Verdict;
 use crate::node::Agent;
 use crate::plan::Mishap;
-use crate::world::{Happening, Who, World, tell};
+use crate::world::{Delivery, Happening, Who, World, tell};
 
 impl World {
     /// One of the live nodes, by any number.
@@ -48,7 +48,7 @@ impl World {
             Mishap::Crash(who, back) => {
                 if let Some(who) = self.someone(who) {
                     tell!(self, "{} crashes", self.nodes[who].id);
-                    self.ends(who, false);
+                    self.dies(who);
                     if let Some(delay) = back {
                         self.after(delay, Happening::Comes);
                     }
@@ -73,6 +73,13 @@ impl World {
                     return self.give(who, Input::Suspect { node });
                 }
             }
+            Mishap::Break(who) => {
+                if let Some(who) = self.someone(who) {
+                    for peer in self.drops(who) {
+                        self.after(0, Happening::Delivered(who, Delivery::Dropped { peer }));
+                    }
+                }
+            }
             Mishap::Close(who, again) => {
                 if let Some(who) = self.awake(who) {
                     tell!(self, "{} closes the run", self.nodes[who].id);
@@ -81,6 +88,39 @@ impl World {
             }
         }
         Ok(())
+    }
+
+    /// The node dies without a word. Whoever holds a connection to it sees that break.
+    pub(crate) fn dies(&mut self, who: Who) {
+        if self.plan.connected {
+            self.drops(who);
+        }
+        self.ends(who, false);
+    }
+
+    /// Breaks the node's connections, and lets the others know. Returns who they are.
+    fn drops(&mut self, who: Who) -> Vec<Who> {
+        let peers: Vec<Who> =
+            (0..self.nodes.len()).filter(|peer| self.are_connected(who, *peer)).collect();
+        for peer in &peers {
+            let delay = self.delay();
+            self.after(delay, Happening::Delivered(*peer, Delivery::Dropped { peer: who }));
+        }
+        peers
+    }
+
+    /// Rank 0 keeps its store until it is in another group; the others hold on to it until they enter.
+    fn are_connected(&self, one: Who, other: Who) -> bool {
+        let round = self.nodes[one].last_formed;
+        let Some(group) = self.inspector.group(round) else { return false };
+        let leads = |who: Who| group.ranks.get(&self.nodes[who].id) == Some(&0);
+        let holds = |who: Who| self.nodes[who].agent == Agent::Running(round);
+        let serves = |who: Who| {
+            let node = &self.nodes[who];
+            leads(who) && node.alive && node.last_formed == round && !node.is_leaving()
+        };
+        (serves(one) && holds(other) && !leads(other))
+            || (serves(other) && holds(one) && !leads(one))
     }
 
     fn awake(&self, number: usize) -> Option<Who> {

@@ -89,6 +89,12 @@ pub(crate) struct Node {
     reopens_after: Option<Millis>,
 }
 
+impl Node {
+    pub(crate) fn is_leaving(&self) -> bool {
+        matches!(self.agent, Agent::Leaving { .. } | Agent::Gone)
+    }
+}
+
 impl World {
     /// A new node.
     pub(crate) fn comes(&mut self) -> Who {
@@ -382,6 +388,11 @@ impl World {
             }
             Delivery::Hosting { round, works: false } => {
                 self.give(who, Input::HostFailed { round, reason: "no port".to_owned() })
+            }
+            Delivery::Dropped { peer } => {
+                let node = self.nodes[peer].id.clone();
+                tell!(self, "{} lost its connection to {node}", self.nodes[who].id);
+                self.give(who, Input::Suspect { node })
             }
             // From a stream that is no more.
             _ => Ok(()),

@@ -42,6 +42,8 @@ pub(crate) enum Mishap {
     WorkersFail(usize),
     /// The agent reports another node.
     Suspect(usize, usize),
+    /// The node's connections to others of its group break, and all of them live.
+    Break(usize),
     /// The agent closes the run, and opens it again after so long, if ever.
     Close(usize, Option<Millis>),
 }
@@ -76,6 +78,8 @@ pub(crate) struct Plan {
     pub(crate) mishaps: Vec<(Millis, Mishap)>,
     /// How many in a thousand attempts to listen fail.
     pub(crate) deaf: u64,
+    /// Members hold connections to rank 0, so that most deaths are noticed at once.
+    pub(crate) connected: bool,
     /// How long workers take to stop.
     pub(crate) stopping: Millis,
     /// More happenings than this mean that somebody goes round in circles.
@@ -138,6 +142,7 @@ impl Plan {
             chaos,
             mishaps,
             deaf: random.pick(&[0, 0, 0, 100]),
+            connected: random.chance(500),
             stopping: random.pick(&[0, 20, 400]),
             steps: 2_000 * nodes as u64 + 20_000,
             funeral: random.chance(400),
@@ -170,9 +175,9 @@ impl Plan {
         let who = random.below(1 << 20);
         let long = |random: &mut Random| random.pick(&[300, 1_500, 2_500, 6_000]);
         loop {
-            let kind = random.below(13);
+            let kind = random.below(14);
             // About half of the kinds.
-            if kinds >> kind & 1 == 0 && kinds.trailing_zeros() < 13 {
+            if kinds >> kind & 1 == 0 && kinds.trailing_zeros() < 14 {
                 continue;
             }
             return match kind {
@@ -189,6 +194,7 @@ impl Plan {
                 8 => Mishap::Return(who),
                 9 => Mishap::WorkersFail(who),
                 10 => Mishap::Suspect(who, random.below(1 << 20)),
+                13 => Mishap::Break(who),
                 _ => {
                     let again = random.chance(700).then(|| random.between(100, 4_000));
                     Mishap::Close(who, again)

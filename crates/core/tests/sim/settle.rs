@@ -95,7 +95,8 @@ impl World {
         Ok(())
     }
 
-    /// A member dies without a word: those who are left are told as soon as its lease is over.
+    /// A member dies without a word: those who are left are told as soon as its lease is over, or at once
+    /// if a connection broke.
     pub(crate) fn funeral(&mut self) -> Verdict {
         let round = match &self.inspector.active {
             Some(active) if active.status == Status::Final => active.round,
@@ -108,8 +109,14 @@ impl World {
         }
         let dead = members[self.random.below(members.len())];
         tell!(self, "--- {} dies", self.nodes[dead].id);
-        self.ends(dead, false);
-        self.run_until(self.now + self.plan.ttl_millis() + A_LITTLE)?;
+        let haunted = self.is_haunted();
+        self.dies(dead);
+        let noticed = match self.plan.connected {
+            // If the coordinator is dead, who noticed it stops its own workers and then tells the others.
+            true => self.plan.stopping,
+            false => self.plan.ttl_millis(),
+        };
+        self.run_until(self.now + noticed + A_LITTLE)?;
         if self.inspector.closed {
             // Nobody meets again in a closed run.
             return Ok(());
@@ -118,9 +125,29 @@ impl World {
             let node = &self.nodes[**who];
             node.alive && node.agent == Agent::Running(round)
         };
-        match members.iter().find(unaware) {
-            None => Ok(()),
-            Some(who) => violation("told", format!("n{who} was not told that n{dead} is dead")),
+        if let Some(who) = members.iter().find(unaware) {
+            return violation("told", format!("n{who} was not told that n{dead} is dead"));
+        }
+        let enough = self.living().len() >= self.plan.settings.limits.min;
+        if self.plan.connected && enough && !haunted {
+            return self.meets_at_once(round);
+        }
+        Ok(())
+    }
+
+    /// Whether a node is dead that nobody had a connection to, and its lease lives.
+    fn is_haunted(&self) -> bool {
+        let nodes = self.server.store.range(&Range::new(self.plan.settings.keys.nodes()));
+        nodes.is_ok_and(|nodes| nodes.kvs.len() != self.living().len())
+    }
+
+    /// Nobody waits for a node that was reported, though its lease lives.
+    fn meets_at_once(&mut self, after: u64) -> Verdict {
+        self.run_until(self.now + self.plan.stopping + A_LITTLE)?;
+        let active = self.inspector.active.as_ref();
+        match active.filter(|active| active.round > after && active.status == Status::Final) {
+            Some(_) => Ok(()),
+            None => violation("at once", format!("who is waited for? {active:?}")),
         }
     }
 

@@ -42,6 +42,7 @@ pub(crate) enum Delivery {
     Watched { epoch: u64, id: WatchId, watch: usize, events: Vec<Event> },
     WatchBroken { epoch: u64, id: WatchId },
     Hosting { round: u64, works: bool },
+    Dropped { peer: Who },
 }
 
 /// What a node has set its clock for.

@@ -126,7 +126,10 @@ impl Driver {
                     Some(Event::Told(Input::Stopped { attempt }))
                 }
                 () = at(wake) => Some(Event::Told(Input::Wake)),
-                () = self.parts.waiting.tick() => None,
+                () = self.parts.waiting.tick() => {
+                    self.parts.peers.refresh();
+                    None
+                }
             };
             self.take(event);
         };

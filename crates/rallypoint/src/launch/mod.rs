@@ -32,7 +32,7 @@ use self::peers::Peers;
 use self::report::Report;
 use self::server::{Host, HostError, others_gone};
 use self::signals::Signals;
-use self::waiting::Waiting;
+use self::waiting::{Detail, Waiting};
 use self::workers::{Crew, Outfit, StartError};
 use crate::blocking::blocking;
 use crate::cli::run::meeting::Hosting;
@@ -128,10 +128,11 @@ async fn open(
     waiting: &mut Waiting,
 ) -> Result<Peers, RegistryError> {
     let parameters = plan.meeting.parameters.clone();
-    let place = format!("a server at {}", parameters.endpoint);
+    let waits_for = format!("a server at {}", parameters.endpoint);
     let mut opening = pin!(Peers::open(registry, parameters, plan.max_restarts));
     loop {
-        waiting.show(Some("a server"), Some(place.clone()));
+        let detail = Detail { waits_for: waits_for.clone(), patience: None };
+        waiting.show(Some("a server"), Some(detail));
         tokio::select! {
             opened = &mut opening => return opened,
             () = waiting.tick() => {}

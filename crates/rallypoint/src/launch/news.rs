@@ -12,6 +12,7 @@ use tokio::sync::watch;
 use tokio::time::sleep;
 
 use super::ledger::Ledger;
+use super::waiting::Detail;
 use crate::rendezvous::{EtcdRendezvousHandler, RendezvousHandler, Standing};
 use crate::session::Loss;
 
@@ -82,11 +83,10 @@ impl News {
     }
 
     /// What the node waits for, in more words than the agent has.
-    pub(super) fn waits_for(&self) -> Option<String> {
-        match &self.source {
-            Source::Told { standing, .. } => standing.borrow().view.waits_for.clone(),
-            Source::Asked { .. } => None,
-        }
+    pub(super) fn waits_for(&self) -> Option<Detail> {
+        let Source::Told { standing, .. } = &self.source else { return None };
+        let View { waits_for, patience, .. } = &standing.borrow().view;
+        waits_for.clone().map(|waits_for| Detail { waits_for, patience: *patience })
     }
 
     /// What was not told yet.

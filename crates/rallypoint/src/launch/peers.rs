@@ -76,6 +76,13 @@ impl Peers {
         self.etcd.as_deref()
     }
 
+    /// Has what is waited for said anew: it may have a time in it.
+    pub(super) fn refresh(&self) {
+        if let Some(etcd) = &self.etcd {
+            etcd.refresh();
+        }
+    }
+
     /// What happens to the group and the run.
     pub(super) fn news(&self) -> News {
         News::new(self.handler.clone(), self.etcd.as_deref(), &self.ledger)

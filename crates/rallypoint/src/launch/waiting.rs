@@ -8,6 +8,9 @@ use tokio::time::{Instant, sleep_until};
 
 use super::console::Console;
 
+/// What takes no longer is not worth a live line.
+const SHOWN_AFTER: Duration = Duration::from_millis(300);
+
 /// How often the live line is drawn anew.
 const TICK: Duration = Duration::from_secs(1);
 
@@ -18,6 +21,13 @@ const SAID_AFTER: [Duration; 4] = [
     Duration::from_secs(30),
     Duration::from_secs(60),
 ];
+
+/// More words for what is waited for. They may change meanwhile.
+pub(super) struct Detail {
+    pub(super) waits_for: String,
+    /// How long it is waited for at most.
+    pub(super) patience: Option<Duration>,
+}
 
 /// Someone who waits, most of the time for nothing.
 pub(super) struct Waiting {
@@ -35,16 +45,20 @@ impl Waiting {
         Self { console, current: None, said: 0, say_at: Instant::now() }
     }
 
-    /// What is waited for now, or that nothing is. `detail` has more words, which may change meanwhile.
-    pub(super) fn show(&mut self, what: Option<&'static str>, detail: Option<String>) {
+    /// What is waited for now, or that nothing is.
+    pub(super) fn show(&mut self, what: Option<&'static str>, detail: Option<Detail>) {
         if what != self.current.map(|(what, _)| what) {
             self.current = what.map(|what| (what, Instant::now()));
             (self.said, self.say_at) = (0, Instant::now() + SAID_AFTER[0]);
         }
-        let Some((what, since)) = self.current else { return self.console.set_live(None) };
-        let waits_for = detail.unwrap_or_else(|| what.to_owned());
+        let current = self.current.filter(|(_, since)| since.elapsed() >= SHOWN_AFTER);
+        let Some((what, since)) = current else { return self.console.set_live(None) };
+        let detail =
+            detail.unwrap_or_else(|| Detail { waits_for: what.to_owned(), patience: None });
         let seconds = since.elapsed().as_secs();
-        self.console.set_live(Some(format!("waiting: {waits_for} ({seconds} s)")));
+        let of = detail.patience.map(|time| format!(" of {}", time.as_secs())).unwrap_or_default();
+        let line = format!("waiting: {} ({seconds}{of} s)", detail.waits_for);
+        self.console.set_live(Some(line.clone()));
         if Instant::now() < self.say_at {
             return;
         }
@@ -53,16 +67,19 @@ impl Waiting {
         self.say_at += SAID_AFTER.get(self.said).copied().unwrap_or(last);
         // Who looks at the live line has seen it.
         if !self.console.has_live_line() {
-            tracing::info!(seconds, "waiting: {waits_for}");
+            tracing::info!("{line}");
         }
     }
 
     /// Returns when it is time to show it again; never if nothing is waited for.
     pub(super) async fn tick(&self) {
-        match self.current {
-            Some(_) if self.console.has_live_line() => sleep_until(Instant::now() + TICK).await,
-            Some(_) => sleep_until(self.say_at).await,
-            None => std::future::pending().await,
-        }
+        let Some((_, since)) = self.current else { return std::future::pending().await };
+        let shown = since + SHOWN_AFTER;
+        let next = match self.console.has_live_line() {
+            true if Instant::now() < shown => shown,
+            true => Instant::now() + TICK,
+            false => self.say_at,
+        };
+        sleep_until(next).await;
     }
 }

@@ -20,6 +20,7 @@ pub use self::error::StoreError;
 pub use self::etcd::EtcdStore;
 pub use self::hash::HashStore;
 pub use self::prefix::PrefixStore;
+pub(crate) use self::tcp::Presence;
 pub use self::tcp::TcpStore;
 pub use self::timeout::DEFAULT_TIMEOUT;
 

@@ -191,6 +191,8 @@ impl State {
             joined: self.participants.len(),
             members_to_come: members,
             others_to_come: self.nodes.keys().filter(to_come).count() - members,
+            // Over a store that only compares and sets there is no second sense.
+            suspects_to_come: 0,
             returned: self.participants.keys().filter(|id| self.seat(id).is_some()).count(),
         }
     }

@@ -3,7 +3,7 @@ use super::*;
 const SECOND: Time = Time::from_secs(1);
 
 fn roll(joined: usize, members_to_come: usize, others_to_come: usize, returned: usize) -> Roll {
-    Roll { joined, members_to_come, others_to_come, returned }
+    Roll { joined, members_to_come, others_to_come, returned, suspects_to_come: 0 }
 }
 
 /// A gate for 2 to 4 nodes with a last call of 10 s, which began at 0 if there were enough then.
@@ -80,4 +80,31 @@ fn members_who_live_are_waited_for_even_if_the_last_call_is_short() {
     assert_eq!(gate.next_wake(), Some(6 * SECOND));
     assert!(closes(gate.decide(6 * SECOND, roll(2, 1, 0, 1))), "but not for ever");
     assert!(closes(gate.decide(2 * SECOND, roll(2, 0, 1, 1))), "others are not");
+}
+
+#[test]
+fn suspects_have_a_moment_when_all_others_are_here() {
+    let mut gate = Gate::new(Limits { min: 2, max: 4 }, 10 * SECOND);
+    let suspected = |roll| Roll { suspects_to_come: 1, ..roll };
+    let until = |gate: &Gate| gate.next_wake().unwrap();
+    gate.decide(SECOND, suspected(roll(2, 1, 0, 2)));
+    assert_eq!(until(&gate), 11 * SECOND, "a member is waited for as ever");
+    let waits = gate.decide(2 * SECOND, suspected(roll(3, 0, 0, 3)));
+    assert!(matches!(waits, Verdict::Wait(Waiting::LastCall { to_come: 1, .. })), "{waits:?}");
+    assert_eq!(until(&gate), 2 * SECOND + BENEFIT_OF_DOUBT);
+    let waits = gate.decide(2 * SECOND + BENEFIT_OF_DOUBT / 2, suspected(roll(3, 0, 0, 3)));
+    assert!(matches!(waits, Verdict::Wait(_)), "{waits:?}");
+    assert_eq!(until(&gate), 2 * SECOND + BENEFIT_OF_DOUBT, "it is not extended");
+    let closes = gate.decide(2 * SECOND + BENEFIT_OF_DOUBT, suspected(roll(3, 0, 0, 3)));
+    assert_eq!(closes, Verdict::Close(Cause::AllLiveCame));
+    // It came, so that nobody is in doubt; or there is no place for it anyway.
+    for (roll, cause) in
+        [(roll(3, 0, 0, 3), Cause::AllLiveCame), (suspected(roll(4, 0, 0, 4)), Cause::Full)]
+    {
+        let mut gate = Gate::new(Limits { min: 2, max: 4 }, 10 * SECOND);
+        assert_eq!(gate.decide(SECOND, roll), Verdict::Close(cause));
+    }
+    let mut gate = Gate::new(Limits { min: 2, max: 4 }, 10 * SECOND);
+    let waits = gate.decide(SECOND, suspected(roll(4, 0, 0, 3)));
+    assert!(matches!(waits, Verdict::Wait(_)), "before a newcomer takes its place: {waits:?}");
 }

@@ -82,3 +82,60 @@ fn a_thousand_reports_of_one_node_are_one_piece_of_news() {
     events.extend((6..1006).map(|revision| (SUSPECTS, EventKind::Put, revision)));
     assert_eq!(roster(&events).changes(), roster(&events[..2]).changes());
 }
+
+/// A survey that finds these keys, list by list.
+fn survey(lists: [&[(&str, Revision)]; 6]) -> TxnResult {
+    let kv = |(key, revision): &(&str, Revision)| event(EventKind::Put, key, *revision).kv;
+    let found = |keys: &[(&str, Revision)]| {
+        let kvs = keys.iter().map(kv).collect();
+        OpResult::Range(crate::kv::RangeResult { kvs, ..Default::default() })
+    };
+    TxnResult { revision: 20, succeeded: true, results: lists.map(found).into() }
+}
+
+#[test]
+fn members_who_were_reported_are_in_doubt_until_they_join_or_are_gone() {
+    let nodes: [(&str, Revision); 4] = [("node/a", 1), ("node/b", 2), ("node/c", 3), ("node/d", 4)];
+    let last = [("member/a", 5), ("member/b", 6), ("member/c", 7), ("member/d", 8)];
+    let survey = survey([&nodes, &[], &[("suspect/b", 15)], &[("member/a", 11)], &[], &last]);
+    let slow = BTreeSet::from(["d".to_owned()]);
+    let mut roster = Roster::new(&survey, 10, 3, &slow);
+    let figures = |roster: &Roster| (roster.roll().members_to_come, roster.roll().suspects_to_come);
+    assert_eq!(figures(&roster), (1, 1), "c is to come, b is in doubt, and d was too slow before");
+    roster.apply(SUSPECTS, &event(EventKind::Put, "suspect/c", 21));
+    assert_eq!(figures(&roster), (0, 2));
+    roster.apply(SUSPECTS, &event(EventKind::Put, "suspect/c", 22));
+    assert_eq!(figures(&roster), (0, 2), "another report says nothing new");
+    roster.apply(MEMBERS, &event(EventKind::Put, "member/b", 23));
+    assert_eq!(figures(&roster), (0, 1), "it lives");
+    roster.apply(0, &event(EventKind::Delete, "node/c", 24));
+    assert_eq!(figures(&roster), (0, 0), "it does not");
+}
+
+#[test]
+fn reports_of_the_dead_can_go() {
+    let suspects = [("suspect/a", 15), ("suspect/b", 16)];
+    let survey = survey([&[("node/a", 1)], &[], &suspects, &[], &[], &[]]);
+    assert_eq!(Roster::new(&survey, 10, 3, &BTreeSet::new()).buried(), ["b"]);
+}
+
+#[test]
+fn those_who_are_here_are_named_while_they_are_few() {
+    let joined = |nodes: &[(&str, Option<u32>)]| {
+        let mut roster = Roster::new(&TxnResult::default(), 0, 0, &BTreeSet::new());
+        for (revision, (id, hint)) in (1..).zip(nodes) {
+            let mut event = event(EventKind::Put, &format!("x/{id}"), revision);
+            event.kv.value = encode(&Joined { hint: *hint, ..Joined::default() });
+            roster.apply(MEMBERS, &event);
+        }
+        roster.names()
+    };
+    assert_eq!(joined(&[]), "");
+    assert_eq!(joined(&[("a", None), ("b", Some(3))]), "; here: a, b");
+    assert_eq!(joined(&[("a", Some(0)), ("b", Some(1))]), "; here: a, b");
+    let some = joined(&[("a", Some(4)), ("b", Some(1))]);
+    assert_eq!(some, "; here: a, b; node ranks missing: 0, 2, 3");
+    let many: Vec<(&str, Option<u32>)> =
+        ["a", "b", "c", "d", "e", "f", "g", "h", "i"].map(|id| (id, None)).to_vec();
+    assert_eq!(joined(&many), "");
+}

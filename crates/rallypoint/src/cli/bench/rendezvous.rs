@@ -17,6 +17,8 @@ use crate::rendezvous::{EtcdRendezvousHandler, HandlerOptions, RendezvousHandler
 pub(super) const AFTER_HELP: &str = "\
 Each node is a handler with a connection and a session of its own, over gRPC and TCP, all in one
 process; the server is another. The handlers are made before the clock starts; it stops when the last node has its rank.
+They serve no store for workers: members connect to that only when the group has formed, and for all of
+them one process has too few descriptors.
 
 Examples:
   rallypoint bench rendezvous --nodes 1024
@@ -102,6 +104,7 @@ impl Rendezvous {
                 timeout: Duration::from_secs(300),
                 // A machine that plays ten thousand nodes must not lose one to its own load.
                 lease_ttl: Duration::from_secs(60),
+                use_agent_store: false,
                 ..HandlerOptions::new(run_id.clone(), nodes, nodes)
             };
             let client = ClientOptions {

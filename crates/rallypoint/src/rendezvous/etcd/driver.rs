@@ -19,6 +19,7 @@ use rallypoint_core::rendezvous::{
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
+use super::bond::Bond;
 use super::duty::{ActiveWatch, DutyWatch};
 use super::fault::{connection, fault};
 use super::handler::Standing;
@@ -38,6 +39,8 @@ pub(super) enum Command {
     Close(String, oneshot::Sender<Result<(), RendezvousError>>),
     Reopen(oneshot::Sender<Result<bool, RendezvousError>>),
     Suspect(String),
+    /// What is known, as of this moment.
+    Refresh,
 }
 
 /// What is waited for is said at most so often.
@@ -46,7 +49,7 @@ const SAY: Duration = Duration::from_secs(1);
 /// How long the end of a session may take to tell.
 const GOODBYE: Duration = Duration::from_secs(5);
 
-type Boxed<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+pub(super) type Boxed<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 type Answer = (RequestId, Purpose, Txn, Result<TxnResult, ClientError>);
 
 pub(super) struct Driver {
@@ -56,6 +59,7 @@ pub(super) struct Driver {
     opening: Option<Boxed<Result<Session, ClientError>>>,
     active: ActiveWatch,
     duty: DutyWatch,
+    bond: Bond,
     requests: FuturesUnordered<Boxed<Result<Answer, Aborted>>>,
     under_way: BTreeMap<RequestId, AbortHandle>,
     entering: Option<oneshot::Sender<Result<Formed, RendezvousError>>>,
@@ -97,6 +101,7 @@ impl Driver {
             opening: None,
             active,
             duty: DutyWatch::default(),
+            bond: Bond::default(),
             requests: FuturesUnordered::new(),
             under_way: BTreeMap::new(),
             entering: None,
@@ -107,7 +112,7 @@ impl Driver {
             trouble: Arc::default(),
             renewal: Instant::now() + RUN_TTL / 4,
             waits_for: None,
-            said: Instant::now() - SAY,
+            said: Instant::now(),
             unsaid: false,
         }
     }
@@ -132,7 +137,8 @@ impl Driver {
                     None => return,
                 },
                 opened = ready(&mut self.opening) => self.session_opened(opened),
-                input = self.parts.hosting.failed() => Some(input),
+                input = self.parts.hosting.suspects() => Some(input),
+                input = self.bond.broken() => Some(input),
                 Some(answer) = self.requests.next(), if !self.requests.is_empty() => {
                     self.answered(answer)
                 }
@@ -191,6 +197,9 @@ impl Driver {
                 );
                 if rank != 0 {
                     self.parts.hosting.release();
+                    if self.parts.hosting.has_store() {
+                        self.bond.begin(&formed, &self.parts.node);
+                    }
                 }
                 self.parts.standing.send_modify(|standing| standing.fenced = None);
                 // If whoever asked has gone in this very moment, its wish is about to be taken back.
@@ -206,7 +215,8 @@ impl Driver {
                 }
             }
             Output::Done(Errand::Left) => {
-                self.parts.hosting.release();
+                self.bond.end();
+                let _ = timeout(GOODBYE, self.parts.hosting.close()).await;
                 self.opening = None;
                 if let Some((session, _)) = self.session.take() {
                     // If it cannot be told, the lease lapses by itself.
@@ -308,8 +318,12 @@ impl Driver {
                     let _ = reply.send(Err(RendezvousError::State { what, source: None }));
                     return None;
                 }
+                // From here on nobody misses this node: those who matter must join, and confirm.
+                self.bond.end();
                 self.entering = Some(reply);
                 self.wish = wish;
+                // Most often there is nothing to wait for.
+                self.said = Instant::now();
                 Input::Enter
             }
             Command::Abandon(wish) if wish == self.wish => {
@@ -336,6 +350,7 @@ impl Driver {
                 Input::Reopen
             }
             Command::Suspect(node) => Input::Suspect { node },
+            Command::Refresh => Input::Wake,
         })
     }
 
@@ -354,6 +369,7 @@ impl Driver {
 
     fn fenced(&mut self, loss: &Loss) {
         self.session = None;
+        self.bond.end();
         self.parts.hosting.release();
         let member = self.parts.standing.borrow().view.member_of.is_some();
         if member {

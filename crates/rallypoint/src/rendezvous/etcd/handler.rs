@@ -46,7 +46,8 @@ pub struct Standing {
 ///
 /// A background task belongs to the handler and ends with it. Dropping a handler without
 /// [`shutdown`](RendezvousHandler::shutdown) or [`leave`](RendezvousHandler::leave) leaves its lease to
-/// lapse, and the others learn of it then.
+/// lapse, and the others learn of it then. Of a process that dies they learn at once, if they share a store
+/// ([`HandlerOptions::use_agent_store`]).
 pub struct EtcdRendezvousHandler {
     backend: String,
     client: Client,
@@ -217,6 +218,12 @@ impl EtcdRendezvousHandler {
     /// to it broke. The group meets again without waiting for it; if it lives, it simply joins.
     pub fn suspect(&self, node_id: impl Into<String>) {
         let _ = self.commands.send(Command::Suspect(node_id.into()));
+    }
+
+    /// Brings [`standing`](Self::standing) up to date with the clock: what a node waits for may say how long
+    /// that still takes. Those who follow the changes see it a moment later.
+    pub fn refresh(&self) {
+        let _ = self.commands.send(Command::Refresh);
     }
 
     /// Opens a closed run again. False if it was not closed.

@@ -1,5 +1,6 @@
 //! The rendezvous on etcd, or on our own server: the machine of the core, driven by a client.
 
+mod bond;
 mod driver;
 mod duty;
 mod fault;

@@ -41,6 +41,9 @@ pub struct HandlerOptions {
     pub local_workers: u32,
     /// Whether this node, when it has rank 0, serves an [`AgentStore`] for the workers of the group at the
     /// address that they are told. Otherwise the port is only kept, for whoever will listen there.
+    ///
+    /// The nodes of a group hold connections to that store, by which they see each other die at once. Without it
+    /// a death shows when its lease is over.
     pub use_agent_store: bool,
 }
 

@@ -8,11 +8,14 @@ use rallypoint_core::keyspace::Ticket;
 
 use super::outgoing::Outgoing;
 use super::request::{Frame, Refused};
-use super::wire::{MAGIC, STOP_WAITING, WAIT_CANCELED};
+use super::wire::{MAGIC, Opcode, STOP_WAITING, WAIT_CANCELED};
 
 /// While a client has more than so many bytes of replies to take, its requests have to wait. The replies
 /// to a single request may be larger.
 const MAX_UNSENT: usize = 256 << 10;
+
+/// A node's name has at most so many bytes.
+const MAX_NAME: usize = 255;
 
 /// Whether a client waits. Whoever was released is expected to say what it does next: see
 /// `Keyspace::pass_on`.
@@ -34,6 +37,8 @@ pub(super) struct Connection {
     pub(super) waiting: Waiting,
     /// It has said what a client says first.
     pub(super) greeted: bool,
+    /// The node that it said it is, until it says goodbye.
+    pub(super) node: Option<Box<str>>,
     /// Some of what is pending may be whole: it had to wait until replies were taken.
     pub(super) held: bool,
     /// There may be something to read: the last read did not show that there is nothing.
@@ -51,6 +56,7 @@ impl Connection {
             frame: Frame::default(),
             waiting: Waiting::No,
             greeted: false,
+            node: None,
             held: false,
             readable: false,
             ending: false,
@@ -64,6 +70,33 @@ impl Connection {
         }
         self.greeted = magic == MAGIC;
         self.greeted.then_some(()).ok_or(Refused::Magic(magic))
+    }
+
+    /// Hears which node the client is. That will be part of a key, so it must look like one.
+    pub(super) fn introduce(&mut self, name: &[u8]) -> Result<(), Refused> {
+        let strange = |text: &str| {
+            text.is_empty()
+                || text.len() > MAX_NAME
+                || text.contains('/')
+                || text.contains(char::is_control)
+        };
+        match std::str::from_utf8(name) {
+            Ok(name) if !strange(name) => self.node = Some(name.into()),
+            _ => {
+                let start = &name[..name.len().min(MAX_NAME)];
+                return Err(Refused::Name(String::from_utf8_lossy(start).into_owned()));
+            }
+        }
+        Ok(())
+    }
+
+    /// Tells a client who said which node it is that the end is meant.
+    pub(super) fn farewell(&mut self) {
+        if self.node.take().is_some() {
+            self.outgoing.put(&[Opcode::Goodbye as u8]);
+            // If it does not take it now, it takes us for dead, and the group meets once more.
+            let _ = self.write();
+        }
     }
 
     /// A client waits for one thing at a time, or nobody could tell what a reply is to.

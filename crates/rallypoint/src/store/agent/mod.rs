@@ -20,11 +20,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 
+use bytes::Bytes;
 use mio::Waker;
 use tokio::net::TcpSocket;
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio_util::sync::CancellationToken;
 
 use self::reactor::Reactor;
+use self::room::{Host, Room};
 
 /// As many connections may wait to be accepted as the system allows.
 const BACKLOG: i32 = i32::MAX;
@@ -74,11 +77,29 @@ impl AgentStore {
     /// Serves a new, empty keyspace on a socket that is bound already, so that its address can be
     /// published long before. It is never released in between.
     pub fn start(socket: TcpSocket) -> io::Result<Self> {
+        Self::serve(socket, Room::default())
+    }
+
+    /// The same, for the node `host`, which wants to know of other nodes that die.
+    ///
+    /// A node says hello on a connection that it then holds, and goodbye before it ends that; so does the store
+    /// when it is stopped or dropped. Of each node whose connection ended without a goodbye, the receiver gets
+    /// the name. Those who never say hello, such as all stock clients, notice nothing of this.
+    pub fn start_as(
+        socket: TcpSocket,
+        host: &str,
+    ) -> io::Result<(Self, UnboundedReceiver<String>)> {
+        let (lost, receiver) = unbounded_channel();
+        let host = Host { name: Bytes::copy_from_slice(host.as_bytes()), lost };
+        Ok((Self::serve(socket, Room::of(Some(host)))?, receiver))
+    }
+
+    fn serve(socket: TcpSocket, room: Room) -> io::Result<Self> {
         rustix::net::listen(&socket, BACKLOG)?;
         let listener = std::net::TcpListener::from(socket.as_fd().try_clone_to_owned()?);
         listener.set_nonblocking(true)?;
         let address = listener.local_addr()?;
-        let reactor = Reactor::new(mio::net::TcpListener::from_std(listener))?;
+        let reactor = Reactor::new(mio::net::TcpListener::from_std(listener), room)?;
         let (connections, stop) = (reactor.connections(), reactor.stop());
         let ended = CancellationToken::new();
         let end = ended.clone().drop_guard();

@@ -43,14 +43,14 @@ pub(super) struct Reactor {
 }
 
 impl Reactor {
-    pub(super) fn new(mut listener: TcpListener) -> io::Result<Self> {
+    pub(super) fn new(mut listener: TcpListener, room: Room) -> io::Result<Self> {
         let poll = Poll::new()?;
         poll.registry().register(&mut listener, LISTENER, Interest::READABLE)?;
         let stop = Arc::new(Waker::new(poll.registry(), STOP)?);
         Ok(Self {
             poll,
             listener,
-            room: Room::default(),
+            room,
             buffer: vec![0; BUFFER],
             busy: BTreeSet::new(),
             short_of_descriptors: false,
@@ -82,7 +82,7 @@ impl Reactor {
                 }
             }
             if events.iter().any(|event| event.token() == STOP) {
-                return;
+                return self.room.farewell();
             }
             let busy = std::mem::take(&mut self.busy);
             busy.into_iter().for_each(|id| self.turn(id));

@@ -22,6 +22,10 @@ pub(super) enum Refused {
     Value(u64),
     #[error("a request with {0} keys; {MAX_KEYS} are allowed")]
     Keys(u64),
+    #[error("it says hello as {0:?}, which is no node")]
+    Name(String),
+    #[error("it says hello, but nobody here wants to know")]
+    Unasked,
     #[error("it asks to wait while it is still waiting")]
     Waits,
     #[error(transparent)]
@@ -110,6 +114,8 @@ pub(super) enum Request<'a> {
     QueueLen { key: &'a [u8] },
     ListKeys,
     Barrier { key: &'a [u8], world_size: i64 },
+    Hello { name: &'a [u8] },
+    Goodbye,
 }
 
 impl<'a> Request<'a> {
@@ -145,6 +151,8 @@ impl<'a> Request<'a> {
             Opcode::QueueLen => Self::QueueLen { key: string() },
             Opcode::ListKeys => Self::ListKeys,
             Opcode::Barrier => Self::Barrier { key: string(), world_size: large() },
+            Opcode::Hello => Self::Hello { name: string() },
+            Opcode::Goodbye => Self::Goodbye,
         })
     }
 }

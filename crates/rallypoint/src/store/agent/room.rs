@@ -9,6 +9,7 @@ use bytes::Bytes;
 use rallypoint_core::keyspace::Keyspace;
 use slab::Slab;
 use thiserror::Error;
+use tokio::sync::mpsc::UnboundedSender;
 
 use super::connection::{Connection, Waiting};
 use super::request::{Frame, Refused, Request};
@@ -26,15 +27,32 @@ enum Gone {
     Refused(#[from] Refused),
 }
 
+/// The node that has the store, and wants to know of others that die.
+#[derive(Debug)]
+pub(super) struct Host {
+    pub(super) name: Bytes,
+    pub(super) lost: UnboundedSender<String>,
+}
+
 #[derive(Debug, Default)]
 pub(super) struct Room {
     pub(super) connections: Slab<Connection>,
+    host: Option<Host>,
     keyspace: Keyspace<usize>,
     /// The clients that have new replies to be written.
     replied: Vec<usize>,
 }
 
 impl Room {
+    pub(super) fn of(host: Option<Host>) -> Self {
+        Self { host, ..Self::default() }
+    }
+
+    /// Tells those who said which node they are that the end is meant.
+    pub(super) fn farewell(&mut self) {
+        self.connections.iter_mut().for_each(|(_, connection)| connection.farewell());
+    }
+
     /// Does what there is to do for a client: writes, reads once, executes what has come whole. Returns
     /// whether there is more, and lets others have their turn first.
     pub(super) fn turn(&mut self, id: usize, buffer: &mut [u8]) -> bool {
@@ -132,6 +150,10 @@ impl Room {
         }
         // What it was owed, if it can still take it.
         let _ = connection.write();
+        if let (Some(node), Some(host)) = (connection.node, &self.host) {
+            // If nobody listens any more, the store is about to end.
+            let _ = host.lost.send(node.into());
+        }
         if let Waiting::Yes(ticket) | Waiting::Released(ticket) = connection.waiting {
             self.keyspace.cancel(ticket);
             self.release();
@@ -191,6 +213,12 @@ impl Room {
                 connection.may_wait()?;
                 connection.wait(keyspace.barrier(key, world_size, id)?);
             }
+            Request::Hello { name } => {
+                let host = self.host.as_ref().ok_or(Refused::Unasked)?;
+                connection.introduce(name)?;
+                connection.outgoing.put_string(&host.name);
+            }
+            Request::Goodbye => connection.node = None,
             Request::CancelWait => {
                 if let Some(ticket) = connection.give_up() {
                     keyspace.cancel(ticket);

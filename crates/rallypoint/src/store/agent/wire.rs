@@ -3,6 +3,10 @@
 //! A request is an opcode and its fields, a reply is its fields alone, and some requests have no reply.
 //! A number is little-endian. A string, be it a key or a value, is its length in 64 bits and then its
 //! bytes. Lists are preceded by their length in 64 bits.
+//!
+//! Two opcodes are ours, far from PyTorch's, whose server ends the connection at them. By [`Opcode::Hello`] a
+//! client says which node it is, and the reply says the same of the host. From then on, whichever side ends the
+//! connection says [`Opcode::Goodbye`] before. So an end without it means that a process has died.
 
 /// What a client says first, after [`Opcode::Validate`].
 pub(in crate::store) const MAGIC: u32 = 0x3c85_f7ce;
@@ -43,9 +47,11 @@ pub(in crate::store) enum Opcode {
     QueueLen,
     ListKeys,
     Barrier,
+    Hello = 0xe0,
+    Goodbye,
 }
 
-/// All of them, each at the place of its number.
+/// PyTorch's, each at the place of its number.
 const OPCODES: [Opcode; 19] = [
     Opcode::Validate,
     Opcode::Set,
@@ -88,15 +94,18 @@ pub(super) struct Shape {
 
 impl Opcode {
     pub(super) fn from_byte(byte: u8) -> Option<Self> {
-        OPCODES.get(usize::from(byte)).copied()
+        let ours = || [Self::Hello, Self::Goodbye].into_iter().find(|ours| *ours as u8 == byte);
+        OPCODES.get(usize::from(byte)).copied().or_else(ours)
     }
 
     pub(super) const fn shape(self) -> Shape {
         use Field::{Key, Value};
         let (strings, list, numbers): (&'static [Field], bool, usize) = match self {
-            Self::NumKeys | Self::CancelWait | Self::ListKeys => (&[], false, 0),
+            Self::NumKeys | Self::CancelWait | Self::ListKeys | Self::Goodbye => (&[], false, 0),
             Self::Validate | Self::Ping => (&[], false, 4),
-            Self::Get | Self::DeleteKey | Self::QueuePop | Self::QueueLen => (&[Key], false, 0),
+            Self::Get | Self::DeleteKey | Self::QueuePop | Self::QueueLen | Self::Hello => {
+                (&[Key], false, 0)
+            }
             Self::Add | Self::Barrier => (&[Key], false, 8),
             Self::Set | Self::Append | Self::QueuePush => (&[Key, Value], false, 0),
             Self::CompareSet => (&[Key, Value, Value], false, 0),

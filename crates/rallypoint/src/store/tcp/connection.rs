@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, BufReader};
-use tokio::net::TcpStream;
+use tokio::net::{TcpStream, ToSocketAddrs};
 use tokio::time::timeout;
 
 use super::super::agent::wire::{MAGIC, Opcode, READY, STOP_WAITING, WAIT_CANCELED};
@@ -26,7 +26,7 @@ pub(super) struct Connection(BufReader<TcpStream>);
 
 impl Connection {
     /// Connects, and makes sure that there is a store at the other end.
-    pub(super) async fn open(address: &str) -> io::Result<Self> {
+    pub(super) async fn open(address: impl ToSocketAddrs) -> io::Result<Self> {
         let stream = TcpStream::connect(address).await?;
         stream.set_nodelay(true)?;
         keep_alive(&stream)?;
@@ -55,6 +55,20 @@ impl Connection {
             return Err(strange("a ping was answered with something else"));
         }
         Ok(())
+    }
+
+    /// Sends a short message if the system takes it at once, which it does unless the other end is gone.
+    pub(super) fn try_send(&self, message: &Message) {
+        let _ = self.0.get_ref().try_write(message.as_bytes());
+    }
+
+    /// The next byte, however long it takes. It may be given up and called again.
+    pub(super) async fn byte(&mut self) -> io::Result<u8> {
+        let mut byte = [0];
+        match self.0.read(&mut byte).await? {
+            0 => Err(ErrorKind::UnexpectedEof.into()),
+            _ => Ok(byte[0]),
+        }
     }
 
     pub(super) async fn number(&mut self) -> io::Result<i64> {

@@ -47,6 +47,12 @@ impl Message {
         Ok(self)
     }
 
+    /// A string that is neither a user's key nor a value.
+    pub(super) fn text(mut self, text: &str) -> Self {
+        wire::put_string(&mut self.0, text.as_bytes());
+        self
+    }
+
     pub(super) fn length(mut self, length: usize) -> Self {
         wire::put_length(&mut self.0, length);
         self

@@ -4,6 +4,7 @@
 mod calls;
 mod connection;
 mod message;
+mod presence;
 
 use std::io::{self, ErrorKind};
 use std::sync::{Mutex, PoisonError};
@@ -12,6 +13,7 @@ use std::time::Duration;
 use tokio::time::{sleep, timeout};
 
 use self::connection::{Connection, ROUND_TRIP};
+pub(crate) use self::presence::Presence;
 use super::timeout::{Patience, Timeout};
 use super::{DEFAULT_TIMEOUT, StoreError};
 

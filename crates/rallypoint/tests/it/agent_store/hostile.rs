@@ -36,7 +36,7 @@ async fn strangers_are_turned_away() {
 #[tokio::test]
 async fn opcodes_that_do_not_exist_end_the_connection() {
     let store = start();
-    for opcode in [19, 20, 100, 255] {
+    for opcode in [19, 20, 100, 0xdf, 0xe2, 255] {
         let mut raw = Raw::connect(store.address()).await;
         // What came before it is still answered.
         raw.asks([ping(5), vec![opcode]].concat(), 5_u32.to_le_bytes()).await;

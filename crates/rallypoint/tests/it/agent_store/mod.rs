@@ -5,6 +5,7 @@ mod hostile;
 mod limits;
 mod memory;
 mod opcodes;
+mod presence;
 mod raw;
 mod waiting;
 

@@ -11,6 +11,7 @@ mod handlers;
 mod node;
 mod processes;
 mod requests;
+mod second_sense;
 mod servers;
 
 use std::collections::BTreeMap;

@@ -179,6 +179,12 @@ impl Node {
         place(last)
     }
 
+    /// How often it has written this into its log.
+    pub fn logged(&self, text: &str) -> usize {
+        let log = std::fs::read(&self.log).unwrap_or_default();
+        String::from_utf8_lossy(&log).matches(text).count()
+    }
+
     /// From here on only what it tells later is heard.
     pub fn forget(&mut self) {
         self.read();
