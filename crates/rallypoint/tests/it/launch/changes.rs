@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 
 use rustix::process::Signal;
 
-use super::{Group, Job, Launcher, free_endpoint, host_of, until_true};
+use super::{Group, Job, Launcher, free_endpoint, host_of, until_true, wait};
+use crate::support::Embedded;
 
 /// No restart was used for it.
 fn is_free(group: &Group) {
@@ -26,12 +27,37 @@ fn guest(nodes: &mut Vec<Launcher>, endpoint: &str) -> Launcher {
     nodes.remove((host + 1) % nodes.len())
 }
 
+/// The lease is longer than anybody waits here, so it is the connection that tells.
+#[test]
+fn a_killed_launcher_takes_its_workers_along_and_the_others_regroup_by_its_connection() {
+    for victim in ["rank 0", "another"] {
+        let server = wait(Embedded::memory());
+        let job = Job::with_conf(&server.address(), "3:4", "lease_ttl=600,last_call_timeout=600");
+        let mut nodes = job.launchers(4);
+        let first = job.group(4);
+        let dead = first.workers[if victim == "rank 0" { 0 } else { 2 }].launcher();
+        let mut dead = nodes.remove(dead);
+        dead.kill();
+        for worker in first.of(&dead) {
+            worker.is_gone();
+        }
+        let second = job.group_after(&first, 3);
+        assert!(!second.launchers().contains(&dead.number));
+        is_free(&second);
+        finish(&second, &mut nodes);
+        job.nothing_is_left();
+    }
+}
+
+/// Without such a connection it is the lease.
 #[test]
 fn a_killed_launcher_takes_its_workers_along_and_the_others_regroup_by_its_lease() {
     let endpoint = free_endpoint();
-    let job = Job::with_conf(&endpoint, "3:4", "lease_ttl=2,last_call_timeout=30");
+    let conf = "lease_ttl=2,last_call_timeout=30,use_agent_store=false";
+    let job = Job::with_conf(&endpoint, "3:4", conf);
     let mut nodes = job.launchers(4);
     let first = job.group(4);
+    assert_eq!(first.workers[0].get("TORCHELASTIC_USE_AGENT_STORE"), "False");
     let mut dead = guest(&mut nodes, &endpoint);
     dead.kill();
     for worker in first.of(&dead) {
@@ -56,7 +82,7 @@ fn the_others_go_on_when_the_launcher_with_the_server_is_killed() {
     for worker in first.of(&dead) {
         worker.is_gone();
     }
-    let second = job.group_without(3, &first.pids());
+    let second = job.group_after(&first, 3);
     assert!(!second.launchers().contains(&dead.number));
     host_of(&nodes, &endpoint);
     is_free(&second);
@@ -131,8 +157,12 @@ fn too_few_survivors_wait_for_another() {
     let mut nodes = job.launchers(3);
     let first = job.group(3);
     guest(&mut nodes, &endpoint).kill();
+    // Whoever coordinates the round knows who is there; the others know who that is.
+    until_true("one says how many are missing", || {
+        nodes.iter().any(|node| node.stderr().contains("2 of 3 nodes, waiting for 1 more"))
+    });
     for node in &nodes {
-        node.says("2 of 3 nodes");
+        node.says("waiting: ");
     }
     for worker in &first.workers {
         worker.is_gone();

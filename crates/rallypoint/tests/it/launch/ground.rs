@@ -111,12 +111,12 @@ impl Job {
     /// Waits until they are the group after this one: none of its workers is left.
     pub fn group_after(&self, before: &Group, workers: usize) -> Group {
         let group = self.group_without(workers, &before.pids());
-        assert!(group.round > before.round, "rounds only grow: {before:?} {group:?}");
+        let (old, new) = (before.round, group.round);
+        assert!(new > old, "round {new} came after round {old}: they only grow");
         group
     }
 
-    /// The same on another server, which counts its rounds anew.
-    pub fn group_without(&self, workers: usize, before: &BTreeSet<u32>) -> Group {
+    fn group_without(&self, workers: usize, before: &BTreeSet<u32>) -> Group {
         let mut looked = Instant::now();
         until(&format!("a group of {workers} workers"), || {
             if looked.elapsed() > Duration::from_secs(2) {

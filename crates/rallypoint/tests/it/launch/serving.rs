@@ -47,7 +47,7 @@ fn a_second_signal_ends_the_host_at_once() {
     host.ends_with(143);
     host_of(&nodes, &endpoint);
     // Nobody may act on a lease of the old server, so the group meets again.
-    let third = job.group_without(2, &group.pids());
+    let third = job.group_after(&group, 2);
     third.tell("exit 0");
     for node in &mut nodes {
         node.ends_with(0);
