@@ -10,6 +10,7 @@ use rallypoint_core::agent::{
 use rallypoint_core::kv::Time;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until, timeout};
+use tokio_util::task::AbortOnDropHandle;
 
 use super::news::{Known, News};
 use super::peers::{Peers, exit_barrier, ranks};
@@ -21,8 +22,8 @@ use crate::rendezvous::RendezvousInfo;
 /// How long killed workers may take to be gone. The kernel cannot end one that waits for a device.
 const DEATH: Duration = Duration::from_secs(10);
 
-/// How long what nobody waits for may still take at the end.
-const LEFTOVERS: Duration = Duration::from_secs(1);
+/// How long restarts may take at the end to be given back.
+const FORGIVING: Duration = Duration::from_secs(1);
 
 /// What an agent is driven with.
 pub(super) struct Parts {
@@ -57,8 +58,10 @@ pub(super) struct Driver {
     /// What is waited for: one thing at a time.
     errand: Option<BoxFuture<'static, Event>>,
     counting: Option<BoxFuture<'static, Input>>,
-    /// What nobody waits for before the end.
-    aside: JoinSet<()>,
+    /// The run is being closed.
+    closing: Option<AbortOnDropHandle<()>>,
+    /// Restarts are being given back, which nobody waits for.
+    forgiving: JoinSet<()>,
     outcome: Option<Outcome>,
 }
 
@@ -91,7 +94,8 @@ impl Driver {
             stop: None,
             errand: None,
             counting: None,
-            aside: JoinSet::new(),
+            closing: None,
+            forgiving: JoinSet::new(),
             outcome: None,
         }
     }
@@ -141,9 +145,12 @@ impl Driver {
     /// Tells the others what is left to tell. The node leaves last: what it closes must be closed by then.
     async fn end(&mut self) {
         (self.errand, self.counting) = (None, None);
-        let others = async { while self.aside.join_next().await.is_some() {} };
-        if timeout(LEFTOVERS, others).await.is_err() {
-            tracing::debug!("not everything could be told in time");
+        let forgiven = async { while self.forgiving.join_next().await.is_some() {} };
+        if timeout(FORGIVING, forgiven).await.is_err() {
+            tracing::debug!("a restart could not be given back in time");
+        }
+        if let Some(closing) = self.closing.take() {
+            let _ = closing.await;
         }
         self.parts.peers.leave().await;
     }
@@ -214,7 +221,7 @@ impl Driver {
             }
             Output::ForgiveRestart { round, why } => {
                 let peers = self.parts.peers.clone();
-                self.aside.spawn(async move {
+                self.forgiving.spawn(async move {
                     peers.ledger.forgive(round, &why.to_string()).await;
                 });
             }
@@ -227,7 +234,8 @@ impl Driver {
             }
             Output::Close(closing) => {
                 let peers = self.parts.peers.clone();
-                self.aside.spawn(async move { peers.close(&closing).await });
+                let closing = tokio::spawn(async move { peers.close(&closing).await });
+                self.closing = Some(AbortOnDropHandle::new(closing));
             }
             Output::Leave => (self.errand, self.counting) = (None, None),
             Output::Finish(outcome) => self.outcome = Some(outcome),
