@@ -31,6 +31,9 @@ use self::guard::Entry;
 /// we are killed first, the line never comes, and nothing was started.
 const GATE: &str = r#"read -r go && exec "$0" "$@" </dev/null"#;
 
+/// What a shell adds to the environment of what it becomes.
+const ADDED: [&str; 3] = ["PWD", "OLDPWD", "SHLVL"];
+
 /// How long a process may take to be gone after SIGKILL before we go on without it.
 const DEATH: Duration = Duration::from_secs(2);
 
@@ -72,8 +75,15 @@ enum Rest {
 
 /// A command that a [`Group`] can be started with: this program, with nothing on its standard input.
 pub(crate) fn command(program: impl AsRef<OsStr>) -> Command {
+    let is_added = |name: &&str| std::env::var_os(name).is_none();
+    let added: String =
+        ADDED.into_iter().filter(is_added).map(|name| format!("unset {name}; ")).collect();
     let mut command = Command::new("/bin/sh");
-    command.args(["-c", GATE]).arg(program).stdin(Stdio::piped()).process_group(0);
+    command
+        .args(["-c", &format!("{added}{GATE}")])
+        .arg(program)
+        .stdin(Stdio::piped())
+        .process_group(0);
     command
 }
 
