@@ -68,7 +68,7 @@ pub fn run_with(
     arguments: impl IntoIterator<Item = OsString>,
 ) -> ExitCode {
     let environment = run::host::environment();
-    let done = match parse(arguments, &environment) {
+    let (done, format) = match parse(arguments, &environment) {
         Ok(Parsed::Run(matches, format)) => {
             return run_job(&matches, format, environment, registry);
         }
@@ -76,17 +76,18 @@ pub fn run_with(
             // A benchmark plays thousands of nodes, each with something to say.
             let usual = if matches!(cli.command, Command::Bench(_)) { "warn" } else { "info" };
             start_log(cli.log_format, usual, std::io::stderr);
-            match cli.command {
+            let done = match cli.command {
                 Command::Serve(serve) => serve.run(),
                 Command::Bench(bench) => bench.run(),
-            }
+            };
+            (done, cli.log_format)
         }
         Err(error) => return refuse(&error),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            report(error.as_ref());
+            report(error.as_ref(), format);
             ExitCode::FAILURE
         }
     }
@@ -130,7 +131,7 @@ fn parse(
 /// Says what is wrong with the command line. Asked-for help is nothing wrong.
 fn refuse(error: &RunError) -> ExitCode {
     let RunError::Usage(usage) = error else {
-        report(error);
+        report(error, LogFormat::Text);
         return ExitCode::from(2);
     };
     let _ = usage.print();
@@ -153,22 +154,23 @@ fn run_job(
         }
         Err(error) => return refuse(&error),
     };
-    let console = Arc::new(Console::new());
+    let console = Arc::new(Console::new(matches!(format, LogFormat::Text)));
     start_log(format, run::LOGGED, console.clone());
     match launch(plan, registry, &console) {
         Ok(code) => ExitCode::from(u8::try_from(code).unwrap_or(1)),
         Err(error) => {
-            report(&error);
+            report(&error, format);
             ExitCode::FAILURE
         }
     }
 }
 
-/// The error and everything that led to it, on one line.
-fn report(error: &dyn Error) {
+/// The error and everything that led to it, on one line: a line of the log if a program reads that.
+fn report(error: &dyn Error, format: LogFormat) {
     let mut line = format!("rallypoint: {error}");
     let mut source = error.source();
-    while let Some(cause) = source {
+    // Whoever has a status says what is in it, and leaves out its code and metadata.
+    while let Some(cause) = source.filter(|cause| !cause.is::<tonic::Status>()) {
         // Some errors say what caused them themselves.
         let text = cause.to_string();
         if !line.contains(&text) {
@@ -176,7 +178,12 @@ fn report(error: &dyn Error) {
         }
         source = cause.source();
     }
-    let _ = writeln!(std::io::stderr(), "{line}");
+    match format {
+        LogFormat::Text => {
+            let _ = writeln!(std::io::stderr(), "{line}");
+        }
+        LogFormat::Json => tracing::error!("{line}"),
+    }
 }
 
 fn start_log<W>(format: LogFormat, usual: &str, writer: W)

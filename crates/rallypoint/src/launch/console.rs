@@ -31,6 +31,7 @@ pub(crate) struct Console {
     output_is_terminal: bool,
     error_is_terminal: bool,
     may_colour: bool,
+    is_for_people: bool,
 }
 
 /// Standard error, with the live line.
@@ -41,17 +42,24 @@ struct Below {
 }
 
 impl Console {
-    /// That of this process.
-    pub(crate) fn new() -> Self {
+    /// That of this process. If it is not for people, a program takes every line of standard error that is
+    /// ours for a line of the log.
+    pub(crate) fn new(is_for_people: bool) -> Self {
         let is_set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
         let is_dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
         Self {
             error: Mutex::new(Below { writer: Box::new(io::stderr()), live: None, width }),
             output: Mutex::new(Box::new(io::stdout())),
             output_is_terminal: io::stdout().is_terminal() && !is_dumb,
-            error_is_terminal: io::stderr().is_terminal() && !is_dumb,
+            error_is_terminal: io::stderr().is_terminal() && !is_dumb && is_for_people,
             may_colour: !is_set("NO_COLOR"),
+            is_for_people,
         }
+    }
+
+    /// Whether other things than the log may be on standard error.
+    pub(crate) fn is_for_people(&self) -> bool {
+        self.is_for_people
     }
 
     /// Whether colours are of use there.
@@ -181,6 +189,7 @@ pub(super) mod tests {
                 output_is_terminal: is_terminal,
                 error_is_terminal: is_terminal,
                 may_colour: true,
+                is_for_people: true,
             };
             (console, output, error)
         }

@@ -37,7 +37,10 @@ use self::workers::{Crew, Outfit, StartError};
 use crate::blocking::blocking;
 use crate::cli::run::meeting::Hosting;
 use crate::cli::run::plan::Plan;
-use crate::rendezvous::{EtcdRendezvousHandler, RegistryError, RendezvousHandlerRegistry};
+use crate::client::ClientError;
+use crate::rendezvous::{
+    EtcdRendezvousHandler, RegistryError, RendezvousError, RendezvousHandlerRegistry,
+};
 
 /// Why nothing was run.
 #[derive(Debug, Error)]
@@ -51,6 +54,13 @@ pub(crate) enum LaunchError {
     /// The program is none, or there is no place for its files.
     #[error(transparent)]
     Workers(#[from] StartError),
+    /// The others do not let us in.
+    #[error(
+        "the server at {endpoint} does not let this node in: {}; give all nodes of the job the same, by \
+         --secret-file or RALLYPOINT_SECRET",
+        if *.has_secret { "its secret is another" } else { "it asks for a secret, and here is none" }
+    )]
+    Secret { endpoint: String, has_secret: bool },
     /// The others cannot be reached.
     #[error(transparent)]
     Peers(#[from] RegistryError),
@@ -95,7 +105,7 @@ async fn run(
     }
     let mut waiting = Waiting::new(console.clone());
     let peers = tokio::select! {
-        peers = open(&plan, registry, &mut waiting) => Arc::new(peers?),
+        peers = open(&plan, registry, &mut waiting) => Arc::new(peers.map_err(|error| no_peers(&plan, error))?),
         signal = signals.next() => return Ok(Ending::Signalled(signal).exit_code(None)),
     };
     let job = plan.job(peers.node_id(), peers.use_agent_store());
@@ -140,6 +150,21 @@ async fn open(
     }
 }
 
+/// A server that the nodes bring knows of users and passwords, but its users only of a secret.
+fn no_peers(plan: &Plan, error: RegistryError) -> LaunchError {
+    let meeting = &plan.meeting;
+    match &error {
+        RegistryError::Rendezvous(RendezvousError::Connection { source, .. })
+            if meeting.is_by_secret()
+                && source.downcast_ref::<ClientError>().is_some_and(ClientError::is_stranger) =>
+        {
+            let endpoint = meeting.parameters.endpoint.clone();
+            LaunchError::Secret { endpoint, has_secret: meeting.credentials.is_some() }
+        }
+        _ => error.into(),
+    }
+}
+
 /// Says how it ended, with the files of a failure looked at away from the threads that must not wait.
 async fn finish(plan: &Plan, outcome: Outcome, crew: Option<Crew>, console: &Arc<Console>) {
     let error_file = plan.inherited.get(ERROR_FILE).filter(|path| !path.is_empty()).cloned();
@@ -150,7 +175,11 @@ async fn finish(plan: &Plan, outcome: Outcome, crew: Option<Crew>, console: &Arc
             tracing::info!("{}", outcome.ending);
             return;
         };
-        console.write(Stream::Stderr, report.text().as_bytes());
+        let text = report.text();
+        match console.is_for_people() {
+            true => console.write(Stream::Stderr, text.as_bytes()),
+            false => tracing::error!("{}", text.trim_end()),
+        }
         if let Some(path) = error_file
             && let Err(error) = report.leave_error_file(path.as_ref())
         {
@@ -163,7 +192,7 @@ async fn finish(plan: &Plan, outcome: Outcome, crew: Option<Crew>, console: &Arc
 /// The server is here, and others may need it. Whoever does not want to wait says so by another signal.
 async fn stay(etcd: &EtcdRendezvousHandler, signals: &mut Signals) {
     tokio::select! {
-        gone = others_gone(etcd.client(), etcd.keys()) => {
+        gone = others_gone(etcd.client()) => {
             if let Err(error) = gone {
                 tracing::debug!(%error, "nobody can tell who is left");
             }

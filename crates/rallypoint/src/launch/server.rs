@@ -4,13 +4,15 @@
 //! ends while they run, one of them takes its place. What was known is gone then, so the nodes meet anew;
 //! a job that must outlive any host wants an etcd cluster.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use rallypoint_core::kv::{Range, Watch};
+use bytes::Bytes;
+use rallypoint_core::kv::{EventKind, KeyRange, Range, Watch};
 use rallypoint_core::rendezvous::keys::Keys;
 use thiserror::Error;
 use tokio::io::AsyncReadExt;
@@ -158,27 +160,30 @@ async fn ended(address: SocketAddr) -> io::Result<()> {
     Ok(())
 }
 
-/// Waits until no node of the run is left, and says who is.
+/// Waits until no node is left that uses the server, of this job or another, and says who is.
 ///
 /// # Errors
 /// If nobody can tell, which is as good as nobody being there: the server is in this process.
-pub(crate) async fn others_gone(client: &Client, keys: &Keys) -> Result<(), WatchError> {
-    let mut watcher = client.watch([Watch { no_put: true, ..Watch::new(keys.nodes()) }]).await?;
-    let mut said = false;
-    loop {
-        let left = client.range(Range { keys_only: true, ..Range::new(keys.nodes()) }).await?;
-        if left.kvs.is_empty() {
-            return Ok(());
-        }
-        if !said {
-            let ids: Vec<&str> = left.kvs.iter().filter_map(|kv| Keys::id_of(&kv.key)).collect();
-            let nodes = ids.join(", ");
-            tracing::info!(
-                nodes,
-                "other nodes use the server of this process; it stays until they end"
-            );
-            said = true;
-        }
-        watcher.next().await?;
+pub(crate) async fn others_gone(client: &Client) -> Result<(), WatchError> {
+    let found = client.range(Range { keys_only: true, ..Range::new(KeyRange::all()) }).await?;
+    let is_node = |key: &Bytes| Keys::node_of(key).is_some();
+    let mut left: BTreeSet<Bytes> =
+        found.kvs.into_iter().map(|kv| kv.key).filter(is_node).collect();
+    if left.is_empty() {
+        return Ok(());
     }
+    let nodes = left.iter().filter_map(|key| Keys::node_of(key)).collect::<Vec<_>>().join(", ");
+    tracing::info!(nodes, "other nodes use the server of this process; it stays until they end");
+    let watch = Watch::new(KeyRange::all()).from_revision(found.revision + 1);
+    let mut watcher = client.watch([watch]).await?;
+    while !left.is_empty() {
+        for event in watcher.next().await?.events {
+            match event.kind {
+                EventKind::Put if is_node(&event.kv.key) => left.insert(event.kv.key),
+                EventKind::Put => false,
+                EventKind::Delete => left.remove(&event.kv.key),
+            };
+        }
+    }
+    Ok(())
 }

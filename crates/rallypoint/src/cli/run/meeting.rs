@@ -45,6 +45,15 @@ pub(crate) struct Meeting {
     pub(crate) tls: Option<TlsOptions>,
 }
 
+impl Meeting {
+    /// Whether the server, if it wants to know who asks, wants a secret: it is one that the nodes bring, and
+    /// they were given no other credentials for it.
+    pub(crate) fn is_by_secret(&self) -> bool {
+        let is_secret = |credentials: &Credentials| credentials.user == USER;
+        self.parameters.backend == OWN && self.credentials.as_ref().is_none_or(is_secret)
+    }
+}
+
 /// What is known before it is decided where to meet.
 pub(super) struct Known<'a> {
     pub(super) options: &'a Options,
