@@ -5,7 +5,7 @@ help:
 	@echo "make verify        format, lints, docs, licences; changes nothing"
 	@echo "make fix           format, and whatever the linter can mend by itself"
 	@echo "make test          everything that can fail, against real etcd too (fetches it)"
-	@echo "make test-torch    our store under stock PyTorch (fetches it, 5 GB)"
+	@echo "make test-torch    our store and our launcher under stock PyTorch (fetches it, 5 GB)"
 	@echo "make bench         ours and real etcd side by side, a few minutes"
 	@echo "make bench-stores  our stores and PyTorch's side by side, a few minutes (OPTIONS=--json)"
 
@@ -26,7 +26,7 @@ test: tools
 	cargo test --workspace --locked --no-fail-fast
 
 test-torch:
-	cargo build --locked --example agent_store
+	cargo build --locked --example agent_store --bin rallypoint
 	python=$$(scripts/torch-env) && "$$python" -m pytest tests/torch
 
 bench: tools
