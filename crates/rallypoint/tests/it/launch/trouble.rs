@@ -35,7 +35,8 @@ fn a_server_that_stands_still_past_the_lease_stops_all_workers() {
     finish(&job, &mut nodes, 2);
 }
 
-/// Leases are long enough, and the data are on disk.
+/// Leases are long enough, and the data are on disk. And no launcher takes the place of a server that was
+/// started by hand, though it is on this host: whoever runs it will start it again.
 #[test]
 fn a_server_that_comes_back_in_time_disturbs_nobody() {
     let mut server = wait(Embedded::disk());
@@ -45,6 +46,11 @@ fn a_server_that_comes_back_in_time_disturbs_nobody() {
         let job = Job::at(&address, "2:3");
         let mut nodes = job.launchers(3);
         let group = job.group(3);
+        match real {
+            true => etcd.kill(),
+            false => server.kill(),
+        }
+        group.workers[0].does("sleep 0.5");
         match real {
             true => wait(etcd.restart()),
             false => wait(server.restart()),
