@@ -20,9 +20,12 @@ fn a_server_that_stands_still_past_the_lease_stops_all_workers() {
     let mut server = wait(Embedded::memory());
     let job = Job::with_conf(&server.address(), "2", "lease_ttl=2,last_call_timeout=30");
     let order = "trap '' TERM";
-    let mut nodes: Vec<Launcher> = (0..2)
-        .map(|_| job.launcher().program(&["sh", &job.file("worker.sh"), order]).start())
-        .collect();
+    // They do not go by themselves, and would have the time.
+    let node = |_| {
+        let line = job.launcher().with(&["--shutdown-timeout", "600"]);
+        line.program(&["sh", &job.file("worker.sh"), order]).start()
+    };
+    let mut nodes: Vec<Launcher> = (0..2).map(node).collect();
     let first = job.group(2);
     server.pause();
     for worker in &first.workers {
