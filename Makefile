@@ -1,13 +1,14 @@
 # What people and CI run. `verify` changes nothing; `fix` does.
-.PHONY: help verify fix test test-torch bench bench-stores tools
+.PHONY: help verify fix test test-torch bench bench-stores bench-launcher tools
 
 help:
-	@echo "make verify        format, lints, docs, licences; changes nothing"
-	@echo "make fix           format, and whatever the linter can mend by itself"
-	@echo "make test          everything that can fail, against real etcd too (fetches it)"
-	@echo "make test-torch    our store under stock PyTorch (fetches it, 5 GB)"
-	@echo "make bench         ours and real etcd side by side, a few minutes"
-	@echo "make bench-stores  our stores and PyTorch's side by side, a few minutes (OPTIONS=--json)"
+	@echo "make verify          format, lints, docs, licences; changes nothing"
+	@echo "make fix             format, and whatever the linter can mend by itself"
+	@echo "make test            everything that can fail, against real etcd too (fetches it)"
+	@echo "make test-torch      our store and our launcher under stock PyTorch (fetches it, 5 GB)"
+	@echo "make bench           ours and real etcd side by side, a few minutes"
+	@echo "make bench-stores    our stores and PyTorch's side by side, a few minutes (OPTIONS=--json)"
+	@echo "make bench-launcher  rallypoint run and torchrun side by side, a few minutes (OPTIONS=--json)"
 
 verify:
 	cargo fmt --all --check
@@ -26,7 +27,7 @@ test: tools
 	cargo test --workspace --locked --no-fail-fast
 
 test-torch:
-	cargo build --locked --example agent_store
+	cargo build --locked --example agent_store --bin rallypoint
 	python=$$(scripts/torch-env) && "$$python" -m pytest tests/torch
 
 bench: tools
@@ -35,3 +36,7 @@ bench: tools
 bench-stores: tools
 	cargo build --release --locked --example agent_store --bin rallypoint
 	python=$$(scripts/torch-env) && cd tests/torch && "$$python" -m bench $(OPTIONS)
+
+bench-launcher: tools
+	cargo build --release --locked --bin rallypoint
+	python=$$(scripts/torch-env) && cd tests/torch && "$$python" -m bench.launcher $(OPTIONS)

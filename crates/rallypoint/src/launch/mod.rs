@@ -21,13 +21,13 @@ use std::io;
 use std::pin::pin;
 use std::sync::Arc;
 
-use rallypoint_core::agent::{Agent, Ending, Outcome};
+use rallypoint_core::agent::{Agent, Closed, Ending, Outcome};
 use thiserror::Error;
 use tokio::runtime::{Builder, Runtime};
 
 pub(crate) use self::console::Console;
 use self::console::Stream;
-use self::driver::{Driver, End, Parts};
+use self::driver::{Driver, Parts};
 use self::peers::Peers;
 use self::report::Report;
 use self::server::{Host, HostError, others_gone};
@@ -61,6 +61,12 @@ pub(crate) enum LaunchError {
         if *.has_secret { "its secret is another" } else { "it asks for a secret, and here is none" }
     )]
     Secret { endpoint: String, has_secret: bool },
+    /// It was over before this node came.
+    #[error(
+        "run {run_id:?} is over, so this node has nothing to do: {closed}; a new job needs another \
+         --rdzv-id"
+    )]
+    Closed { run_id: String, closed: Closed },
     /// The others cannot be reached.
     #[error(transparent)]
     Peers(#[from] RegistryError),
@@ -77,7 +83,11 @@ pub(crate) fn launch(
 ) -> Result<i32, LaunchError> {
     // Before anybody counts on this node.
     workers::check(&plan.program)?;
-    runtime(&plan)?.block_on(run(plan, registry, console))
+    let runtime = runtime(&plan)?;
+    let done = runtime.block_on(run(plan, registry, console));
+    // A name server or a disk that hangs is nothing to wait for; what must be done was waited for.
+    runtime.shutdown_background();
+    done
 }
 
 /// A server for many nodes has work for many threads; everything else waits most of the time.
@@ -99,6 +109,8 @@ async fn run(
     // Before anything is there that they could leave behind.
     let mut signals = Signals::listen(&plan.signals.0)?;
     say(&plan);
+    let (planned, shown) = (plan.clone(), console.clone());
+    let mut outfit = blocking(move || Outfit::new(&planned, planned.job("", true), shown)).await?;
     let host = Host::start(&plan.meeting).await?;
     if let (Hosting::Loopback, Some(host)) = (plan.meeting.hosting, &host) {
         plan.meeting.parameters.endpoint = host.address.to_string();
@@ -108,10 +120,12 @@ async fn run(
         peers = open(&plan, registry, &mut waiting) => Arc::new(peers.map_err(|error| no_peers(&plan, error))?),
         signal = signals.next() => return Ok(Ending::Signalled(signal).exit_code(None)),
     };
-    let job = plan.job(peers.node_id(), peers.use_agent_store());
-    let (planned, shown) = (plan.clone(), console.clone());
-    let outfit = blocking(move || Outfit::new(&planned, job, shown)).await?;
-    let driver = Driver::new(Parts {
+    if let Some(closed) = peers.closed() {
+        peers.leave().await;
+        return Err(LaunchError::Closed { run_id: plan.meeting.parameters.run_id, closed });
+    }
+    outfit.job = plan.job(peers.node_id(), peers.use_agent_store());
+    let mut driver = Driver::new(Parts {
         agent: Agent::new(plan.agent.clone()),
         peers: peers.clone(),
         signals,
@@ -120,10 +134,19 @@ async fn run(
         notice_signal: plan.notice_signal,
         identical: plan.inherited.get(IDENTICAL).is_some_and(|value| value == "1"),
     });
-    let End { outcome, crew, mut signals } = driver.run().await;
+    let outcome = driver.run().await;
+    // Whoever only stands by is not to serve when all are about to go.
+    let host = match host {
+        Some(host) if !host.serves() => {
+            host.stop().await;
+            None
+        }
+        host => host,
+    };
+    let (crew, mut signals) = driver.end().await;
     finish(&plan, outcome.clone(), crew, console).await;
     if let Some(host) = host {
-        if let (Some(etcd), true) = (peers.etcd(), host.serves()) {
+        if let Some(etcd) = peers.etcd() {
             stay(etcd, &mut signals).await;
         }
         host.stop().await;
