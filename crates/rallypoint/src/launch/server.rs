@@ -2,7 +2,8 @@
 //!
 //! Several launchers on one host may all be meant: the first to come serves, and the others stand by. If it
 //! ends while they run, one of them takes its place. What was known is gone then, so the nodes meet anew;
-//! a job that must outlive any host wants an etcd cluster.
+//! a job that must outlive any host wants an etcd cluster. A server that somebody started by hand is nobody's
+//! to replace.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -23,8 +24,14 @@ use tokio_util::task::AbortOnDropHandle;
 
 use crate::blocking::blocking;
 use crate::cli::run::meeting::{Hosting, Meeting};
-use crate::client::{Client, ClientError, Pem, WatchError};
+use crate::client::{Client, ClientError, ClientOptions, Pem, WatchError};
 use crate::server::{ServeError, Server, ServerOptions, ServerTls};
+
+/// What a launcher's server is called in the list of its members, which tells it from others.
+const NAME: &str = "rallypoint run";
+
+/// How long it may take to hear who serves.
+const QUESTION: Duration = Duration::from_secs(5);
 
 /// How often a stand-by that was too late to serve looks again at most.
 const AGAIN: Duration = Duration::from_millis(50);
@@ -86,8 +93,13 @@ impl Host {
                 }));
             }
             Err(source) if source.kind() == io::ErrorKind::AddrInUse && !required => {
-                tracing::info!(%address, "another process of this host serves already; standing by");
-                tokio::spawn(stand_by(address, options, stopped, serving))
+                let client = ClientOptions {
+                    tls: meeting.tls.clone(),
+                    credentials: meeting.credentials.clone(),
+                    timeout: QUESTION,
+                    ..ClientOptions::new([&meeting.parameters.endpoint])
+                };
+                tokio::spawn(stand_by(address, client, options, stopped, serving))
             }
             Err(source) => return Err(HostError::Listen { address, source }),
         };
@@ -114,7 +126,8 @@ async fn options(meeting: &Meeting) -> Result<ServerOptions, HostError> {
     };
     let tls = blocking(move || identity.map(read).transpose()).await?;
     let credentials = meeting.credentials.clone();
-    Ok(ServerOptions { tls, credentials, drain: DRAIN, ..ServerOptions::default() })
+    let name = NAME.to_owned();
+    Ok(ServerOptions { name, tls, credentials, drain: DRAIN, ..ServerOptions::default() })
 }
 
 async fn run(server: Server, listener: TcpListener, stop: CancellationToken) {
@@ -123,32 +136,65 @@ async fn run(server: Server, listener: TcpListener, stop: CancellationToken) {
     }
 }
 
-/// Serves as soon as nobody else does.
+/// Serves as soon as no other launcher does.
 async fn stand_by(
     address: SocketAddr,
+    client: ClientOptions,
     options: ServerOptions,
     stop: CancellationToken,
     serves: Arc<AtomicBool>,
 ) {
-    let free = async {
-        loop {
-            let _ = ended(address).await;
-            if let Ok(listener) = TcpListener::bind(address).await {
-                return listener;
-            }
-            sleep(AGAIN).await;
-        }
-    };
     let listener = tokio::select! {
-        listener = free => listener,
+        listener = free(address, client) => listener,
         () = stop.cancelled() => return,
     };
+    let Some(listener) = listener else { return };
     tracing::warn!(%address, "the process that served is gone; this one serves now, and the nodes meet anew");
     serves.store(true, Ordering::Relaxed);
     match Server::open(options).await {
         Ok(server) => run(server, listener, stop.clone()).await,
         Err(error) => tracing::error!(%error, "this process cannot serve either"),
     }
+}
+
+/// Waits until the launcher that serves there has ended, and takes its place. Nothing, if the server is not
+/// a launcher's: whoever runs that one may start it again, and must find its port free.
+async fn free(address: SocketAddr, client: ClientOptions) -> Option<TcpListener> {
+    let mut said = false;
+    loop {
+        // It may end before it has answered.
+        let answer = tokio::select! {
+            answer = is_launchers(&client) => Some(answer),
+            _ = ended(address) => None,
+        };
+        match answer {
+            Some(Ok(true)) => {
+                if !said {
+                    tracing::info!(%address, "another launcher of this host serves already; standing by");
+                    said = true;
+                }
+                let _ = ended(address).await;
+            }
+            Some(Ok(false)) => {
+                tracing::info!(%address, "a server is there already");
+                return None;
+            }
+            // This launcher is not let in at all, and will say so itself.
+            Some(Err(error)) if error.is_stranger() => return None,
+            Some(Err(error)) => tracing::debug!(%error, %address, "nobody says who serves there"),
+            None => {}
+        }
+        if let Ok(listener) = TcpListener::bind(address).await {
+            return Some(listener);
+        }
+        sleep(AGAIN).await;
+    }
+}
+
+/// Whether the server there is one that a launcher brought along.
+async fn is_launchers(client: &ClientOptions) -> Result<bool, ClientError> {
+    let members = Client::connect(client.clone()).await?.members().await?;
+    Ok(members.iter().all(|member| member.name == NAME))
 }
 
 /// Waits until the server there ends: it ends its connections with it. It also ends those that say nothing,

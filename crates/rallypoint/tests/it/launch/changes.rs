@@ -90,6 +90,29 @@ fn the_others_go_on_when_the_launcher_with_the_server_is_killed() {
     job.nothing_is_left();
 }
 
+/// What the server knew is gone with it, but not what the nodes know.
+#[test]
+fn the_restarts_of_a_job_are_not_forgotten_with_its_server() {
+    let endpoint = free_endpoint();
+    let job = Job::with_conf(&endpoint, "2:3", "lease_ttl=2,last_call_timeout=1");
+    let mut nodes: Vec<Launcher> =
+        (0..3).map(|_| job.launch_with(&["--max-restarts", "1"])).collect();
+    let first = job.group(3);
+    first.workers[0].tell("exit 1");
+    let second = job.group_after(&first, 3);
+    nodes.remove(host_of(&nodes, &endpoint)).kill();
+    let third = job.group_after(&second, 2);
+    for worker in second.workers.iter().chain(&third.workers) {
+        assert_eq!(worker.get("TORCHELASTIC_RESTART_COUNT"), "1");
+    }
+    third.workers[1].tell("exit 5");
+    for node in &mut nodes {
+        let said = node.ends_with(1).stderr;
+        assert!(said.contains("exit code 5"), "{said}");
+    }
+    job.nothing_is_left();
+}
+
 #[test]
 fn a_fifth_launcher_joins_a_job_that_runs() {
     let endpoint = free_endpoint();

@@ -121,6 +121,37 @@ fn nodes_may_have_different_numbers_of_workers_and_roles() {
     }
 }
 
+/// Nobody need be asked then.
+#[test]
+fn nodes_that_are_alike_may_say_so() {
+    let job = Job::at(&free_endpoint(), "2");
+    let node = |_| {
+        let line = job.launcher().with(&["--nproc-per-node", "2"]);
+        line.env("TORCH_ELASTIC_WORKER_IDENTICAL", "1").start()
+    };
+    let mut nodes: Vec<Launcher> = (0..2).map(node).collect();
+    let group = job.group(4);
+    for worker in &group.workers {
+        assert_eq!(worker.get("ROLE_WORLD_SIZE"), "4");
+        assert_eq!(worker.number("ROLE_RANK"), worker.rank);
+    }
+    group.tell("exit 0");
+    for node in &mut nodes {
+        node.ends_with(0);
+    }
+}
+
+/// Names and arguments are bytes, and not always text.
+#[test]
+fn what_is_no_text_reaches_the_workers_too() {
+    let job = Job::new(&[]);
+    let make = r#"NAME=$(printf 'a\377b') exec "$@" "$(printf 'c\376')""#;
+    let line = job.launcher().by(&["sh", "-c", make, "sh"]);
+    let print = r#"printf '%s %s' "$NAME" "$1" > "$JOB/words""#;
+    line.program(&["sh", "-c", print, "sh"]).start().ends_with(0);
+    assert_eq!(std::fs::read(job.path().join("words")).unwrap(), b"a\xffb c\xfe");
+}
+
 /// Without files there is none to report errors in, which torchrun says with an empty name.
 #[test]
 fn without_log_files_the_error_file_has_no_name() {

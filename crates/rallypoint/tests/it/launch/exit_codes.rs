@@ -2,7 +2,7 @@
 
 use rustix::process::Signal;
 
-use super::{Job, Launcher, free_endpoint, host, host_of, until_listed};
+use super::{Job, Launcher, free_endpoint, host, host_of, until_listed, until_true};
 use crate::support::Embedded;
 
 /// Two launchers, and their workers.
@@ -100,6 +100,39 @@ fn a_signal_is_128_and_its_number_in_the_first_rendezvous_too() {
 }
 
 #[test]
+fn a_signal_ends_a_launcher_that_waits_for_its_server_or_has_only_itself_to_serve() {
+    let nowhere = free_endpoint();
+    for (is_host, words) in [("false", "waiting: a server at"), ("true", "1 of 2 nodes")] {
+        let job = Job::with_conf(&nowhere, "2", &format!("is_host={is_host}"));
+        let mut node = job.launch();
+        node.says(words);
+        node.signal(Signal::TERM);
+        node.ends_with(143);
+        job.nothing_is_left();
+    }
+}
+
+/// Workers are being stopped for a failure, and take their time.
+#[test]
+fn a_signal_is_what_counts_when_it_comes_after_a_failure() {
+    let options = ["--nproc-per-node", "2", "--max-restarts", "3", "--shutdown-timeout", "600"];
+    let job = Job::new(&options);
+    let order = "trap 'touch $JOB/asked' TERM";
+    let mut node = job.launcher().program(&["sh", &job.file("worker.sh"), order]).start();
+    let group = job.group(2);
+    group.workers[0].tell("exit 1");
+    until_true("the other is asked to go", || job.path().join("asked").exists());
+    node.signal(Signal::TERM);
+    node.says("SIGTERM");
+    assert!(!node.has_ended() && group.workers[1].lives(), "it has its time");
+    node.signal(Signal::INT);
+    let code = node.ended().code;
+    assert!(matches!(code, Some(143 | 130)), "{code:?}");
+    assert_eq!(job.workers().len(), 2, "nobody was started again");
+    job.nothing_is_left();
+}
+
+#[test]
 fn signals_to_handle_can_be_others() {
     let job = Job::new(&["--signals-to-handle", "SIGUSR2,SIGTERM"]);
     let order = "trap 'touch $JOB/told; exit 0' USR2";
@@ -136,6 +169,9 @@ fn a_wrong_command_line_is_2() {
     let job = Job::new(&["--standalone"]);
     let said = job.launcher().program(&[]).start().ends_with(2).stderr;
     assert!(said.contains("PROGRAM"), "{said}");
+    let line = job.launcher().with(&["--nproc-per-node", "gpu"]);
+    let said = line.env("CUDA_VISIBLE_DEVICES", "").start().ends_with(2).stderr;
+    assert!(said.contains("CUDA_VISIBLE_DEVICES"), "{said}");
     let said = job.launcher().env("PET_NNODES", "some").start().ends_with(2).stderr;
     assert!(said.contains("PET_NNODES") && said.contains("some"), "{said}");
 }

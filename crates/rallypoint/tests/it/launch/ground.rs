@@ -149,6 +149,7 @@ impl Job {
 }
 
 impl Drop for Job {
+    #[expect(clippy::print_stderr, reason = "a test that fails shows what happened")]
     fn drop(&mut self) {
         if std::thread::panicking() {
             for worker in self.workers() {

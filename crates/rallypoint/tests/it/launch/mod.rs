@@ -23,6 +23,8 @@ mod security;
 mod serving;
 mod stopping;
 mod surplus;
+mod terminal;
+mod trouble;
 
 use std::time::{Duration, Instant};
 

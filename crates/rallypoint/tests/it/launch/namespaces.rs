@@ -95,7 +95,8 @@ impl Network {
     fn launch(&self, job: &Job, number: usize, first_order: &str) -> Launcher {
         let enter = self.hosts[number].enter();
         let enter: Vec<&str> = enter.iter().map(String::as_str).collect();
-        job.launcher().by(&enter).program(&["sh", &job.file("worker.sh"), first_order]).start()
+        let line = job.launcher().with(&["--shutdown-timeout", "600"]).by(&enter);
+        line.program(&["sh", &job.file("worker.sh"), first_order]).start()
     }
 }
 

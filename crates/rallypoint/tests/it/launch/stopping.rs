@@ -74,8 +74,13 @@ fn there_is_no_notice_of_a_failure() {
 #[test]
 fn a_worker_that_does_not_go_is_killed() {
     for code in [0, 1] {
-        let job = Job::new(&["--nproc-per-node", "2", "--shutdown-timeout", "0.5"]);
-        let mut node = with_order(&job, "trap 'touch $JOB/asked.$RANK' TERM", &[]);
+        let job = Job::new(&["--nproc-per-node", "2"]);
+        let order = "trap 'touch $JOB/asked.$RANK' TERM";
+        let line = job.launcher().program(&["sh", &job.file("worker.sh"), order]);
+        let mut node = match code {
+            0 => line.with(&["--shutdown-timeout", "0.5"]).start(),
+            _ => line.env("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "0.5").start(),
+        };
         let group = job.group(2);
         let begun = Instant::now();
         if code == 0 {

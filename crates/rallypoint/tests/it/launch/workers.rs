@@ -78,7 +78,8 @@ impl Worker {
         format!("{}:{}", self.get("MASTER_ADDR"), self.get("MASTER_PORT"))
     }
 
-    /// Tells it to run some shell, if it still lives.
+    /// Tells it to run some shell, if it still lives. Not while a signal is on its way to it that it has a
+    /// trap for: a shell that is interrupted forgets what it has read of a line.
     pub fn tell(&self, order: &str) {
         // Without this, opening the pipe would wait for a reader.
         let nonblock = rustix::fs::OFlags::NONBLOCK.bits().try_into().unwrap();
