@@ -20,20 +20,21 @@ mod workers;
 use std::io;
 use std::pin::pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use rallypoint_core::agent::{Agent, Ending, Outcome};
 use thiserror::Error;
 use tokio::runtime::{Builder, Runtime};
+use tokio::time::timeout;
 
 pub(crate) use self::console::Console;
-use self::console::Stream;
 use self::driver::{Driver, End, Parts};
 use self::peers::Peers;
 use self::report::Report;
 use self::server::{Host, HostError, others_gone};
 use self::signals::Signals;
 use self::waiting::{Detail, Waiting};
-use self::workers::{Crew, Outfit, StartError};
+use self::workers::{Outfit, Output, StartError, Trace};
 use crate::blocking::blocking;
 use crate::cli::run::meeting::Hosting;
 use crate::cli::run::plan::Plan;
@@ -109,8 +110,9 @@ async fn run(
         signal = signals.next() => return Ok(Ending::Signalled(signal).exit_code(None)),
     };
     let job = plan.job(peers.node_id(), peers.use_agent_store());
-    let (planned, shown) = (plan.clone(), console.clone());
-    let outfit = blocking(move || Outfit::new(&planned, job, shown)).await?;
+    let output = Arc::new(Output::new()?);
+    let (planned, shown, copied) = (plan.clone(), console.clone(), output.clone());
+    let outfit = blocking(move || Outfit::new(&planned, job, shown, copied)).await?;
     let driver = Driver::new(Parts {
         agent: Agent::new(plan.agent.clone()),
         peers: peers.clone(),
@@ -121,7 +123,10 @@ async fn run(
         identical: plan.inherited.get(IDENTICAL).is_some_and(|value| value == "1"),
     });
     let End { outcome, crew, mut signals } = driver.run().await;
-    finish(&plan, outcome.clone(), crew, console).await;
+    // Whatever they have left is ended with them.
+    let traces = blocking(move || crew.map(|crew| crew.traces()).unwrap_or_default()).await;
+    written(&output, &outcome, &mut signals).await;
+    finish(&plan, outcome.clone(), traces, console).await;
     if let Some(host) = host {
         if let (Some(etcd), true) = (peers.etcd(), host.serves()) {
             stay(etcd, &mut signals).await;
@@ -165,19 +170,39 @@ fn no_peers(plan: &Plan, error: RegistryError) -> LaunchError {
     }
 }
 
+/// Waits until everything is written that the workers have said, as any program waits for who reads it. A signal
+/// ends that; to a launcher that was told to go by one, it matters little.
+async fn written(output: &Output, outcome: &Outcome, signals: &mut Signals) {
+    let mut finish = pin!(output.finish());
+    if timeout(SLOW, &mut finish).await.is_ok() {
+        return;
+    }
+    let is_told_to_go = matches!(outcome.ending, Ending::Signalled(_));
+    if !is_told_to_go {
+        tracing::warn!(
+            "nobody reads the last output of the workers; a signal ends the wait for it"
+        );
+        tokio::select! {
+            () = finish => return,
+            _ = signals.next() => {}
+        }
+    }
+    tracing::warn!("the last output of the workers is lost: nobody read it");
+}
+
 /// Says how it ended, with the files of a failure looked at away from the threads that must not wait.
-async fn finish(plan: &Plan, outcome: Outcome, crew: Option<Crew>, console: &Arc<Console>) {
+async fn finish(plan: &Plan, outcome: Outcome, traces: Vec<Arc<Trace>>, console: &Arc<Console>) {
     let error_file = plan.inherited.get(ERROR_FILE).filter(|path| !path.is_empty()).cloned();
     let (program, console) = (plan.program.clone(), console.clone());
     blocking(move || {
-        let trace = |local_rank| crew.as_ref().and_then(|crew| crew.trace(local_rank));
+        let trace = |local_rank: u32| traces.get(local_rank as usize).cloned();
         let Some(report) = Report::new(&program, &outcome, trace) else {
             tracing::info!("{}", outcome.ending);
             return;
         };
         let text = report.text();
         match console.is_for_people() {
-            true => console.write(Stream::Stderr, text.as_bytes()),
+            true => console.say(&text),
             false => tracing::error!("{}", text.trim_end()),
         }
         if let Some(path) = error_file
@@ -202,6 +227,9 @@ async fn stay(etcd: &EtcdRendezvousHandler, signals: &mut Signals) {
         }
     }
 }
+
+/// Who has not taken the output of workers by then, when all of them are gone, takes his time.
+const SLOW: Duration = Duration::from_secs(2);
 
 /// torchrun's word for it that every node has the same workers.
 const IDENTICAL: &str = "TORCH_ELASTIC_WORKER_IDENTICAL";
