@@ -4,7 +4,7 @@ use std::process::{Command, Stdio};
 
 use super::{Job, Launcher, free_endpoint, until_listed, wait};
 use crate::support::process::Process;
-use crate::support::{Embedded, Etcd, Version};
+use crate::support::{Embedded, Etcd, Proxy, Version};
 
 fn finish(job: &Job, nodes: &mut [Launcher], workers: usize) {
     job.group(workers).tell("exit 0");
@@ -68,6 +68,56 @@ fn a_server_that_comes_back_in_time_disturbs_nobody() {
         assert_eq!(second.workers[0].get("TORCHELASTIC_RESTART_COUNT"), "0");
         finish(&job, &mut nodes, 2);
     }
+}
+
+/// A node that is done asks over and over again whether the others are, and does not leave for want of an answer:
+/// those who still work would be stopped for it.
+#[test]
+fn connections_that_break_at_the_exit_barrier_disturb_nobody() {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+    let server = wait(Embedded::memory());
+    let proxy = runtime.block_on(Proxy::start(server.address()));
+    for done in [0, 1] {
+        let job = Job::new(&[
+            "--rdzv-endpoint",
+            &proxy.address(),
+            "--rdzv-id",
+            &done.to_string(),
+            "--nnodes",
+            "2",
+        ]);
+        let mut nodes = job.launchers(2);
+        let group = job.group(2);
+        let (first, last) = (&group.workers[done], &group.workers[1 - done]);
+        first.tell("exit 0");
+        first.is_gone();
+        for _ in 0..20 {
+            proxy.sever();
+            last.does("sleep 0.05");
+        }
+        assert!(nodes.iter_mut().all(|node| !node.has_ended()), "both are needed");
+        last.tell("exit 0");
+        for node in &mut nodes {
+            node.ends_with(0);
+        }
+        assert_eq!(job.workers().len(), 2, "nobody was disturbed");
+    }
+}
+
+/// It has no watch, so what it says of one group must not be taken for news of the next.
+#[test]
+fn a_backend_that_has_to_be_asked_takes_a_new_node_in_without_ado() {
+    let server = wait(Embedded::memory());
+    let address = server.address();
+    let meeting = ["--rdzv-backend", "etcd-v2", "--rdzv-endpoint", &address, "--rdzv-id", "job"];
+    let limits = ["--nnodes", "1:2", "--rdzv-conf", "last_call_timeout=1"];
+    let job = Job::new(&[&meeting[..], &limits[..]].concat());
+    let mut nodes = vec![job.launch()];
+    let first = job.group(1);
+    nodes.push(job.launch());
+    let second = job.group_after(&first, 2);
+    assert!(second.round <= first.round + 2, "{} and then {}", first.round, second.round);
+    finish(&job, &mut nodes, 2);
 }
 
 /// A launcher of a job that is over: nobody can tell whether it is late, or means another job.
