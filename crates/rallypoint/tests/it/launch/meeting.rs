@@ -70,6 +70,24 @@ fn failures_of_one_round_use_one_restart() {
     }
 }
 
+/// Each of them has its own files, and the last is what is reported.
+#[test]
+fn a_worker_that_always_fails_is_restarted_as_often_as_allowed() {
+    let job = Job::new(&["--max-restarts", "3", "--redirects", "1"]);
+    let logs = job.file("logs");
+    let script = "echo attempt $RALLYPOINT_ATTEMPT of $TORCHELASTIC_RESTART_COUNT; exit 3";
+    let line = job.launcher().with(&["--log-dir", &logs]).program(&["sh", "-c", script]);
+    let said = line.start().ends_with(1).stderr;
+    assert!(said.contains("exit code 3") && said.contains("all 3 restarts were used"), "{said}");
+    let run = std::fs::read_dir(&logs).unwrap().next().unwrap().unwrap().path();
+    for attempt in 0..4 {
+        let log = run.join(format!("attempt_{attempt}/0/stdout.log"));
+        let text = std::fs::read_to_string(log).unwrap();
+        assert_eq!(text, format!("attempt {attempt} of {attempt}\n"));
+    }
+    assert!(!run.join("attempt_4").exists());
+}
+
 /// The member does not mind that there is nobody yet.
 #[test]
 fn a_server_may_be_late() {

@@ -9,6 +9,7 @@ mod processes;
 mod workers;
 
 mod changes;
+mod chaos;
 mod defects;
 mod environment;
 mod error_files;

@@ -155,6 +155,31 @@ fn a_host_that_is_cut_off_stops_its_workers_before_the_others_regroup() {
     job.nothing_is_left();
 }
 
+/// Its own session is as good as ever, and the others cannot tell what it does: they must stop.
+#[test]
+fn when_the_host_with_the_server_is_cut_off_the_others_stop_and_come_back() {
+    let network = Network::new(3);
+    let endpoint = format!("{}:29400", address(0));
+    let job = Job::with_conf(&endpoint, "2:3", "lease_ttl=4,last_call_timeout=30");
+    let mut nodes: Vec<Launcher> =
+        (0..3).map(|number| network.launch(&job, number, "trap '' TERM")).collect();
+    let first = job.group(3);
+    network.plug(0, "down");
+    for worker in first.workers.iter().filter(|worker| worker.launcher() != 0) {
+        worker.is_gone();
+    }
+    assert!(nodes.iter_mut().all(|node| !node.has_ended()));
+    network.plug(0, "up");
+    // The one that was with the server is told to stop for the others, and would have its time.
+    nodes[0].says("stopping the workers");
+    first.of(&nodes[0])[0].tell("exit 0");
+    let second = job.group_after(&first, 3);
+    second.tell("exit 0");
+    for node in &mut nodes {
+        node.ends_with(0);
+    }
+}
+
 /// Shorter than a lease is not noticed by anybody.
 #[test]
 fn a_host_that_is_cut_off_for_a_moment_goes_on() {
