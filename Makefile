@@ -1,15 +1,16 @@
 # What people and CI run. `verify` changes nothing; `fix` does.
-.PHONY: help verify fix test test-python test-torch wheel bench bench-stores tools
+.PHONY: help verify fix test test-python test-torch wheel bench bench-stores bench-launcher tools
 
 help:
-	@echo "make verify        format, lints, docs, licences; changes nothing"
-	@echo "make fix           format, and whatever the linter can mend by itself"
-	@echo "make test          everything that can fail, against real etcd too (fetches it)"
-	@echo "make test-python   the Python package, installed from its wheel into a fresh environment"
-	@echo "make test-torch    our stores and our torchrun plugin under stock PyTorch (fetches it, 5 GB)"
-	@echo "make wheel         the Python package, for others to install"
-	@echo "make bench         ours and real etcd side by side, a few minutes"
-	@echo "make bench-stores  our stores and PyTorch's side by side, a few minutes (OPTIONS=--json)"
+	@echo "make verify          format, lints, docs, licences; changes nothing"
+	@echo "make fix             format, and whatever the linter can mend by itself"
+	@echo "make test            everything that can fail, against real etcd too (fetches it)"
+	@echo "make test-python     the Python package, installed from its wheel into a fresh environment"
+	@echo "make test-torch      our stores, launcher and torchrun plugin under stock PyTorch (fetches it, 5 GB)"
+	@echo "make wheel           the Python package, for others to install"
+	@echo "make bench           ours and real etcd side by side, a few minutes"
+	@echo "make bench-stores    our stores and PyTorch's side by side, a few minutes (OPTIONS=--json)"
+	@echo "make bench-launcher  rallypoint run and torchrun side by side, a few minutes (OPTIONS=--json)"
 
 verify:
 	cargo fmt --all --check
@@ -31,7 +32,7 @@ test-python: tools
 	python=$$(scripts/python-env) && "$$python" -m pytest tests/python
 
 test-torch: tools
-	cargo build --locked --example agent_store
+	cargo build --locked --example agent_store --bin rallypoint
 	scripts/python-env >/dev/null
 	python=$$(scripts/torch-env) && PYTHONPATH=$$(cd $${CARGO_TARGET_DIR:-target}/wheel/site && pwd) "$$python" -m pytest tests/torch
 
@@ -44,3 +45,7 @@ bench: tools
 bench-stores: tools
 	cargo build --release --locked --example agent_store --bin rallypoint
 	python=$$(scripts/torch-env) && cd tests/torch && "$$python" -m bench $(OPTIONS)
+
+bench-launcher: tools
+	cargo build --release --locked --bin rallypoint
+	python=$$(scripts/torch-env) && cd tests/torch && "$$python" -m bench.launcher $(OPTIONS)

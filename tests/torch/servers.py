@@ -104,6 +104,13 @@ class AgentStore(ServerProcess):
         super().__init__([program])
 
 
+class Serve(ServerProcess):
+    """Our coordination server, which launchers meet at: no store, and nothing that a stock client can talk to."""
+
+    def __init__(self, profile="debug"):
+        super().__init__([TARGET / profile / "rallypoint", "serve", "--listen", f"{HOST}:0", "--stop-at-eof"])
+
+
 class StockServerProcess(ServerProcess):
     """PyTorch's own server, in a process of its own."""
 

@@ -255,7 +255,7 @@ async fn saying_why<T>(handler: &EtcdRendezvousHandler, waiting: impl Future<Out
 
 /// The server is here, and others may need it.
 async fn stay(handler: &EtcdRendezvousHandler) {
-    let gone = others_gone(handler.client(), handler.keys());
+    let gone = others_gone(handler.client());
     let closed = handler.is_closed().await.unwrap_or(false);
     let gone = if closed { timeout(FAREWELL, gone).await } else { Ok(gone.await) };
     match gone {

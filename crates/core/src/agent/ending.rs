@@ -104,8 +104,6 @@ pub enum Others {
     NotDone,
     /// On their way to another group, without this node, or out of its sight.
     GoneOn(Why),
-    /// Not known, for this reason.
-    Unknown(String),
 }
 
 /// Why a node cannot go on.
@@ -157,12 +155,6 @@ impl fmt::Display for Ending {
             }
             Self::Succeeded(Others::GoneOn(why)) => {
                 write!(f, "the workers of this node succeeded; the others go on without it: {why}")
-            }
-            Self::Succeeded(Others::Unknown(reason)) => {
-                write!(
-                    f,
-                    "the workers of this node succeeded; of the others nothing is known: {reason}"
-                )
             }
             Self::NotNeeded(reason) => write!(f, "this node was not needed: {reason}"),
             Self::WorkerFailed(closing) => write!(f, "the job {closing}"),

@@ -16,7 +16,8 @@ pub const SIGTERM: i32 = 15;
 /// Ends it.
 pub const SIGKILL: i32 = 9;
 
-/// The key, in the round's store, of the barrier at which nodes wait whose workers are done. torchrun's.
+/// What the keys begin with, in the round's store, by which nodes say that their workers are done, as in
+/// torchrun.
 pub const EXIT_BARRIER: &str = "torchelastic/agent/terminal_state";
 
 /// How a node treats its workers.
@@ -176,13 +177,6 @@ pub enum Input {
         /// In which round.
         round: u64,
     },
-    /// [`Output::ExitBarrier`]: that cannot be found out.
-    BarrierFailed {
-        /// In which round.
-        round: u64,
-        /// Why.
-        reason: String,
-    },
     /// The group changed.
     Changed {
         /// Of which round.
@@ -255,7 +249,8 @@ pub enum Output {
         /// What excuses the failure.
         why: Why,
     },
-    /// Wait at [`EXIT_BARRIER`] for the other nodes of the group.
+    /// Wait at [`EXIT_BARRIER`] for the other nodes of the group, and if that fails, again: to leave would
+    /// disturb those who are not done.
     ExitBarrier {
         /// Of which round.
         round: u64,

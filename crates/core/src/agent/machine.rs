@@ -121,11 +121,6 @@ impl Agent {
                     self.finish(Ending::Succeeded(Others::Done));
                 }
             }
-            Input::BarrierFailed { round, reason } => {
-                if self.barrier().is_some_and(|barrier| barrier.round == round) {
-                    self.finish(Ending::Succeeded(Others::Unknown(reason)));
-                }
-            }
             Input::Changed { round, change } => self.changed(now, round, change),
             Input::SessionLost { deadline, reason } => self.fenced(now, deadline, reason),
             Input::Closed(closed) => self.run_closed(now, closed),

@@ -173,6 +173,19 @@ impl Keys {
         KeyRange::prefix(format!("{}rdzv/v_{round}/", self.root))
     }
 
+    /// The node's id, if this is the key of a [`node`](Self::node) of any run.
+    ///
+    /// ```
+    /// use rallypoint_core::rendezvous::keys::Keys;
+    /// let keys = Keys::new("/torchelastic/p2p", "job-7");
+    /// assert_eq!(Keys::node_of(keys.node("a").as_bytes()), Some("a"));
+    /// assert_eq!(Keys::node_of(keys.waiting("a").as_bytes()), None);
+    /// ```
+    pub fn node_of(key: &[u8]) -> Option<&str> {
+        let (_, id) = std::str::from_utf8(key).ok()?.rsplit_once("/rdzv/node/")?;
+        (!id.contains('/')).then_some(id)
+    }
+
     /// The id that follows the last slash of a node's, member's, waiting node's … key.
     pub fn id_of(key: &[u8]) -> Option<&str> {
         let text = std::str::from_utf8(key).ok()?;

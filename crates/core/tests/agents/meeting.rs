@@ -159,9 +159,6 @@ impl World {
     }
 
     pub(crate) fn reaches_barrier(&mut self, who: Who, round: u64) {
-        if self.troubled(self.plan.trouble) {
-            return self.tell(who, Input::BarrierFailed { round, reason: "no store".into() });
-        }
         let Some(group) = self.group.as_mut().filter(|group| group.round == round) else { return };
         group.at_barrier.insert(who);
         if group.at_barrier == group.members {

@@ -84,7 +84,7 @@ fn exit_code_with(
     arguments: impl IntoIterator<Item = OsString>,
 ) -> u8 {
     let environment = run::host::environment();
-    let done = match parse(arguments, &environment) {
+    let (done, format) = match parse(arguments, &environment) {
         Ok(Parsed::Run(matches, format)) => {
             return run_job(&matches, format, environment, registry);
         }
@@ -92,17 +92,18 @@ fn exit_code_with(
             // A benchmark plays thousands of nodes, each with something to say.
             let usual = if matches!(cli.command, Command::Bench(_)) { "warn" } else { "info" };
             start_log(cli.log_format, usual, std::io::stderr);
-            match cli.command {
+            let done = match cli.command {
                 Command::Serve(serve) => serve.run(),
                 Command::Bench(bench) => bench.run(),
-            }
+            };
+            (done, cli.log_format)
         }
         Err(error) => return refuse(&error),
     };
     match done {
         Ok(()) => DONE,
         Err(error) => {
-            report(error.as_ref());
+            report(error.as_ref(), format);
             FAILED
         }
     }
@@ -146,7 +147,7 @@ fn parse(
 /// Says what is wrong with the command line. Asked-for help is nothing wrong.
 fn refuse(error: &RunError) -> u8 {
     let RunError::Usage(usage) = error else {
-        report(error);
+        report(error, LogFormat::Text);
         return WRONG;
     };
     let _ = usage.print();
@@ -169,22 +170,44 @@ fn run_job(
         }
         Err(error) => return refuse(&error),
     };
-    let console = Arc::new(Console::new());
+    let console = match Console::new(matches!(format, LogFormat::Text)) {
+        Ok(console) => Arc::new(console),
+        Err(error) => {
+            report(&error, LogFormat::Text);
+            return FAILED;
+        }
+    };
     start_log(format, run::LOGGED, console.clone());
-    match launch(plan, registry, &console) {
+    let code = match launch(plan, registry, &console) {
         Ok(code) => u8::try_from(code).unwrap_or(FAILED),
         Err(error) => {
-            report(&error);
+            match format {
+                LogFormat::Text => console.say(&(told(&error) + "\n")),
+                LogFormat::Json => tracing::error!("{}", told(&error)),
+            }
             FAILED
         }
+    };
+    console.flush();
+    code
+}
+
+/// Says an error: as a line of the log if a program reads that.
+fn report(error: &dyn Error, format: LogFormat) {
+    match format {
+        LogFormat::Text => {
+            let _ = writeln!(std::io::stderr(), "{}", told(error));
+        }
+        LogFormat::Json => tracing::error!("{}", told(error)),
     }
 }
 
 /// The error and everything that led to it, on one line.
-fn report(error: &dyn Error) {
+fn told(error: &dyn Error) -> String {
     let mut line = format!("rallypoint: {error}");
     let mut source = error.source();
-    while let Some(cause) = source {
+    // Whoever has a status says what is in it, and leaves out its code and metadata.
+    while let Some(cause) = source.filter(|cause| !cause.is::<tonic::Status>()) {
         // Some errors say what caused them themselves.
         let text = cause.to_string();
         if !line.contains(&text) {
@@ -192,7 +215,7 @@ fn report(error: &dyn Error) {
         }
         source = cause.source();
     }
-    let _ = writeln!(std::io::stderr(), "{line}");
+    line
 }
 
 fn start_log<W>(format: LogFormat, usual: &str, writer: W)

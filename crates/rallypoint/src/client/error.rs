@@ -113,6 +113,15 @@ impl ClientError {
         Self::Invalid { what, value: value.into(), fix: fix.into() }
     }
 
+    /// Whether the server wants to know who asks, and does not know this one.
+    pub(crate) fn is_stranger(&self) -> bool {
+        match self {
+            Self::Authentication { .. } => true,
+            Self::Refused { source, .. } => source.message().contains(NO_USER),
+            _ => false,
+        }
+    }
+
     /// Whether nobody answered because one side does not trust the other's certificate.
     pub(crate) fn is_distrust(&self) -> bool {
         let Self::Unavailable { source, .. } = self else { return false };
@@ -125,6 +134,9 @@ impl From<WrongAddress> for ClientError {
         Self::invalid("endpoint", text, fix)
     }
 }
+
+/// What a server says to those who do not say who they are.
+const NO_USER: &str = "etcdserver: user name is empty";
 
 /// An error with its causes in one sentence, and a hint where the cause is a known mistake.
 ///
@@ -150,7 +162,7 @@ pub(crate) fn describe(error: &(dyn StdError + 'static)) -> String {
         ("not valid for name", "give the TLS server name that the server's certificate has"),
         ("CertificateRequired", "the server wants a client certificate and key"),
         ("alert: BadCertificate", "the server wants a client certificate that it trusts"),
-        ("etcdserver: user name is empty", "the server asks for a user and a password"),
+        (NO_USER, "the server asks for a user and a password"),
         ("InvalidContentType", "the server may not use TLS; if so, write http://"),
     ];
     if let Some((_, hint)) = HINTS.iter().find(|(sign, _)| text.contains(sign)) {

@@ -83,6 +83,13 @@ impl Meeting {
         }
         Ok(Self { parameters, hosting, credentials, tls, warnings })
     }
+
+    /// Whether the server, if it wants to know who asks, wants a secret: it is one that the nodes bring, and
+    /// they were given no other credentials for it.
+    pub(crate) fn is_by_secret(&self) -> bool {
+        let is_secret = |credentials: &Credentials| credentials.user == USER;
+        self.parameters.backend == OWN && self.credentials.as_ref().is_none_or(is_secret)
+    }
 }
 
 /// The one option of this backend that was read before the others.

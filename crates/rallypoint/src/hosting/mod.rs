@@ -19,7 +19,7 @@
 //! assert_eq!(handler.next_rendezvous().await?.world_size, 1);
 //! handler.shutdown().await;
 //! if let Some(server) = server {
-//!     others_gone(handler.client(), handler.keys()).await?;
+//!     others_gone(handler.client()).await?;
 //!     server.stop().await;
 //! }
 //! # Ok(())

@@ -2,15 +2,18 @@
 //!
 //! Several launchers on one host may all be meant: the first to come serves, and the others stand by. If it
 //! ends while they run, one of them takes its place. What was known is gone then, so the nodes meet anew;
-//! a job that must outlive any host wants an etcd cluster.
+//! a job that must outlive any host wants an etcd cluster. A server that somebody started by hand is nobody's
+//! to replace.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use rallypoint_core::kv::{Range, Watch};
+use bytes::Bytes;
+use rallypoint_core::kv::{EventKind, KeyRange, Range, Watch};
 use rallypoint_core::rendezvous::keys::Keys;
 use thiserror::Error;
 use tokio::io::AsyncReadExt;
@@ -21,8 +24,14 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::meeting::{Hosting, Meeting};
 use crate::blocking::blocking;
-use crate::client::{Client, ClientError, Pem, WatchError};
+use crate::client::{Client, ClientError, ClientOptions, Pem, WatchError};
 use crate::server::{ServeError, Server, ServerOptions, ServerTls};
+
+/// What a launcher's server is called in the list of its members, which tells it from others.
+const NAME: &str = "rallypoint run";
+
+/// How long it may take to hear who serves.
+const QUESTION: Duration = Duration::from_secs(5);
 
 /// How often a stand-by that was too late to serve looks again at most.
 const AGAIN: Duration = Duration::from_millis(50);
@@ -100,8 +109,13 @@ impl EmbeddedServer {
                 }));
             }
             Err(source) if source.kind() == io::ErrorKind::AddrInUse && !required => {
-                tracing::info!(%address, "another process of this host serves already; standing by");
-                tokio::spawn(stand_by(address, options, stopped, serving))
+                let client = ClientOptions {
+                    tls: meeting.tls.clone(),
+                    credentials: meeting.credentials.clone(),
+                    timeout: QUESTION,
+                    ..ClientOptions::new([&meeting.parameters.endpoint])
+                };
+                tokio::spawn(stand_by(address, client, options, stopped, serving))
             }
             Err(source) => return Err(HostError::Listen { address, source }),
         };
@@ -133,7 +147,8 @@ async fn options(meeting: &Meeting) -> Result<ServerOptions, HostError> {
     };
     let tls = blocking(move || identity.map(read).transpose()).await?;
     let credentials = meeting.credentials.clone();
-    Ok(ServerOptions { tls, credentials, drain: DRAIN, ..ServerOptions::default() })
+    let name = NAME.to_owned();
+    Ok(ServerOptions { name, tls, credentials, drain: DRAIN, ..ServerOptions::default() })
 }
 
 async fn run(server: Server, listener: TcpListener, stop: CancellationToken) {
@@ -142,32 +157,65 @@ async fn run(server: Server, listener: TcpListener, stop: CancellationToken) {
     }
 }
 
-/// Serves as soon as nobody else does.
+/// Serves as soon as no other launcher does.
 async fn stand_by(
     address: SocketAddr,
+    client: ClientOptions,
     options: ServerOptions,
     stop: CancellationToken,
     serves: Arc<AtomicBool>,
 ) {
-    let free = async {
-        loop {
-            let _ = ended(address).await;
-            if let Ok(listener) = TcpListener::bind(address).await {
-                return listener;
-            }
-            sleep(AGAIN).await;
-        }
-    };
     let listener = tokio::select! {
-        listener = free => listener,
+        listener = free(address, client) => listener,
         () = stop.cancelled() => return,
     };
+    let Some(listener) = listener else { return };
     tracing::warn!(%address, "the process that served is gone; this one serves now, and the nodes meet anew");
     serves.store(true, Ordering::Relaxed);
     match Server::open(options).await {
         Ok(server) => run(server, listener, stop.clone()).await,
         Err(error) => tracing::error!(%error, "this process cannot serve either"),
     }
+}
+
+/// Waits until the launcher that serves there has ended, and takes its place. Nothing, if the server is not
+/// a launcher's: whoever runs that one may start it again, and must find its port free.
+async fn free(address: SocketAddr, client: ClientOptions) -> Option<TcpListener> {
+    let mut said = false;
+    loop {
+        // It may end before it has answered.
+        let answer = tokio::select! {
+            answer = is_launchers(&client) => Some(answer),
+            _ = ended(address) => None,
+        };
+        match answer {
+            Some(Ok(true)) => {
+                if !said {
+                    tracing::info!(%address, "another launcher of this host serves already; standing by");
+                    said = true;
+                }
+                let _ = ended(address).await;
+            }
+            Some(Ok(false)) => {
+                tracing::info!(%address, "a server is there already");
+                return None;
+            }
+            // This launcher is not let in at all, and will say so itself.
+            Some(Err(error)) if error.is_stranger() => return None,
+            Some(Err(error)) => tracing::debug!(%error, %address, "nobody says who serves there"),
+            None => {}
+        }
+        if let Ok(listener) = TcpListener::bind(address).await {
+            return Some(listener);
+        }
+        sleep(AGAIN).await;
+    }
+}
+
+/// Whether the server there is one that a launcher brought along.
+async fn is_launchers(client: &ClientOptions) -> Result<bool, ClientError> {
+    let members = Client::connect(client.clone()).await?.members().await?;
+    Ok(members.iter().all(|member| member.name == NAME))
 }
 
 /// Waits until the server there ends: it ends its connections with it. It also ends those that say nothing,
@@ -179,27 +227,30 @@ async fn ended(address: SocketAddr) -> io::Result<()> {
     Ok(())
 }
 
-/// Waits until no node of the run is left, and says who is.
+/// Waits until no node is left that uses the server, of this job or another, and says who is.
 ///
 /// # Errors
 /// If nobody can tell, which is as good as nobody being there: the server is in this process.
-pub async fn others_gone(client: &Client, keys: &Keys) -> Result<(), WatchError> {
-    let mut watcher = client.watch([Watch { no_put: true, ..Watch::new(keys.nodes()) }]).await?;
-    let mut said = false;
-    loop {
-        let left = client.range(Range { keys_only: true, ..Range::new(keys.nodes()) }).await?;
-        if left.kvs.is_empty() {
-            return Ok(());
-        }
-        if !said {
-            let ids: Vec<&str> = left.kvs.iter().filter_map(|kv| Keys::id_of(&kv.key)).collect();
-            let nodes = ids.join(", ");
-            tracing::info!(
-                nodes,
-                "other nodes use the server of this process; it stays until they end"
-            );
-            said = true;
-        }
-        watcher.next().await?;
+pub async fn others_gone(client: &Client) -> Result<(), WatchError> {
+    let found = client.range(Range { keys_only: true, ..Range::new(KeyRange::all()) }).await?;
+    let is_node = |key: &Bytes| Keys::node_of(key).is_some();
+    let mut left: BTreeSet<Bytes> =
+        found.kvs.into_iter().map(|kv| kv.key).filter(is_node).collect();
+    if left.is_empty() {
+        return Ok(());
     }
+    let nodes = left.iter().filter_map(|key| Keys::node_of(key)).collect::<Vec<_>>().join(", ");
+    tracing::info!(nodes, "other nodes use the server of this process; it stays until they end");
+    let watch = Watch::new(KeyRange::all()).from_revision(found.revision + 1);
+    let mut watcher = client.watch([watch]).await?;
+    while !left.is_empty() {
+        for event in watcher.next().await?.events {
+            match event.kind {
+                EventKind::Put if is_node(&event.kv.key) => left.insert(event.kv.key),
+                EventKind::Put => false,
+                EventKind::Delete => left.remove(&event.kv.key),
+            };
+        }
+    }
+    Ok(())
 }

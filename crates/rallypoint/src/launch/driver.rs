@@ -1,18 +1,19 @@
 //! The loop between the agent and the world: what happened goes in, what comes out is done.
 
+mod obey;
+
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use rallypoint_core::agent::{
-    Agent, Exited, Group, Input, NoGroup, Outcome, Output, SIGKILL, Start, Why,
-};
+use rallypoint_core::agent::{Agent, Exited, Group, Input, NoGroup, Outcome};
 use rallypoint_core::kv::Time;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until, timeout};
+use tokio_util::task::AbortOnDropHandle;
 
 use super::news::{Known, News};
-use super::peers::{Peers, exit_barrier, ranks};
+use super::peers::Peers;
 use super::signals::Signals;
 use super::waiting::Waiting;
 use super::workers::{Crew, Outfit, StartError};
@@ -21,8 +22,8 @@ use crate::rendezvous::RendezvousInfo;
 /// How long killed workers may take to be gone. The kernel cannot end one that waits for a device.
 const DEATH: Duration = Duration::from_secs(10);
 
-/// How long what nobody waits for may still take at the end.
-const LEFTOVERS: Duration = Duration::from_secs(1);
+/// How long restarts may take at the end to be given back.
+const FORGIVING: Duration = Duration::from_secs(1);
 
 /// What an agent is driven with.
 pub(super) struct Parts {
@@ -35,13 +36,6 @@ pub(super) struct Parts {
     pub(super) notice_signal: i32,
     /// Every node is known to have the same workers.
     pub(super) identical: bool,
-}
-
-/// How it ended, and the workers of the last start.
-pub(super) struct End {
-    pub(super) outcome: Outcome,
-    pub(super) crew: Option<Crew>,
-    pub(super) signals: Signals,
 }
 
 pub(super) struct Driver {
@@ -57,8 +51,10 @@ pub(super) struct Driver {
     /// What is waited for: one thing at a time.
     errand: Option<BoxFuture<'static, Event>>,
     counting: Option<BoxFuture<'static, Input>>,
-    /// What nobody waits for before the end.
-    aside: JoinSet<()>,
+    /// The run is being closed.
+    closing: Option<AbortOnDropHandle<()>>,
+    /// Restarts are being given back, which nobody waits for.
+    forgiving: JoinSet<()>,
     outcome: Option<Outcome>,
 }
 
@@ -91,17 +87,20 @@ impl Driver {
             stop: None,
             errand: None,
             counting: None,
-            aside: JoinSet::new(),
+            closing: None,
+            forgiving: JoinSet::new(),
             outcome: None,
         }
     }
 
-    /// Runs until the agent has nothing left to do, and has told the others.
-    pub(super) async fn run(mut self) -> End {
+    /// Runs until the agent has nothing left to do.
+    pub(super) async fn run(&mut self) -> Outcome {
         self.handle(Input::Begin);
-        let outcome = loop {
+        loop {
             if let Some(outcome) = self.outcome.take() {
-                break outcome;
+                self.parts.waiting.show(None, None);
+                (self.errand, self.counting) = (None, None);
+                return outcome;
             }
             self.show();
             let wake = self.parts.agent.next_wake().map(|wake| self.origin + wake);
@@ -132,20 +131,31 @@ impl Driver {
                 }
             };
             self.take(event);
-        };
-        self.parts.waiting.show(None, None);
-        self.end().await;
-        End { outcome, crew: self.crew, signals: self.parts.signals }
+        }
     }
 
-    /// Tells the others what is left to tell. The node leaves last: what it closes must be closed by then.
-    async fn end(&mut self) {
-        (self.errand, self.counting) = (None, None);
-        let others = async { while self.aside.join_next().await.is_some() {} };
-        if timeout(LEFTOVERS, others).await.is_err() {
-            tracing::debug!("not everything could be told in time");
+    /// Tells the others what is left to tell, unless a signal says that it takes too long. The node leaves
+    /// last: what it closes must be closed by then.
+    pub(super) async fn end(self) -> (Option<Crew>, Signals) {
+        let Self { parts, crew, mut forgiving, closing, .. } = self;
+        let mut signals = parts.signals;
+        let telling = async {
+            let forgiven = async { while forgiving.join_next().await.is_some() {} };
+            if timeout(FORGIVING, forgiven).await.is_err() {
+                tracing::debug!("a restart could not be given back in time");
+            }
+            if let Some(closing) = closing {
+                let _ = closing.await;
+            }
+            parts.peers.leave().await;
+        };
+        tokio::select! {
+            () = telling => {}
+            signal = signals.next() => {
+                tracing::warn!(signal, "leaving without a word; the others notice by themselves");
+            }
         }
-        self.parts.peers.leave().await;
+        (crew, signals)
     }
 
     fn now(&self) -> Time {
@@ -184,119 +194,6 @@ impl Driver {
         while let Some(output) = self.parts.agent.poll_output() {
             self.obey(output);
         }
-    }
-
-    fn obey(&mut self, output: Output) {
-        match output {
-            Output::Meet { why } => self.meet(&why),
-            Output::AssignRanks(group) => self.assign_ranks(group),
-            Output::StartWorkers(start) => self.start(start),
-            Output::NotifyWorkers { stops_at, why, .. } => {
-                let seconds = stops_at.saturating_sub(self.now()).as_secs_f64();
-                tracing::info!(%why, seconds, "the workers are told that they will be stopped");
-                if let Some(crew) = &self.crew {
-                    crew.notify(self.parts.notice_signal);
-                }
-            }
-            Output::StopWorkers { attempt, signal, kill_at, why } => {
-                tracing::info!(%why, "stopping the workers");
-                let kill_at = self.origin + kill_at;
-                self.stop = Some(Stop { attempt, signal, kill_at, give_up_at: None });
-                self.signal_again();
-            }
-            Output::CountRestart { round, blame } => {
-                self.asked = Some(round);
-                let peers = self.parts.peers.clone();
-                self.counting = Some(Box::pin(async move {
-                    let answer = peers.ledger.charge(round, &blame).await;
-                    Input::Counted { round, answer }
-                }));
-            }
-            Output::ForgiveRestart { round, why } => {
-                let peers = self.parts.peers.clone();
-                self.aside.spawn(async move {
-                    peers.ledger.forgive(round, &why.to_string()).await;
-                });
-            }
-            Output::ExitBarrier { round } => {
-                let Some((group, info)) = &self.group else { return };
-                let (store, nodes) = (info.store.clone(), group.nodes);
-                self.errand = Some(Box::pin(async move {
-                    Event::Told(exit_barrier(store.as_ref(), round, nodes).await)
-                }));
-            }
-            Output::Close(closing) => {
-                let peers = self.parts.peers.clone();
-                self.aside.spawn(async move { peers.close(&closing).await });
-            }
-            Output::Leave => (self.errand, self.counting) = (None, None),
-            Output::Finish(outcome) => self.outcome = Some(outcome),
-        }
-    }
-
-    fn meet(&mut self, why: &Why) {
-        if *why != Why::Begin {
-            tracing::info!(%why, "meeting the other nodes again");
-        }
-        (self.group, self.counting) = (None, None);
-        self.news.begin();
-        let peers = self.parts.peers.clone();
-        self.errand = Some(Box::pin(async move { Event::Met(peers.meet().await) }));
-    }
-
-    fn assign_ranks(&mut self, group: Group) {
-        let Some((_, info)) = &self.group else { return };
-        let (store, outfit) = (info.store.clone(), self.parts.outfit.clone());
-        let identical = self.parts.identical;
-        self.errand = Some(Box::pin(async move {
-            let job = &outfit.job;
-            let placed =
-                ranks(store.as_ref(), &group, &job.role, job.local_workers, identical).await;
-            Event::Told(placed)
-        }));
-    }
-
-    fn start(&mut self, start: Start) {
-        let (round, attempt) = (start.group.round, start.attempt);
-        let (first, world) = (start.placement.base_rank, start.placement.world_size);
-        let last = first + self.parts.outfit.job.local_workers - 1;
-        let nodes = start.group.nodes;
-        tracing::info!(round, nodes, attempt, "starting workers {first} to {last} of {world}");
-        // The last ones are gone; what they left is, too.
-        self.crew = None;
-        let outfit = self.parts.outfit.clone();
-        self.errand = Some(Box::pin(async move {
-            let (crew, started) = Crew::start(&outfit, &start).await;
-            Event::Started(crew, started)
-        }));
-    }
-
-    /// Sends workers that are to go the signal that they are to go by.
-    fn signal_again(&mut self) {
-        if let (Some(stop), Some(crew)) = (&self.stop, &self.crew)
-            && stop.attempt == crew.attempt()
-        {
-            crew.signal(stop.signal);
-        }
-    }
-
-    /// The time is over that workers had to go, or to be gone.
-    fn kill(&mut self) -> Option<Event> {
-        let stop = self.stop.as_mut()?;
-        if stop.give_up_at.is_some() {
-            let attempt = stop.attempt;
-            self.stop = None;
-            let left = self.crew.as_ref().map(Crew::left).unwrap_or_default();
-            let reason = format!("process groups {left:?} are still there {DEATH:?} after SIGKILL");
-            return Some(Event::Told(Input::NotStopped { attempt, reason }));
-        }
-        if stop.signal != SIGKILL {
-            tracing::warn!("the workers did not stop in time, and are killed");
-        }
-        stop.signal = SIGKILL;
-        stop.give_up_at = Some(Instant::now() + DEATH);
-        self.signal_again();
-        None
     }
 
     /// Says what is waited for, where somebody looks.

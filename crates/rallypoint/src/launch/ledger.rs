@@ -108,7 +108,9 @@ impl Shared {
         let found = found.kvs.first();
         let budget = found.map_or_else(|| self.remembered(), read);
         let (next, said) = change(&budget);
-        if next == budget {
+        // What only this node remembers, the others must know as well.
+        let is_known = found.is_some() || budget.used == 0;
+        if next == budget && is_known {
             return Ok(Some(said));
         }
         let unchanged = match found {

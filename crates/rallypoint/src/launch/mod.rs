@@ -3,10 +3,12 @@
 //! - `driver`: the loop between the agent of [`rallypoint_core::agent`], which decides, and the world.
 //! - `peers`, `news`, `ledger`: the other nodes: meeting them, what happens to them, what the job has used.
 //! - `workers`: the processes.
+//! - `ending`: what is left to do then.
 //! - `signals`, `console`, `waiting`, `report`: whoever started the launcher.
 
 mod console;
 mod driver;
+mod ending;
 mod ledger;
 mod news;
 mod peers;
@@ -19,22 +21,22 @@ use std::io;
 use std::pin::pin;
 use std::sync::Arc;
 
-use rallypoint_core::agent::{Agent, Ending, Outcome};
+use rallypoint_core::agent::{Agent, Closed, Ending};
 use thiserror::Error;
 use tokio::runtime::{Builder, Runtime};
 
 pub(crate) use self::console::Console;
-use self::console::Stream;
-use self::driver::{Driver, End, Parts};
+use self::driver::{Driver, Parts};
+use self::ending::{finish, stay, written};
 use self::peers::Peers;
-use self::report::Report;
 use self::signals::Signals;
 use self::waiting::{Detail, Waiting};
-use self::workers::{Crew, Outfit, StartError};
+use self::workers::{Outfit, Output, StartError};
 use crate::blocking::blocking;
 use crate::cli::run::plan::Plan;
-use crate::hosting::{EmbeddedServer, HostError, Hosting, others_gone};
-use crate::rendezvous::{EtcdRendezvousHandler, RegistryError, RendezvousHandlerRegistry};
+use crate::client::ClientError;
+use crate::hosting::{EmbeddedServer, HostError, Hosting};
+use crate::rendezvous::{RegistryError, RendezvousError, RendezvousHandlerRegistry};
 
 /// Why nothing was run.
 #[derive(Debug, Error)]
@@ -48,6 +50,19 @@ pub(crate) enum LaunchError {
     /// The program is none, or there is no place for its files.
     #[error(transparent)]
     Workers(#[from] StartError),
+    /// The others do not let us in.
+    #[error(
+        "the server at {endpoint} does not let this node in: {}; give all nodes of the job the same, by \
+         --secret-file or RALLYPOINT_SECRET",
+        if *.has_secret { "its secret is another" } else { "it asks for a secret, and here is none" }
+    )]
+    Secret { endpoint: String, has_secret: bool },
+    /// It was over before this node came.
+    #[error(
+        "run {run_id:?} is over, so this node has nothing to do: {closed}; a new job needs another \
+         --rdzv-id"
+    )]
+    Closed { run_id: String, closed: Closed },
     /// The others cannot be reached.
     #[error(transparent)]
     Peers(#[from] RegistryError),
@@ -64,7 +79,11 @@ pub(crate) fn launch(
 ) -> Result<i32, LaunchError> {
     // Before anybody counts on this node.
     workers::check(&plan.program)?;
-    runtime(&plan)?.block_on(run(plan, registry, console))
+    let runtime = runtime(&plan)?;
+    let done = runtime.block_on(run(plan, registry, console));
+    // A name server or a disk that hangs is nothing to wait for; what must be done was waited for.
+    runtime.shutdown_background();
+    done
 }
 
 /// A server for many nodes has work for many threads; everything else waits most of the time.
@@ -86,16 +105,22 @@ async fn run(
     // Before anything is there that they could leave behind.
     let mut signals = Signals::listen(&plan.signals.0)?;
     say(&plan);
+    let output = Arc::new(Output::new()?);
+    let (planned, shown, copied) = (plan.clone(), console.clone(), output.clone());
+    let outfit = move || Outfit::new(&planned, planned.job("", true), shown, copied);
+    let mut outfit = blocking(outfit).await?;
     let host = EmbeddedServer::start(&mut plan.meeting).await?;
     let mut waiting = Waiting::new(console.clone());
     let peers = tokio::select! {
-        peers = open(&plan, registry, &mut waiting) => Arc::new(peers?),
+        peers = open(&plan, registry, &mut waiting) => Arc::new(peers.map_err(|error| no_peers(&plan, error))?),
         signal = signals.next() => return Ok(Ending::Signalled(signal).exit_code(None)),
     };
-    let job = plan.job(peers.node_id(), peers.use_agent_store());
-    let (planned, shown) = (plan.clone(), console.clone());
-    let outfit = blocking(move || Outfit::new(&planned, job, shown)).await?;
-    let driver = Driver::new(Parts {
+    if let Some(closed) = peers.closed() {
+        peers.leave().await;
+        return Err(LaunchError::Closed { run_id: plan.meeting.parameters.run_id, closed });
+    }
+    outfit.job = plan.job(peers.node_id(), peers.use_agent_store());
+    let mut driver = Driver::new(Parts {
         agent: Agent::new(plan.agent.clone()),
         peers: peers.clone(),
         signals,
@@ -104,10 +129,22 @@ async fn run(
         notice_signal: plan.notice_signal,
         identical: plan.inherited.get(IDENTICAL).is_some_and(|value| value == "1"),
     });
-    let End { outcome, crew, mut signals } = driver.run().await;
-    finish(&plan, outcome.clone(), crew, console).await;
+    let outcome = driver.run().await;
+    // Whoever only stands by is not to serve when all are about to go.
+    let host = match host {
+        Some(host) if !host.serves() => {
+            host.stop().await;
+            None
+        }
+        host => host,
+    };
+    let (crew, mut signals) = driver.end().await;
+    // Whatever they have left is ended with them.
+    let traces = blocking(move || crew.map(|crew| crew.traces()).unwrap_or_default()).await;
+    written(&output, &outcome, &mut signals).await;
+    finish(&plan, outcome.clone(), traces, console).await;
     if let Some(host) = host {
-        if let (Some(etcd), true) = (peers.etcd(), host.serves()) {
+        if let Some(etcd) = peers.etcd() {
             stay(etcd, &mut signals).await;
         }
         host.stop().await;
@@ -134,45 +171,23 @@ async fn open(
     }
 }
 
-/// Says how it ended, with the files of a failure looked at away from the threads that must not wait.
-async fn finish(plan: &Plan, outcome: Outcome, crew: Option<Crew>, console: &Arc<Console>) {
-    let error_file = plan.inherited.get(ERROR_FILE).filter(|path| !path.is_empty()).cloned();
-    let (program, console) = (plan.program.clone(), console.clone());
-    blocking(move || {
-        let trace = |local_rank| crew.as_ref().and_then(|crew| crew.trace(local_rank));
-        let Some(report) = Report::new(&program, &outcome, trace) else {
-            tracing::info!("{}", outcome.ending);
-            return;
-        };
-        console.write(Stream::Stderr, report.text().as_bytes());
-        if let Some(path) = error_file
-            && let Err(error) = report.leave_error_file(path.as_ref())
+/// A server that the nodes bring knows of users and passwords, but its users only of a secret.
+fn no_peers(plan: &Plan, error: RegistryError) -> LaunchError {
+    let meeting = &plan.meeting;
+    match &error {
+        RegistryError::Rendezvous(RendezvousError::Connection { source, .. })
+            if meeting.is_by_secret()
+                && source.downcast_ref::<ClientError>().is_some_and(ClientError::is_stranger) =>
         {
-            tracing::warn!(%error, path, "the error file cannot be written");
+            let endpoint = meeting.parameters.endpoint.clone();
+            LaunchError::Secret { endpoint, has_secret: meeting.credentials.is_some() }
         }
-    })
-    .await;
-}
-
-/// The server is here, and others may need it. Whoever does not want to wait says so by another signal.
-async fn stay(etcd: &EtcdRendezvousHandler, signals: &mut Signals) {
-    tokio::select! {
-        gone = others_gone(etcd.client(), etcd.keys()) => {
-            if let Err(error) = gone {
-                tracing::debug!(%error, "nobody can tell who is left");
-            }
-        }
-        signal = signals.next() => {
-            tracing::warn!(signal, "not staying any longer; the others lose their server");
-        }
+        _ => error.into(),
     }
 }
 
 /// torchrun's word for it that every node has the same workers.
 const IDENTICAL: &str = "TORCH_ELASTIC_WORKER_IDENTICAL";
-
-/// Where a launcher above this one looks for what went wrong.
-const ERROR_FILE: &str = "TORCHELASTIC_ERROR_FILE";
 
 /// What was decided without being asked for.
 fn say(plan: &Plan) {

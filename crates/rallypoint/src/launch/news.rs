@@ -9,7 +9,7 @@ use rallypoint_core::agent::{Budget, Change, Closed, Closing, Input, Verdict};
 use rallypoint_core::kv::Time;
 use rallypoint_core::rendezvous::View;
 use tokio::sync::watch;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep_until};
 
 use super::ledger::Ledger;
 use super::waiting::Detail;
@@ -30,8 +30,10 @@ pub(super) struct News {
 enum Source {
     /// It tells by itself.
     Told { standing: watch::Receiver<Standing>, budget: watch::Receiver<Budget> },
-    /// It has to be asked.
-    Asked { handler: Arc<dyn RendezvousHandler>, waiting: usize },
+    /// It has to be asked, and is at this time.
+    Asked { handler: Arc<dyn RendezvousHandler>, at: Instant, waiting: usize },
+    /// It has ended, which it should not, and whether that was told.
+    Ended { told: bool },
 }
 
 /// The group that the agent knows of.
@@ -51,7 +53,7 @@ impl News {
         let told = etcd.map(EtcdRendezvousHandler::changes).zip(ledger.changes());
         let source = match told {
             Some((standing, budget)) => Source::Told { standing, budget },
-            None => Source::Asked { handler, waiting: 0 },
+            None => Source::Asked { handler, at: Instant::now() + ASK, waiting: 0 },
         };
         Self { source, told: Vec::new(), fenced: None }
     }
@@ -63,23 +65,30 @@ impl News {
                 changed = standing.changed() => changed.is_ok(),
                 changed = budget.changed() => changed.is_ok(),
             },
-            Source::Asked { handler, waiting } => {
-                sleep(ASK).await;
+            Source::Asked { handler, at, waiting } => {
+                sleep_until(*at).await;
                 if let Ok(now) = handler.num_nodes_waiting().await {
                     *waiting = now;
                 }
+                *at = Instant::now() + ASK;
                 true
             }
+            Source::Ended { told: false } => true,
+            Source::Ended { told: true } => std::future::pending().await,
         };
         if !alive {
-            // Who is gone has nothing to tell.
-            std::future::pending().await
+            self.source = Source::Ended { told: false };
         }
     }
 
-    /// A new group has formed, or none is there any more: what was told was of another.
+    /// A new group has formed, or none is there any more: what was told was of another. A session that is
+    /// lost now was lost in the new one, even if its meeting was not over yet for us.
     pub(super) fn begin(&mut self) {
         self.told.clear();
+        self.fenced = None;
+        if let Source::Asked { waiting, .. } = &mut self.source {
+            *waiting = 0;
+        }
     }
 
     /// What the node waits for, in more words than the agent has.
@@ -91,7 +100,7 @@ impl News {
 
     /// What was not told yet.
     pub(super) fn tell(&mut self, now: Time, known: Option<Known>) -> Vec<Input> {
-        let (mut news, fenced) = match &self.source {
+        let (mut news, fenced) = match &mut self.source {
             Source::Told { standing, budget } => {
                 let standing = standing.borrow();
                 (told(&standing.view, &budget.borrow(), known), standing.fenced.clone())
@@ -102,6 +111,13 @@ impl News {
                     change: Change::NodesWaiting(*waiting),
                 });
                 (waiting.into_iter().collect(), None)
+            }
+            Source::Ended { told: true } => return Vec::new(),
+            Source::Ended { told } => {
+                *told = true;
+                // Nobody keeps the session alive, so others take this node's place, if they have not yet.
+                let reason = "the rendezvous has ended by itself; this is a bug".to_owned();
+                return vec![Input::SessionLost { deadline: now, reason }];
             }
         };
         news.retain(|input| !self.told.contains(input));

@@ -12,7 +12,7 @@ use rallypoint_core::agent::{
 };
 use rallypoint_core::rendezvous::document::Address;
 use thiserror::Error;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use super::ledger::Ledger;
 use super::news::News;
@@ -27,6 +27,10 @@ const GOODBYE: Duration = Duration::from_secs(10);
 
 /// A year: the agent says when it has waited long enough.
 const FOR_EVER: Duration = Duration::from_secs(365 * 24 * 3600);
+
+/// How long to wait before the exit barrier is tried again: at first, and in the end.
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+const LAST_PAUSE: Duration = Duration::from_secs(2);
 
 /// Why the workers have no ranks.
 #[derive(Debug, Error)]
@@ -96,6 +100,12 @@ impl Peers {
         let store = info.bootstrap_store_info.clone();
         let store = Address { host: store.master_addr, port: store.master_port };
         Ok((Group { round, rank, nodes: world_size, restarts, store }, info))
+    }
+
+    /// By whom the run was closed and why, if it was over before this node came.
+    pub(super) fn closed(&self) -> Option<Closed> {
+        let (by, reason) = self.etcd.as_ref()?.standing().view.closed?;
+        Some(Closed { by: by.to_string(), closing: Closing::from_reason(&reason) })
     }
 
     /// Closes the run, if that can be done in a reasonable time.
@@ -173,13 +183,34 @@ async fn agree(store: &dyn Store, own: RoleInfo, nodes: u32) -> Result<Placement
     Ok(placements[0])
 }
 
-/// Waits until the workers of all nodes are done.
-pub(super) async fn exit_barrier(store: &dyn Store, round: u64, nodes: u32) -> Input {
-    if nodes == 1 {
-        return Input::BarrierPassed { round };
+/// Waits until the workers of all nodes are done, however often that has to be tried: to give up would
+/// disturb those who are not.
+pub(super) async fn exit_barrier(store: &dyn Store, group: &Group) -> Input {
+    let mut pause = FIRST_PAUSE;
+    while let Err(error) = all_done(store, group).await {
+        tracing::debug!(%error, "the exit barrier has to be tried again");
+        sleep(pause).await;
+        pause = (pause * 2).min(LAST_PAUSE);
     }
-    match store.barrier(EXIT_BARRIER.as_bytes(), nodes.into(), FOR_EVER).await {
-        Ok(()) => Input::BarrierPassed { round },
-        Err(error) => Input::BarrierFailed { round, reason: error.to_string() },
+    Input::BarrierPassed { round: group.round }
+}
+
+/// Not the barrier of a store, which counts: a count whose answer is lost may or may not have been made.
+/// Here every node says that it is done, rank 0 waits for all of them and says so, and to say it twice is
+/// no harm.
+async fn all_done(store: &dyn Store, group: &Group) -> Result<(), StoreError> {
+    let Group { rank, nodes, .. } = *group;
+    let done = |rank: u32| format!("{EXIT_BARRIER}/done/{rank}");
+    let all_done = format!("{EXIT_BARRIER}/all_done");
+    if rank > 0 {
+        store.set(done(rank).as_bytes(), "1".into()).await?;
+        return store.wait(&[all_done.as_bytes()], FOR_EVER).await;
     }
+    let others: Vec<String> = (1..nodes).map(done).collect();
+    let others: Vec<&[u8]> = others.iter().map(String::as_bytes).collect();
+    if !others.is_empty() {
+        store.wait(&others, FOR_EVER).await?;
+        store.set(all_done.as_bytes(), "1".into()).await?;
+    }
+    Ok(())
 }

@@ -61,6 +61,8 @@ const GRPC_OVERHEAD: usize = 512 << 10;
 /// How a server behaves. The default: in memory, open to whoever can connect, etcd's limits.
 #[derive(Debug, Clone)]
 pub struct ServerOptions {
+    /// What it is called in the list of members.
+    pub name: String,
     /// Where to keep the log. Without it, everything is gone when the server ends.
     pub data_dir: Option<PathBuf>,
     /// Certificates. Without them, connections are plain.
@@ -83,6 +85,7 @@ pub struct ServerOptions {
 impl Default for ServerOptions {
     fn default() -> Self {
         Self {
+            name: "rallypoint".to_owned(),
             data_dir: None,
             tls: None,
             credentials: None,

@@ -64,7 +64,8 @@ pub(super) fn services(
         progress_interval: options.progress_interval,
         fragment_bytes: limit,
     };
-    let cluster = ClusterService { replies, tls: options.tls.is_some() };
+    let cluster =
+        ClusterService { name: options.name.clone(), replies, tls: options.tls.is_some() };
     let maintenance = MaintenanceService { engine: engine(), replies };
     let auth = AuthService { engine: engine(), replies, gate: gate.clone() };
     // The reporter is dropped: we are healthy for as long as we answer at all.

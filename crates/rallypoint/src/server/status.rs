@@ -17,6 +17,7 @@ const ETCD_VERSION: &str = "3.5.30";
 pub(super) struct LocalAddress(pub(super) SocketAddr);
 
 pub(super) struct ClusterService {
+    pub(super) name: String,
     pub(super) replies: Replies,
     pub(super) tls: bool,
 }
@@ -36,7 +37,7 @@ impl pb::cluster_server::Cluster for ClusterService {
             .collect();
         let member = pb::Member {
             id: MEMBER_ID,
-            name: "rallypoint".to_owned(),
+            name: self.name.clone(),
             peer_urls: urls.clone(),
             client_urls: urls,
             is_learner: false,

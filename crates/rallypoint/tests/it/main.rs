@@ -25,6 +25,7 @@ mod fuzz;
 mod gate;
 mod hash_store;
 mod kill;
+mod launch;
 mod limits;
 mod linearizability;
 mod rendezvous;

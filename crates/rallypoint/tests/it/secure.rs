@@ -126,6 +126,10 @@ impl Authority {
         Self { issuer }
     }
 
+    pub(crate) fn pem(&self) -> String {
+        self.issuer.pem()
+    }
+
     pub(crate) fn ca(&self) -> Pem {
         Pem::Bytes(self.issuer.pem().into_bytes())
     }

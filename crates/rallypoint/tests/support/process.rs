@@ -85,7 +85,8 @@ pub struct Recipe {
 #[derive(Debug)]
 pub struct Process {
     child: Child,
-    log: PathBuf,
+    /// Where its output goes.
+    logs: Vec<PathBuf>,
 }
 
 impl Process {
@@ -103,16 +104,23 @@ impl Process {
 
     fn spawn(recipe: &Recipe, stdin: Stdio) -> Self {
         let log = File::options().create(true).append(true).open(&recipe.log).unwrap();
-        let child = Command::new(&recipe.program)
+        let mut command = Command::new(&recipe.program);
+        command
             .args(&recipe.args)
             .envs(recipe.env.iter().map(|(name, value)| (name, value)))
             .stdin(stdin)
             .stdout(log.try_clone().unwrap())
-            .stderr(log)
-            .spawn()
-            .unwrap_or_else(|error| panic!("cannot start {}: {error}", recipe.program.display()));
+            .stderr(log);
+        Self::of(&mut command, vec![recipe.log.clone()])
+    }
+
+    /// Starts what a command says, to the last detail. Its output goes to `logs`, which a test that fails
+    /// shows.
+    pub fn of(command: &mut Command, logs: Vec<PathBuf>) -> Self {
+        let child =
+            command.spawn().unwrap_or_else(|error| panic!("cannot start {command:?}: {error}"));
         tell_watchdog(&format!("run {}", child.id()));
-        Self { child, log: recipe.log.clone() }
+        Self { child, logs }
     }
 
     /// The number that the kernel knows it by.
@@ -147,14 +155,16 @@ impl Process {
 
     /// The end of what it printed.
     pub fn log_tail(&self) -> String {
-        log_tail(&self.log)
+        self.logs.iter().map(|log| log_tail(log)).collect::<Vec<_>>().join("\n")
     }
 }
 
 impl Drop for Process {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            eprintln!("---- {}\n{}", self.log.display(), self.log_tail());
+            for log in &self.logs {
+                eprintln!("---- {}\n{}", log.display(), log_tail(log));
+            }
         }
         self.kill();
     }
@@ -164,5 +174,5 @@ impl Drop for Process {
 pub fn log_tail(log: &Path) -> String {
     let text = String::from_utf8_lossy(&std::fs::read(log).unwrap_or_default()).into_owned();
     let lines: Vec<&str> = text.lines().collect();
-    lines[lines.len().saturating_sub(25)..].join("\n")
+    lines[lines.len().saturating_sub(100)..].join("\n")
 }

@@ -50,6 +50,14 @@ fn find(version: Version, program: &str, variable: &str) -> PathBuf {
     path
 }
 
+/// The path of iproute2's `ip`: the system's, or the one that `scripts/test-tools` fetched.
+pub fn ip() -> PathBuf {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let directories = std::env::split_paths(&path).chain(["/usr/sbin".into(), "/sbin".into()]);
+    let mut places = directories.chain([tools().join("iproute2")]).map(|at| at.join("ip"));
+    places.find(|ip| ip.is_file()).expect("there is no `ip`: run scripts/test-tools")
+}
+
 /// The `tools` directory of the target directory that this test was built in.
 fn tools() -> PathBuf {
     // <target>/<profile>/deps/<test>, whatever the target directory is called.

@@ -65,8 +65,9 @@ async fn a_server_that_forgets_does_not_make_the_restarts_new() {
         sleep(Duration::from_millis(10)).await;
     };
     // The new server has rounds of its own, and they begin at 1.
-    let _second = ledger(address, 1).await;
+    let second = ledger(address, 1).await;
     assert_eq!(first.used_before(1).await, 1);
+    assert_eq!(second.used_before(1).await, 1, "who came later is told by who remembers");
     assert!(matches!(first.charge(1, "rank 1 failed").await, Answer::Refused { used: 1, .. }));
 }
 

@@ -70,3 +70,50 @@ fn the_time_that_is_left_is_what_the_lease_has() {
     let gone = Loss::Gone { lease: 1, endpoint: "a".into() };
     assert_eq!(left(&gone), Duration::ZERO);
 }
+
+/// News of what is sent through these.
+fn news() -> (watch::Sender<Standing>, watch::Sender<Budget>, News) {
+    let (say, standing) = watch::channel(Standing { view: running(), ..Standing::default() });
+    let (charge, budget) = watch::channel(Budget::default());
+    let source = Source::Told { standing, budget };
+    (say, charge, News { source, told: Vec::new(), fenced: None })
+}
+
+fn known() -> Option<Known> {
+    Some(Known { round: ROUND, asked: false })
+}
+
+#[test]
+fn a_session_that_is_lost_before_the_meeting_is_over_is_told_when_it_is() {
+    let (say, _charge, mut news) = news();
+    let loss = Loss::Gone { lease: 1, endpoint: "a".into() };
+    say.send_modify(|standing| standing.fenced = Some(loss));
+    let lost = |told: &[Input]| matches!(told, [Input::SessionLost { .. }]);
+    assert!(lost(&news.tell(Time::ZERO, None)), "a meeting makes nothing of it");
+    assert!(news.tell(Time::ZERO, None).is_empty());
+    news.begin();
+    assert!(lost(&news.tell(Time::ZERO, known())), "the group does");
+    assert!(news.tell(Time::ZERO, known()).is_empty());
+}
+
+#[test]
+fn what_is_so_is_told_once_for_each_group() {
+    let (say, _charge, mut news) = news();
+    say.send_modify(|standing| standing.view.nodes_waiting = 1);
+    assert_eq!(news.tell(Time::ZERO, known()).len(), 1);
+    assert!(news.tell(Time::ZERO, known()).is_empty());
+    news.begin();
+    assert_eq!(news.tell(Time::ZERO, known()).len(), 1);
+}
+
+#[tokio::test]
+async fn a_rendezvous_that_ends_by_itself_ends_the_workers() {
+    let (say, _charge, mut news) = news();
+    drop(say);
+    news.changed().await;
+    let now = Duration::from_secs(7);
+    let told = news.tell(now, known());
+    assert!(matches!(told.as_slice(), [Input::SessionLost { deadline, .. }] if *deadline == now));
+    assert!(news.tell(now, known()).is_empty());
+    assert!(tokio::time::timeout(Duration::from_millis(50), news.changed()).await.is_err());
+}

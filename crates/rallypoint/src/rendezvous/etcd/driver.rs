@@ -46,8 +46,8 @@ pub(super) enum Command {
 /// What is waited for is said at most so often.
 const SAY: Duration = Duration::from_secs(1);
 
-/// How long the end of a session may take to tell.
-const GOODBYE: Duration = Duration::from_secs(5);
+/// How long the end of a session may take to tell. What it held was taken back before.
+const GOODBYE: Duration = Duration::from_secs(1);
 
 pub(super) type Boxed<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 type Answer = (RequestId, Purpose, Txn, Result<TxnResult, ClientError>);

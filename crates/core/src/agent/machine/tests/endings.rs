@@ -42,7 +42,6 @@ fn a_node_that_is_done_does_not_come_back() {
     let ends = [
         Input::Changed { round: 1, change: lost() },
         Input::Changed { round: 1, change: Change::GoneAhead("x".into()) },
-        Input::BarrierFailed { round: 1, reason: "the store is gone".into() },
         Input::SessionLost { deadline: Duration::ZERO, reason: "silence".into() },
         Input::Closed(failed()),
         Input::Closed(Closed { by: "a".into(), closing: Closing::Done }),

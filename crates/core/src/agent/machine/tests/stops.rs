@@ -131,7 +131,6 @@ fn what_belongs_to_another_round_or_start_is_ignored() {
         Input::NotPlaced { round: 1, reason: "x".into() },
         Input::Counted { round: 1, answer: refused() },
         Input::BarrierPassed { round: 1 },
-        Input::BarrierFailed { round: 1, reason: "x".into() },
         Input::NotFormed(NoGroup::Failed("x".into())),
         Input::Begin,
         Input::Wake,

@@ -22,6 +22,11 @@ fn inherited() -> Vec<(&'static str, &'static OsStr)> {
         // Names that a shell cannot write.
         ("BASH_FUNC_module%%", OsStr::new("() { :; }")),
         ("a.b-c", OsStr::new("x = y")),
+        // What a shell on the way must not run, nor stumble over.
+        ("BASH_FUNC_read%%", OsStr::new("() {  echo hijacked; exit 1\n}")),
+        ("BASH_FUNC_exec%%", OsStr::new("() {  echo hijacked; exit 1\n}")),
+        ("BASH_FUNC_broken%%", OsStr::new("() { if")),
+        ("BASH_ENV", OsStr::new("/dev/stdin")),
         // To be replaced.
         ("RANK", OsStr::new("77")),
         ("TORCHELASTIC_ERROR_FILE", OsStr::new("/launcher's")),

@@ -1,0 +1,124 @@
+//! What the agent says is done.
+
+use rallypoint_core::agent::{Group, Input, Output, SIGKILL, Start, Why};
+use tokio::time::Instant;
+use tokio_util::task::AbortOnDropHandle;
+
+use super::{DEATH, Driver, Event, Stop};
+use crate::launch::peers::{exit_barrier, ranks};
+use crate::launch::workers::Crew;
+
+impl Driver {
+    pub(super) fn obey(&mut self, output: Output) {
+        match output {
+            Output::Meet { why } => self.meet(&why),
+            Output::AssignRanks(group) => self.assign_ranks(group),
+            Output::StartWorkers(start) => self.start(start),
+            Output::NotifyWorkers { stops_at, why, .. } => {
+                let seconds = stops_at.saturating_sub(self.now()).as_secs_f64();
+                tracing::info!(%why, seconds, "the workers are told that they will be stopped");
+                if let Some(crew) = &self.crew {
+                    crew.notify(self.parts.notice_signal);
+                }
+            }
+            Output::StopWorkers { attempt, signal, kill_at, why } => {
+                let kill_at = self.origin + kill_at;
+                self.stop = Some(Stop { attempt, signal, kill_at, give_up_at: None });
+                self.signal_again();
+                tracing::info!(%why, "stopping the workers");
+            }
+            Output::CountRestart { round, blame } => {
+                self.asked = Some(round);
+                let peers = self.parts.peers.clone();
+                self.counting = Some(Box::pin(async move {
+                    let answer = peers.ledger.charge(round, &blame).await;
+                    Input::Counted { round, answer }
+                }));
+            }
+            Output::ForgiveRestart { round, why } => {
+                let peers = self.parts.peers.clone();
+                self.forgiving.spawn(async move {
+                    peers.ledger.forgive(round, &why.to_string()).await;
+                });
+            }
+            Output::ExitBarrier { .. } => {
+                let Some((group, info)) = self.group.clone() else { return };
+                self.errand = Some(Box::pin(async move {
+                    Event::Told(exit_barrier(info.store.as_ref(), &group).await)
+                }));
+            }
+            Output::Close(closing) => {
+                let peers = self.parts.peers.clone();
+                let closing = tokio::spawn(async move { peers.close(&closing).await });
+                self.closing = Some(AbortOnDropHandle::new(closing));
+            }
+            Output::Leave => (self.errand, self.counting) = (None, None),
+            Output::Finish(outcome) => self.outcome = Some(outcome),
+        }
+    }
+
+    fn meet(&mut self, why: &Why) {
+        if *why != Why::Begin {
+            tracing::info!(%why, "meeting the other nodes again");
+        }
+        (self.group, self.counting) = (None, None);
+        self.news.begin();
+        let peers = self.parts.peers.clone();
+        self.errand = Some(Box::pin(async move { Event::Met(peers.meet().await) }));
+    }
+
+    fn assign_ranks(&mut self, group: Group) {
+        let Some((_, info)) = &self.group else { return };
+        let (store, outfit) = (info.store.clone(), self.parts.outfit.clone());
+        let identical = self.parts.identical;
+        self.errand = Some(Box::pin(async move {
+            let job = &outfit.job;
+            let placed =
+                ranks(store.as_ref(), &group, &job.role, job.local_workers, identical).await;
+            Event::Told(placed)
+        }));
+    }
+
+    fn start(&mut self, start: Start) {
+        let (round, attempt) = (start.group.round, start.attempt);
+        let (first, world) = (start.placement.base_rank, start.placement.world_size);
+        let last = first.saturating_add(self.parts.outfit.job.local_workers - 1);
+        let nodes = start.group.nodes;
+        tracing::info!(round, nodes, attempt, "starting workers {first} to {last} of {world}");
+        // The last ones are gone; what they left is, too.
+        self.crew = None;
+        let outfit = self.parts.outfit.clone();
+        self.errand = Some(Box::pin(async move {
+            let (crew, started) = Crew::start(&outfit, &start).await;
+            Event::Started(crew, started)
+        }));
+    }
+
+    /// Sends workers that are to go the signal that they are to go by.
+    pub(super) fn signal_again(&mut self) {
+        if let (Some(stop), Some(crew)) = (&self.stop, &self.crew)
+            && stop.attempt == crew.attempt()
+        {
+            crew.signal(stop.signal);
+        }
+    }
+
+    /// The time is over that workers had to go, or to be gone.
+    pub(super) fn kill(&mut self) -> Option<Event> {
+        let stop = self.stop.as_mut()?;
+        if stop.give_up_at.is_some() {
+            let attempt = stop.attempt;
+            self.stop = None;
+            let left = self.crew.as_ref().map(Crew::left).unwrap_or_default();
+            let reason = format!("process groups {left:?} are still there {DEATH:?} after SIGKILL");
+            return Some(Event::Told(Input::NotStopped { attempt, reason }));
+        }
+        if stop.signal != SIGKILL {
+            tracing::warn!("the workers did not stop in time, and are killed");
+        }
+        stop.signal = SIGKILL;
+        stop.give_up_at = Some(Instant::now() + DEATH);
+        self.signal_again();
+        None
+    }
+}

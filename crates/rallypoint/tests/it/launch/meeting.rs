@@ -1,0 +1,173 @@
+//! Four launchers on one machine, with one command line and no server.
+
+use std::collections::BTreeSet;
+
+use super::{Job, free_endpoint, host, host_of, until};
+
+#[test]
+fn four_launchers_meet_where_nobody_started_a_server() {
+    let endpoint = free_endpoint();
+    let job = Job::at(&endpoint, "4");
+    let mut nodes = (0..4).map(|_| job.launch_with(&["--nproc-per-node", "2"])).collect::<Vec<_>>();
+    let group = job.group(8);
+    assert!(group.launchers().into_iter().eq(0..4));
+    for worker in &group.workers {
+        assert_eq!(worker.number("GROUP_RANK") * 2 + worker.number("LOCAL_RANK"), worker.rank);
+        assert_eq!((worker.get("LOCAL_WORLD_SIZE"), worker.get("GROUP_WORLD_SIZE")), ("2", "4"));
+        assert_eq!(worker.get("TORCHELASTIC_RUN_ID"), "job");
+    }
+    host_of(&nodes, &endpoint);
+    group.tell("exit 0");
+    for node in &mut nodes {
+        node.ends_with(0);
+    }
+    assert_eq!(job.rounds(), BTreeSet::from([group.round]), "nobody was disturbed");
+    job.nothing_is_left();
+}
+
+/// The budget is the job's: the second failure, on another node, is one too many.
+#[test]
+fn a_killed_worker_restarts_all_and_the_second_ends_the_job() {
+    let endpoint = free_endpoint();
+    let job = Job::at(&endpoint, "4");
+    let mut nodes = (0..4).map(|_| job.launch_with(&["--max-restarts", "1"])).collect::<Vec<_>>();
+    let first = job.group(4);
+    first.workers[2].tell("kill -KILL $$");
+    let second = job.group_after(&first, 4);
+    assert_eq!(second.launchers().len(), 4);
+    for (before, after) in first.workers.iter().zip(&second.workers) {
+        assert_eq!((before.attempt, after.attempt), (0, 1));
+        assert_eq!(before.launcher(), after.launcher(), "everyone keeps its rank");
+        let restarts = |of: &super::Worker| of.number("TORCHELASTIC_RESTART_COUNT");
+        assert_eq!((restarts(before), restarts(after)), (0, 1));
+        assert_eq!(after.get("TORCHELASTIC_MAX_RESTARTS"), "1");
+    }
+    second.workers[1].tell("kill -SEGV $$");
+    for node in &mut nodes {
+        let said = node.ends_with(1).stderr;
+        for word in [&host(), "rank 1", "SIGSEGV"] {
+            assert!(said.contains(word), "launcher {} does not say {word}", node.number);
+        }
+    }
+    assert_eq!(job.rounds(), BTreeSet::from([first.round, second.round]));
+    job.nothing_is_left();
+}
+
+/// One cause often makes workers of several nodes fail: that is one restart.
+#[test]
+fn failures_of_one_round_use_one_restart() {
+    let job = Job::at(&free_endpoint(), "3");
+    let mut nodes = (0..3).map(|_| job.launch_with(&["--max-restarts", "2"])).collect::<Vec<_>>();
+    let first = job.group(3);
+    first.tell("exit 3");
+    let second = job.group_after(&first, 3);
+    assert!(second.workers.iter().all(|worker| worker.get("TORCHELASTIC_RESTART_COUNT") == "1"));
+    second.workers[0].tell("exit 3");
+    let third = job.group_after(&second, 3);
+    third.tell("exit 0");
+    for node in &mut nodes {
+        node.ends_with(0);
+    }
+}
+
+/// Each of them has its own files, and the last is what is reported.
+#[test]
+fn a_worker_that_always_fails_is_restarted_as_often_as_allowed() {
+    let job = Job::new(&["--max-restarts", "3", "--redirects", "1"]);
+    let logs = job.file("logs");
+    let script = "echo attempt $RALLYPOINT_ATTEMPT of $TORCHELASTIC_RESTART_COUNT; exit 3";
+    let line = job.launcher().with(&["--log-dir", &logs]).program(&["sh", "-c", script]);
+    let said = line.start().ends_with(1).stderr;
+    assert!(said.contains("exit code 3") && said.contains("all 3 restarts were used"), "{said}");
+    let run = std::fs::read_dir(&logs).unwrap().next().unwrap().unwrap().path();
+    for attempt in 0..4 {
+        let log = run.join(format!("attempt_{attempt}/0/stdout.log"));
+        let text = std::fs::read_to_string(log).unwrap();
+        assert_eq!(text, format!("attempt {attempt} of {attempt}\n"));
+    }
+    assert!(!run.join("attempt_4").exists());
+}
+
+/// The member does not mind that there is nobody yet.
+#[test]
+fn a_server_may_be_late() {
+    let endpoint = free_endpoint();
+    let conf = |is_host: &str| format!("lease_ttl=30,is_host={is_host}");
+    let job = Job::new(&["--nnodes", "2", "--rdzv-endpoint", &endpoint, "--rdzv-id", "job"]);
+    let mut early = job.launch_with(&["--rdzv-conf", &conf("false")]);
+    early.says(&endpoint);
+    assert!(!early.has_ended());
+    let mut late = job.launch_with(&["--rdzv-conf", &conf("true")]);
+    let group = job.group(2);
+    assert_eq!(host_of(std::slice::from_ref(&late), &endpoint), 0);
+    group.tell("exit 0");
+    early.ends_with(0);
+    late.ends_with(0);
+}
+
+/// Every wait says what it is waiting for, and its end says what did not come.
+#[test]
+fn who_waits_in_vain_says_for_whom() {
+    let endpoint = free_endpoint();
+    let job = Job::with_conf(&endpoint, "3", "timeout=1");
+    let said = job.launch().ends_with(1).stderr;
+    assert!(said.contains("1 of at least 3 nodes"), "{said}");
+    assert!(job.workers().is_empty());
+    // And where there is no server at all.
+    let nowhere = free_endpoint();
+    let job = Job::with_conf(&nowhere, "2", "timeout=1,is_host=false");
+    let said = job.launch().ends_with(1).stderr;
+    assert!(said.contains(&nowhere), "it says where it looked");
+}
+
+#[test]
+fn two_jobs_share_an_endpoint_and_nothing_else() {
+    let endpoint = free_endpoint();
+    let jobs = ["one", "two"].map(|id| {
+        let conf = "lease_ttl=30,last_call_timeout=30";
+        let meeting = ["--rdzv-endpoint", &endpoint, "--rdzv-id", id, "--rdzv-conf", conf];
+        Job::new(&[&["--nnodes", "2"], &meeting[..]].concat())
+    });
+    let mut nodes: Vec<_> = jobs.iter().flat_map(|job| job.launchers(2)).collect();
+    let groups = jobs.each_ref().map(|job| job.group(2));
+    assert_eq!(groups[0].workers[0].get("TORCHELASTIC_RUN_ID"), "one");
+    assert_eq!(groups[1].workers[0].get("TORCHELASTIC_RUN_ID"), "two");
+    // Whoever runs the server, the other job goes on.
+    let host = host_of(&nodes, &endpoint);
+    let (ends, stays) = if host < 2 { (0, 1) } else { (1, 0) };
+    groups[ends].tell("exit 0");
+    for node in nodes.iter_mut().skip(ends * 2).take(2).filter(|node| node.number != host % 2) {
+        node.ends_with(0);
+    }
+    groups[stays].does("sleep 1");
+    groups[stays].tell("exit 0");
+    for node in &mut nodes {
+        node.ends_with(0);
+    }
+    for job in &jobs {
+        assert_eq!(job.workers().len(), 2, "nobody was disturbed");
+        until("nothing is left", || job.processes().is_empty().then_some(()));
+    }
+}
+
+#[test]
+fn nodes_that_disagree_about_their_number_are_told() {
+    let endpoint = free_endpoint();
+    let job = Job::at(&endpoint, "2:3");
+    let mut first = job.launch();
+    first.says("1 of 2 nodes");
+    let odd = Job::at(&endpoint, "2:4");
+    let said = odd.launch().ends_with(1).stderr;
+    for words in ["2:3", "2:4"] {
+        let spelt = words.replace(':', " to ");
+        assert!(said.contains(words) || said.contains(&spelt), "it does not say {words}");
+    }
+    // The job itself does not mind.
+    assert!(!first.has_ended());
+    let mut others = job.launchers(2);
+    job.group(3).tell("exit 0");
+    first.ends_with(0);
+    for other in &mut others {
+        other.ends_with(0);
+    }
+}
