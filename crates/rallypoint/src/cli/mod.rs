@@ -154,19 +154,40 @@ fn run_job(
         }
         Err(error) => return refuse(&error),
     };
-    let console = Arc::new(Console::new(matches!(format, LogFormat::Text)));
+    let console = match Console::new(matches!(format, LogFormat::Text)) {
+        Ok(console) => Arc::new(console),
+        Err(error) => {
+            report(&error, LogFormat::Text);
+            return ExitCode::FAILURE;
+        }
+    };
     start_log(format, run::LOGGED, console.clone());
-    match launch(plan, registry, &console) {
+    let code = match launch(plan, registry, &console) {
         Ok(code) => ExitCode::from(u8::try_from(code).unwrap_or(1)),
         Err(error) => {
-            report(&error, format);
+            match format {
+                LogFormat::Text => console.say(&(told(&error) + "\n")),
+                LogFormat::Json => tracing::error!("{}", told(&error)),
+            }
             ExitCode::FAILURE
         }
+    };
+    console.flush();
+    code
+}
+
+/// Says an error: as a line of the log if a program reads that.
+fn report(error: &dyn Error, format: LogFormat) {
+    match format {
+        LogFormat::Text => {
+            let _ = writeln!(std::io::stderr(), "{}", told(error));
+        }
+        LogFormat::Json => tracing::error!("{}", told(error)),
     }
 }
 
-/// The error and everything that led to it, on one line: a line of the log if a program reads that.
-fn report(error: &dyn Error, format: LogFormat) {
+/// The error and everything that led to it, on one line.
+fn told(error: &dyn Error) -> String {
     let mut line = format!("rallypoint: {error}");
     let mut source = error.source();
     // Whoever has a status says what is in it, and leaves out its code and metadata.
@@ -178,12 +199,7 @@ fn report(error: &dyn Error, format: LogFormat) {
         }
         source = cause.source();
     }
-    match format {
-        LogFormat::Text => {
-            let _ = writeln!(std::io::stderr(), "{line}");
-        }
-        LogFormat::Json => tracing::error!("{line}"),
-    }
+    line
 }
 
 fn start_log<W>(format: LogFormat, usual: &str, writer: W)

@@ -2,17 +2,28 @@
 //!
 //! What is written is whole lines, so that no two are ever mixed. Below them there may be a live line, which
 //! is taken away before anything else is written and put back after it.
+//!
+//! Nobody may be reading. Those who copy a worker's output wait then, as the worker would; the launcher does
+//! not: its log lines and the live line wait in a [`Queue`] for a thread that writes them.
+
+mod queue;
 
 use std::io::{self, IsTerminal, Write};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use rustix::termios::tcgetwinsize;
+
+use self::queue::{Item, Queue};
 
 /// Takes away what the cursor's line says.
 const CLEAR: &[u8] = b"\r\x1b[K";
 
 /// The width of a terminal that does not tell.
 const USUAL_WIDTH: usize = 80;
+
+/// How long the last words may take to be written.
+const LAST_WORDS: Duration = Duration::from_secs(2);
 
 /// Where a line goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,15 +34,22 @@ pub(crate) enum Stream {
 
 /// The console. Errors of writing are nobody's concern: there is nowhere left to tell of them.
 ///
-/// Log lines go through it as well: `Arc<Console>` is a writer for `tracing_subscriber`.
+/// Log lines go through it as well: `Arc<Console>` is a writer for `tracing_subscriber`. When it is dropped,
+/// its thread writes what is left, and ends; it is not waited for, as it may wait for whoever reads.
 pub(crate) struct Console {
+    screen: Arc<Screen>,
+    queue: Arc<Queue>,
+    error_is_terminal: bool,
+    may_colour: bool,
+    is_for_people: bool,
+}
+
+/// Both streams, for those who can wait.
+struct Screen {
     /// Locked before the other.
     error: Mutex<Below>,
     output: Mutex<Box<dyn Write + Send>>,
     output_is_terminal: bool,
-    error_is_terminal: bool,
-    may_colour: bool,
-    is_for_people: bool,
 }
 
 /// Standard error, with the live line.
@@ -44,17 +62,32 @@ struct Below {
 impl Console {
     /// That of this process. If it is not for people, a program takes every line of standard error that is
     /// ours for a line of the log.
-    pub(crate) fn new(is_for_people: bool) -> Self {
+    ///
+    /// # Errors
+    /// If there can be no thread.
+    pub(crate) fn new(is_for_people: bool) -> io::Result<Self> {
         let is_set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
         let is_dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
-        Self {
+        let screen = Screen {
             error: Mutex::new(Below { writer: Box::new(io::stderr()), live: None, width }),
             output: Mutex::new(Box::new(io::stdout())),
             output_is_terminal: io::stdout().is_terminal() && !is_dumb,
-            error_is_terminal: io::stderr().is_terminal() && !is_dumb && is_for_people,
-            may_colour: !is_set("NO_COLOR"),
-            is_for_people,
-        }
+        };
+        let error_is_terminal = io::stderr().is_terminal() && !is_dumb && is_for_people;
+        Self::on(screen, error_is_terminal, !is_set("NO_COLOR"), is_for_people)
+    }
+
+    fn on(
+        screen: Screen,
+        error_is_terminal: bool,
+        may_colour: bool,
+        is_for_people: bool,
+    ) -> io::Result<Self> {
+        let (screen, queue) = (Arc::new(screen), Arc::new(Queue::default()));
+        let (written, waiting) = (screen.clone(), queue.clone());
+        let thread = std::thread::Builder::new().name("console".to_owned());
+        thread.spawn(move || written.write_all(&waiting))?;
+        Ok(Self { screen, queue, error_is_terminal, may_colour, is_for_people })
     }
 
     /// Whether other things than the log may be on standard error.
@@ -65,14 +98,63 @@ impl Console {
     /// Whether colours are of use there.
     pub(crate) fn is_coloured(&self, stream: Stream) -> bool {
         let is_terminal = match stream {
-            Stream::Stdout => self.output_is_terminal,
+            Stream::Stdout => self.screen.output_is_terminal,
             Stream::Stderr => self.error_is_terminal,
         };
         is_terminal && self.may_colour
     }
 
-    /// Writes one or several whole lines, each with its end.
+    /// Writes one or several whole lines, each with its end. Blocks until somebody takes them.
     pub(crate) fn write(&self, stream: Stream, lines: &[u8]) {
+        self.screen.write(stream, lines);
+    }
+
+    /// Says one or several whole lines on standard error, after the log lines before them. Waits for nothing.
+    pub(crate) fn say(&self, lines: &str) {
+        self.queue.insist(lines.as_bytes());
+    }
+
+    /// Whether a live line would be seen.
+    pub(crate) fn has_live_line(&self) -> bool {
+        self.error_is_terminal
+    }
+
+    /// Shows this line below all others until another one is set, or none. Only on a terminal. Waits for
+    /// nothing.
+    pub(crate) fn set_live(&self, line: Option<String>) {
+        if self.error_is_terminal {
+            self.queue.set_live(line);
+        }
+    }
+
+    /// Blocks until what was said is written, for two seconds at most: nobody may be reading.
+    pub(crate) fn flush(&self) {
+        self.queue.flush(LAST_WORDS);
+    }
+}
+
+impl Drop for Console {
+    fn drop(&mut self) {
+        self.queue.close();
+    }
+}
+
+impl Screen {
+    /// Writes what comes until nothing will.
+    fn write_all(&self, queue: &Queue) {
+        while let Some(item) = queue.next() {
+            match item {
+                Item::Lines(lines) => self.write(Stream::Stderr, &lines),
+                Item::Live(line) => self.set_live(line),
+                // A log line itself, with a look of its own. It comes here in its turn.
+                Item::Dropped(count) => {
+                    tracing::warn!("{count} log lines were dropped: nobody read them");
+                }
+            }
+        }
+    }
+
+    fn write(&self, stream: Stream, lines: &[u8]) {
         match stream {
             Stream::Stderr => lock(&self.error).above(|writer| put(writer, lines)),
             Stream::Stdout if self.output_is_terminal => {
@@ -83,19 +165,11 @@ impl Console {
         }
     }
 
-    /// Whether a live line would be seen.
-    pub(crate) fn has_live_line(&self) -> bool {
-        self.error_is_terminal
-    }
-
-    /// Shows this line below all others until another one is set, or none. Only on a terminal.
-    pub(crate) fn set_live(&self, line: Option<String>) {
-        if self.error_is_terminal {
-            let mut error = lock(&self.error);
-            error.clear();
-            error.live = line;
-            error.draw();
-        }
+    fn set_live(&self, line: Option<String>) {
+        let mut error = lock(&self.error);
+        error.clear();
+        error.live = line;
+        error.draw();
     }
 }
 
@@ -120,10 +194,10 @@ impl Below {
     }
 }
 
-/// What is written is on standard error.
+/// What is written is whole lines of a log, on standard error, as far as somebody reads them. Never blocks.
 impl Write for &Console {
     fn write(&mut self, lines: &[u8]) -> io::Result<usize> {
-        Console::write(self, Stream::Stderr, lines);
+        self.queue.push(lines);
         Ok(lines.len())
     }
 
@@ -182,26 +256,49 @@ pub(super) mod tests {
         /// One that can be looked at: its standard output and its standard error.
         pub(crate) fn shown(is_terminal: bool) -> (Self, Shown, Shown) {
             let (output, error) = (Shown::default(), Shown::default());
-            let below = Below { writer: Box::new(error.clone()), live: None, width: || Some(10) };
-            let console = Self {
-                error: Mutex::new(below),
-                output: Mutex::new(Box::new(output.clone())),
-                output_is_terminal: is_terminal,
-                error_is_terminal: is_terminal,
-                may_colour: true,
-                is_for_people: true,
-            };
-            (console, output, error)
+            (Self::of(is_terminal, output.clone(), error.clone()), output, error)
         }
+
+        /// One with these streams.
+        pub(crate) fn of(
+            is_terminal: bool,
+            output: impl Write + Send + 'static,
+            error: impl Write + Send + 'static,
+        ) -> Self {
+            let below = Below { writer: Box::new(error), live: None, width: || Some(10) };
+            let screen = Screen {
+                error: Mutex::new(below),
+                output: Mutex::new(Box::new(output)),
+                output_is_terminal: is_terminal,
+            };
+            Self::on(screen, is_terminal, true, true).unwrap()
+        }
+
+        /// Waits until everything is written, on any machine.
+        fn settle(&self) {
+            assert!(self.queue.flush(Duration::from_secs(60)));
+        }
+    }
+
+    /// What is logged meanwhile on this thread.
+    pub(crate) fn said(work: impl FnOnce()) -> String {
+        let (console, _, error) = Console::shown(false);
+        let console = Arc::new(console);
+        let log = tracing_subscriber::fmt().with_ansi(false).with_writer(console.clone()).finish();
+        tracing::subscriber::with_default(log, work);
+        console.settle();
+        error.text()
     }
 
     #[test]
     fn the_live_line_is_taken_away_and_put_back() {
         let (console, output, error) = Console::shown(true);
         console.set_live(Some("waiting for two\nnodes".to_owned()));
+        console.settle();
         console.write(Stream::Stderr, b"one\n");
         console.write(Stream::Stdout, b"two\n");
         console.set_live(None);
+        console.settle();
         console.write(Stream::Stderr, b"three\n");
         let live = "waiting f";
         let clear = "\r\x1b[K";
@@ -213,6 +310,7 @@ pub(super) mod tests {
     fn in_a_file_there_is_no_live_line_and_no_colour() {
         let (console, _, error) = Console::shown(false);
         console.set_live(Some("waiting".to_owned()));
+        console.settle();
         console.write(Stream::Stderr, b"one\n");
         assert_eq!(error.text(), "one\n");
         assert!(!console.is_coloured(Stream::Stdout) && !console.is_coloured(Stream::Stderr));
@@ -230,9 +328,48 @@ pub(super) mod tests {
         let (console, _, error) = Console::shown(true);
         let console = Arc::new(console);
         console.set_live(Some("live".to_owned()));
-        let log = tracing_subscriber::fmt().with_ansi(false).with_writer(console).finish();
+        console.settle();
+        let log = tracing_subscriber::fmt().with_ansi(false).with_writer(console.clone()).finish();
         tracing::subscriber::with_default(log, || tracing::info!("said"));
+        console.settle();
         let text = error.text();
         assert!(text.starts_with("live\r\x1b[K") && text.ends_with("said\nlive"), "{text:?}");
+    }
+    /// A writer that nobody reads from until the sender is dropped.
+    struct Stuck(std::sync::mpsc::Receiver<()>, Shown);
+
+    impl Write for Stuck {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            let _ = self.0.recv();
+            self.1.write(bytes)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn the_log_and_the_live_line_wait_for_nobody() {
+        let (reader, stuck) = std::sync::mpsc::channel();
+        let error = Shown::default();
+        let console = Arc::new(Console::of(true, Shown::default(), Stuck(stuck, error.clone())));
+        // As a copier of a worker's output, which does wait.
+        let copier = console.clone();
+        let copier = std::thread::spawn(move || copier.write(Stream::Stderr, b"copied\n"));
+        for number in 0..100_000 {
+            writeln!(&*console, "line {number}").unwrap();
+        }
+        console.set_live(Some("live".to_owned()));
+        console.set_live(None);
+        console.say("the end\n");
+        assert!(!console.queue.flush(Duration::from_millis(1)));
+        drop(reader);
+        copier.join().unwrap();
+        console.settle();
+        let text = error.text();
+        let lines: Vec<&str> = text.lines().filter(|line| *line != "copied").collect();
+        assert!(lines.len() < 100_000, "there is no bound: {}", lines.len());
+        assert_eq!((lines[0], lines[lines.len() - 1]), ("line 0", "the end"));
     }
 }

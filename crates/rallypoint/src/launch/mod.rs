@@ -4,10 +4,12 @@
 //! - `peers`, `news`, `ledger`: the other nodes: meeting them, what happens to them, what the job has used.
 //! - `server`: the coordination server, where this host has it.
 //! - `workers`: the processes.
+//! - `ending`: what is left to do then.
 //! - `signals`, `console`, `waiting`, `report`: whoever started the launcher.
 
 mod console;
 mod driver;
+mod ending;
 mod ledger;
 mod news;
 mod peers;
@@ -21,26 +23,23 @@ use std::io;
 use std::pin::pin;
 use std::sync::Arc;
 
-use rallypoint_core::agent::{Agent, Closed, Ending, Outcome};
+use rallypoint_core::agent::{Agent, Closed, Ending};
 use thiserror::Error;
 use tokio::runtime::{Builder, Runtime};
 
 pub(crate) use self::console::Console;
-use self::console::Stream;
 use self::driver::{Driver, Parts};
+use self::ending::{finish, stay, written};
 use self::peers::Peers;
-use self::report::Report;
-use self::server::{Host, HostError, others_gone};
+use self::server::{Host, HostError};
 use self::signals::Signals;
 use self::waiting::{Detail, Waiting};
-use self::workers::{Crew, Outfit, StartError};
+use self::workers::{Outfit, Output, StartError};
 use crate::blocking::blocking;
 use crate::cli::run::meeting::Hosting;
 use crate::cli::run::plan::Plan;
 use crate::client::ClientError;
-use crate::rendezvous::{
-    EtcdRendezvousHandler, RegistryError, RendezvousError, RendezvousHandlerRegistry,
-};
+use crate::rendezvous::{RegistryError, RendezvousError, RendezvousHandlerRegistry};
 
 /// Why nothing was run.
 #[derive(Debug, Error)]
@@ -109,8 +108,10 @@ async fn run(
     // Before anything is there that they could leave behind.
     let mut signals = Signals::listen(&plan.signals.0)?;
     say(&plan);
-    let (planned, shown) = (plan.clone(), console.clone());
-    let mut outfit = blocking(move || Outfit::new(&planned, planned.job("", true), shown)).await?;
+    let output = Arc::new(Output::new()?);
+    let (planned, shown, copied) = (plan.clone(), console.clone(), output.clone());
+    let outfit = move || Outfit::new(&planned, planned.job("", true), shown, copied);
+    let mut outfit = blocking(outfit).await?;
     let host = Host::start(&plan.meeting).await?;
     if let (Hosting::Loopback, Some(host)) = (plan.meeting.hosting, &host) {
         plan.meeting.parameters.endpoint = host.address.to_string();
@@ -144,7 +145,10 @@ async fn run(
         host => host,
     };
     let (crew, mut signals) = driver.end().await;
-    finish(&plan, outcome.clone(), crew, console).await;
+    // Whatever they have left is ended with them.
+    let traces = blocking(move || crew.map(|crew| crew.traces()).unwrap_or_default()).await;
+    written(&output, &outcome, &mut signals).await;
+    finish(&plan, outcome.clone(), traces, console).await;
     if let Some(host) = host {
         if let Some(etcd) = peers.etcd() {
             stay(etcd, &mut signals).await;
@@ -188,49 +192,8 @@ fn no_peers(plan: &Plan, error: RegistryError) -> LaunchError {
     }
 }
 
-/// Says how it ended, with the files of a failure looked at away from the threads that must not wait.
-async fn finish(plan: &Plan, outcome: Outcome, crew: Option<Crew>, console: &Arc<Console>) {
-    let error_file = plan.inherited.get(ERROR_FILE).filter(|path| !path.is_empty()).cloned();
-    let (program, console) = (plan.program.clone(), console.clone());
-    blocking(move || {
-        let trace = |local_rank| crew.as_ref().and_then(|crew| crew.trace(local_rank));
-        let Some(report) = Report::new(&program, &outcome, trace) else {
-            tracing::info!("{}", outcome.ending);
-            return;
-        };
-        let text = report.text();
-        match console.is_for_people() {
-            true => console.write(Stream::Stderr, text.as_bytes()),
-            false => tracing::error!("{}", text.trim_end()),
-        }
-        if let Some(path) = error_file
-            && let Err(error) = report.leave_error_file(path.as_ref())
-        {
-            tracing::warn!(%error, path, "the error file cannot be written");
-        }
-    })
-    .await;
-}
-
-/// The server is here, and others may need it. Whoever does not want to wait says so by another signal.
-async fn stay(etcd: &EtcdRendezvousHandler, signals: &mut Signals) {
-    tokio::select! {
-        gone = others_gone(etcd.client()) => {
-            if let Err(error) = gone {
-                tracing::debug!(%error, "nobody can tell who is left");
-            }
-        }
-        signal = signals.next() => {
-            tracing::warn!(signal, "not staying any longer; the others lose their server");
-        }
-    }
-}
-
 /// torchrun's word for it that every node has the same workers.
 const IDENTICAL: &str = "TORCH_ELASTIC_WORKER_IDENTICAL";
-
-/// Where a launcher above this one looks for what went wrong.
-const ERROR_FILE: &str = "TORCHELASTIC_ERROR_FILE";
 
 /// What was decided without being asked for.
 fn say(plan: &Plan) {

@@ -73,12 +73,41 @@ enum Rest {
     IsLeft,
 }
 
+/// Who waits at the gate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Shell {
+    /// The one that every system has. It may drop variables whose names it could not write.
+    Usual,
+    /// One that hands on every variable, as it is, but for a `SHLVL` of 0 where there was none.
+    Bash,
+}
+
+impl Shell {
+    fn command(self) -> Command {
+        match self {
+            Self::Usual => Command::new("/bin/sh"),
+            Self::Bash => {
+                let mut command = Command::new("bash");
+                // It takes no function out of the environment, which might be called `read`, and runs no
+                // file that the environment names.
+                command.arg("-p");
+                command
+            }
+        }
+    }
+}
+
 /// A command that a [`Group`] can be started with: this program, with nothing on its standard input.
 pub(crate) fn command(program: impl AsRef<OsStr>) -> Command {
+    command_by(Shell::Usual, program)
+}
+
+/// The same, by way of another shell.
+pub(crate) fn command_by(shell: Shell, program: impl AsRef<OsStr>) -> Command {
     let is_added = |name: &&str| std::env::var_os(name).is_none();
     let added: String =
         ADDED.into_iter().filter(is_added).map(|name| format!("unset {name}; ")).collect();
-    let mut command = Command::new("/bin/sh");
+    let mut command = shell.command();
     command
         .args(["-c", &format!("{added}{GATE}")])
         .arg(program)

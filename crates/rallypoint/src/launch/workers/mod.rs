@@ -1,16 +1,19 @@
 //! The workers: the processes of one start, their output and their end.
 //!
 //! - `outfit`, `home`: what all starts have in common; where the files go.
-//! - `search`, `worker`: whether the program is there; one process group with its environment.
+//! - `search`, `gate`, `worker`: whether the program is there; the shell before it; one process group with its
+//!   environment.
 //! - `numa`: which processors each is bound to.
-//! - `streams`, `lines`: where output goes; lines for the console.
+//! - `streams`, `output`, `lines`: where output goes; who copies it; lines for the console.
 //! - `trace`: what is known of a worker that is gone.
 
 mod error;
+mod gate;
 mod home;
 mod lines;
 mod numa;
 mod outfit;
+mod output;
 mod search;
 mod streams;
 pub(super) mod trace;
@@ -21,30 +24,26 @@ use std::future::{pending, poll_fn};
 use std::io;
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use rallypoint_core::agent::{Exit, Exited, SIGKILL, Start};
 use rustix::process::Signal;
 use tokio::sync::mpsc;
-use tokio::time::timeout_at;
 use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 
 pub(crate) use self::error::StartError;
 pub(crate) use self::outfit::Outfit;
+pub(crate) use self::output::Output;
 pub(crate) use self::trace::Trace;
 use self::worker::Worker;
 use crate::blocking::blocking;
 use crate::cli::run::program::Program;
 use crate::process::Group;
 
-/// How long output is waited for when all processes are gone. Something that left its group may hold it open.
-const OUTPUT_PATIENCE: Duration = Duration::from_secs(1);
-
 /// The workers of one start.
 ///
 /// Dropping it kills every process that is left of them and waits until they are gone: some milliseconds, or
-/// if the kernel cannot end them, seconds. Then it waits for their output, up to a second.
+/// if the kernel cannot end them, seconds. Their output is with the [`Output`] of the outfit.
 pub(crate) struct Crew {
     attempt: u64,
     workers: Vec<Worker>,
@@ -52,8 +51,6 @@ pub(crate) struct Crew {
     /// One for each worker, which sees its end.
     watchers: TaskTracker,
     _watching: Vec<AbortOnDropHandle<()>>,
-    /// No output is waited for beyond this, from when all processes are gone.
-    output_until: OnceLock<Instant>,
 }
 
 impl Crew {
@@ -84,14 +81,7 @@ impl Crew {
         let watching = workers.iter().map(watch).collect();
         watchers.close();
         let exits = Mutex::new(exits);
-        Self {
-            attempt,
-            workers,
-            exits,
-            watchers,
-            _watching: watching,
-            output_until: OnceLock::new(),
-        }
+        Self { attempt, workers, exits, watchers, _watching: watching }
     }
 
     /// Which start they are of.
@@ -132,26 +122,14 @@ impl Crew {
         }
     }
 
-    /// Waits until no process of any worker is left and their output is written. Then all exits can be had at
-    /// once from [`Crew::next_exit`]. Can be asked again, and dropping the future loses nothing.
+    /// Waits until no process of any worker is left; not for their output, whose reader may be slow. Then all
+    /// exits can be had at once from [`Crew::next_exit`]. Can be asked again, and dropping the future loses
+    /// nothing.
     pub(crate) async fn gone(&self) {
         for worker in &self.workers {
             worker.group.gone().await;
         }
         self.watchers.wait().await;
-        let deadline = self.output_deadline().into();
-        for worker in &self.workers {
-            for copier in &worker.copiers {
-                if timeout_at(deadline, copier.ended()).await.is_err() {
-                    let (local_rank, pid) = (worker.local_rank, worker.group.id());
-                    tracing::warn!(
-                        local_rank,
-                        pid,
-                        "the output of a worker is held open by a process that left its group"
-                    );
-                }
-            }
-        }
     }
 
     /// The numbers of the process groups that are left, to be named if they do not go.
@@ -160,14 +138,9 @@ impl Crew {
         groups.filter(|group| group.is_left()).map(Group::id).collect()
     }
 
-    fn output_deadline(&self) -> Instant {
-        *self.output_until.get_or_init(|| Instant::now() + OUTPUT_PATIENCE)
-    }
-
-    /// What is known of a worker, for a report.
-    pub(crate) fn trace(&self, local_rank: u32) -> Option<Arc<Trace>> {
-        let worker = self.workers.iter().find(|worker| worker.local_rank == local_rank)?;
-        Some(worker.trace.clone())
+    /// What is known of the workers, for a report, by local rank.
+    pub(crate) fn traces(&self) -> Vec<Arc<Trace>> {
+        self.workers.iter().map(|worker| worker.trace.clone()).collect()
     }
 }
 
@@ -175,11 +148,6 @@ impl Drop for Crew {
     fn drop(&mut self) {
         // All at once, and not one after the other.
         self.signal(SIGKILL);
-        let copiers: Vec<_> = self.workers.drain(..).flat_map(|worker| worker.copiers).collect();
-        let deadline = self.output_deadline();
-        for copier in copiers {
-            copier.join_before(deadline);
-        }
     }
 }
 

@@ -7,14 +7,17 @@ use rallypoint_core::agent::environment::Job;
 use rustix::thread::CpuSet;
 
 use super::error::StartError;
+use super::gate;
 use super::home::Home;
 use super::numa;
+use super::output::Output;
 use super::streams::{Route, Wanted};
 use crate::cli::run::plan::{Logs, Plan};
 use crate::cli::run::program::Program;
 use crate::cli::run::template::Speaker;
 use crate::cli::run::values::Streams;
 use crate::launch::console::{Console, Stream};
+use crate::process::Shell;
 
 /// What every start of the workers has in common. Clones share the directory of their files, which goes with
 /// the last of them unless it is to be kept.
@@ -27,6 +30,9 @@ pub(crate) struct Outfit {
     pub(super) logs: Logs,
     pub(super) home: Arc<Home>,
     pub(super) console: Arc<Console>,
+    /// Those who copy the workers' output, of all starts.
+    pub(super) output: Arc<Output>,
+    pub(super) shell: Shell,
     /// The processors of each worker, if they are bound to some.
     pub(super) processors: Vec<CpuSet>,
 }
@@ -36,7 +42,12 @@ impl Outfit {
     ///
     /// # Errors
     /// [`StartError::Files`].
-    pub(crate) fn new(plan: &Plan, job: Job, console: Arc<Console>) -> Result<Self, StartError> {
+    pub(crate) fn new(
+        plan: &Plan,
+        job: Job,
+        console: Arc<Console>,
+        output: Arc<Output>,
+    ) -> Result<Self, StartError> {
         let logs = plan.logs.clone();
         let any = |streams: Streams| streams.stdout || streams.stderr;
         let has_logs = (0..job.local_workers)
@@ -52,6 +63,8 @@ impl Outfit {
             logs,
             home: Arc::new(home),
             console,
+            output,
+            shell: gate::shell(),
             processors,
         })
     }

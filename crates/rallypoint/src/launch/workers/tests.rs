@@ -5,6 +5,7 @@ mod output;
 
 use std::fs;
 use std::path::Path;
+use std::time::Duration;
 
 use rallypoint_core::agent::placement::Placement;
 use rallypoint_core::agent::{self, SIGTERM};
@@ -53,7 +54,8 @@ fn ground_of(local_workers: u32, path: &str, arguments: &[&str]) -> Ground {
     };
     let (console, output, error) = Console::shown(false);
     let job = plan.job("node-id", true);
-    let mut outfit = Outfit::new(&plan, job, Arc::new(console)).unwrap();
+    let copied = Arc::new(Output::new().unwrap());
+    let mut outfit = Outfit::new(&plan, job, Arc::new(console), copied).unwrap();
     outfit.host = "node7".to_owned();
     Ground { outfit, output, error, root }
 }
@@ -81,7 +83,14 @@ impl Ground {
     /// Runs to the end, and tells who ended and how.
     async fn run(&self) -> Vec<Exited> {
         let crew = self.start(0).await;
-        all_exits(&crew).await
+        self.end(&crew).await
+    }
+
+    /// The ends of the last workers, when all of their output is written.
+    async fn end(&self, crew: &Crew) -> Vec<Exited> {
+        let exits = all_exits(crew).await;
+        timeout(LONG, self.outfit.output.finish()).await.unwrap();
+        exits
     }
 }
 
@@ -128,9 +137,9 @@ async fn each_worker_tells_once_how_it_ended() {
     assert_eq!(crew.attempt(), 4);
     let patience = Duration::from_millis(20);
     assert!(timeout(patience, crew.next_exit()).await.is_err(), "nobody is left to tell of");
-    let trace = crew.trace(1).unwrap();
+    let trace = crew.traces()[1].clone();
     assert!(trace.pid > 0 && trace.ended().is_some());
-    assert!(crew.trace(3).is_none());
+    assert_eq!(crew.traces().len(), 3);
 }
 
 #[tokio::test]
@@ -163,7 +172,7 @@ exit 1"#;
     let exits = all_exits(&crew).await;
     let messages: Vec<_> = exits.iter().map(|exited| exited.message.as_deref()).collect();
     assert_eq!(messages, [Some("ValueError: no"), Some("plain"), None, None, None]);
-    let trace = crew.trace(0).unwrap();
+    let trace = crew.traces()[0].clone();
     let error = trace.ended().unwrap().error.as_ref().unwrap();
     assert_eq!(error.said.traceback.as_deref(), Some("Traceback"));
     assert!(error.text.ends_with("}}}\n"));
@@ -197,7 +206,7 @@ async fn what_does_not_end_when_asked_is_killed() {
     let child = line_of(&ground.outfit.home.files(0, 0).unwrap().directory.join("child")).await;
     crew.signal(SIGTERM);
     assert!(timeout(Duration::from_millis(100), crew.gone()).await.is_err());
-    assert_eq!(crew.left(), [crew.trace(0).unwrap().pid]);
+    assert_eq!(crew.left(), [crew.traces()[0].pid]);
     crew.signal(SIGKILL);
     assert_eq!(all_exits(&crew).await[0].exit, Exit::Signal(9));
     assert!(crew.left().is_empty());

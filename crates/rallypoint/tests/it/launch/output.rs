@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use rustix::process::Signal;
+
 use super::{Ended, Job, host};
 
 /// What each worker says here: a line on each stream.
@@ -254,4 +256,64 @@ fn in_a_file_there_is_nothing_for_terminals() {
     for text in [&ended.stdout, &ended.stderr] {
         assert!(!text.contains('\x1b') && !text.contains('\r'), "{text:?}");
     }
+}
+
+/// Becomes a launcher whose standard output, or error, is a pipe that nobody reads. It never breaks either: the
+/// launcher has both of its ends.
+const NOBODY_READS: &str = r#"
+    mkfifo "$JOB/unread" && exec 3<>"$JOB/unread"
+    if [ "$0" = stderr ]; then head -c 65536 /dev/zero >&3; exec "$@" 2>&3 3>&-; fi
+    exec "$@" >&3 3>&-"#;
+
+/// Some 39 kB, for which a worker's pipe has room: it can end. With prefixes it is 127, for which a console's
+/// pipe has none.
+const MUCH: &str = "seq 1 8000";
+
+#[test]
+fn who_reads_late_gets_all_of_it_and_so_does_the_file() {
+    let job = Job::new(&["--standalone", "--tee", "3"]);
+    let logs = job.file("logs");
+    let late = r#"{ "$@"; echo $? >"$JOB/code"; } | { sleep 3; cat >"$JOB/read"; }"#;
+    let line = job.launcher().by(&["sh", "-c", late, "sh"]).with(&["--log-dir", &logs]);
+    line.program(&["sh", "-c", MUCH]).start().ends_with(0);
+    assert_eq!(std::fs::read_to_string(job.path().join("code")).unwrap(), "0\n");
+    let lines = |prefix: &str| -> String {
+        (1..=8_000).map(|number| format!("{prefix}{number}\n")).collect()
+    };
+    let read = std::fs::read_to_string(job.path().join("read")).unwrap();
+    assert!(read == lines("[default0]:"), "{} lines", read.lines().count());
+    let found = files(&job, &logs);
+    let (name, text) = &found[1];
+    assert_eq!(name, "0/stdout.log");
+    assert!(*text == lines(""), "{} lines", text.lines().count());
+}
+
+#[test]
+fn a_signal_ends_the_wait_for_a_reader() {
+    let job = Job::new(&["--standalone", "--tee", "3"]);
+    let line = job.launcher().by(&["sh", "-c", NOBODY_READS, "stdout"]);
+    let mut node = line.program(&["sh", "-c", MUCH]).start();
+    node.says("a signal ends the wait");
+    node.signal(Signal::TERM);
+    let ended = node.ends_with(0);
+    assert!(ended.stderr.contains("is lost"), "{}", ended.stderr);
+}
+
+/// Its log is of no use to anybody, and nothing waits for it.
+#[test]
+fn a_launcher_whose_log_nobody_reads_works_and_stops() {
+    let job = Job::new(&[
+        "--standalone",
+        "--shutdown-timeout",
+        "2",
+        "--redirects",
+        "3",
+        "--log-dir",
+        "/dev/null",
+    ]);
+    let mut node = job.launcher().by(&["sh", "-c", NOBODY_READS, "stderr"]).start();
+    job.group(1);
+    node.signal(Signal::TERM);
+    node.ends_with(143);
+    job.nothing_is_left();
 }

@@ -142,3 +142,18 @@ fn another_address_of_this_host_may_be_named() {
     group.tell("exit 0");
     node.ends_with(0);
 }
+
+/// Neither a `=` in its path nor names that no shell can write make another program of it.
+#[test]
+fn the_program_is_the_one_that_was_named() {
+    let job = Job::new(&["--standalone", "--no-python"]);
+    let directory = job.path().join("lr=0.1");
+    std::fs::create_dir(&directory).unwrap();
+    let program = directory.join("train");
+    std::os::unix::fs::symlink("/bin/sh", &program).unwrap();
+    let script = "echo trained; tr '\\0' '\\n' </proc/$$/environ | grep a.b=";
+    let line = job.launcher().env("a.b", "hush").env("BASH_FUNC_module%%", "() { :; }");
+    let line = line.program(&[program.to_str().unwrap(), "-c", script]);
+    let ended = line.start().ends_with(0);
+    assert_eq!(ended.stdout, "trained\na.b=hush\n");
+}

@@ -1,7 +1,7 @@
 //! What a worker finds in its environment: all of ours, what is its own, and no secret.
 
 use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::process::Command;
 
 use rallypoint_core::agent::environment::variables;
@@ -22,6 +22,11 @@ fn inherited() -> Vec<(&'static str, &'static OsStr)> {
         // Names that a shell cannot write.
         ("BASH_FUNC_module%%", OsStr::new("() { :; }")),
         ("a.b-c", OsStr::new("x = y")),
+        // What a shell on the way must not run, nor stumble over.
+        ("BASH_FUNC_read%%", OsStr::new("() {  echo hijacked; exit 1\n}")),
+        ("BASH_FUNC_exec%%", OsStr::new("() {  echo hijacked; exit 1\n}")),
+        ("BASH_FUNC_broken%%", OsStr::new("() { if")),
+        ("BASH_ENV", OsStr::new("/dev/stdin")),
         // To be replaced.
         ("RANK", OsStr::new("77")),
         ("TORCHELASTIC_ERROR_FILE", OsStr::new("/launcher's")),
@@ -62,7 +67,7 @@ async fn inside() {
     });
     found.sort_unstable();
     let own = variables(&ground.outfit.job, &ground.order(0), 0, files.error.to_str().unwrap());
-    let pair = |name: &str, value: &OsStr| [name.as_bytes(), b"=", value.as_bytes()].concat();
+    let pair = |name: &str, value: &OsStr| [name.as_ref(), value].join(OsStr::new("=")).into_vec();
     let mut expected: Vec<Vec<u8>> =
         own.iter().map(|(name, value)| pair(name, value.as_ref())).collect();
     let ours = inherited().into_iter().filter(|(name, _)| !own.contains_key(name));

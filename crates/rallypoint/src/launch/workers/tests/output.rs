@@ -18,13 +18,13 @@ async fn redirected_output_is_in_files_alone() {
     let mut ground = ground(2, SPEAK);
     ground.outfit.logs.redirects = "3".parse().unwrap();
     let crew = ground.start(0).await;
-    all_exits(&crew).await;
+    ground.end(&crew).await;
     for local_rank in 0..2 {
         assert_eq!(ground.file(0, local_rank, "stdout.log"), "out\nno end");
         assert_eq!(ground.file(0, local_rank, "stderr.log"), "err\n");
     }
     assert_eq!(ground.output.text() + &ground.error.text(), "");
-    let trace = crew.trace(1).unwrap();
+    let trace = crew.traces()[1].clone();
     assert_eq!(trace.stderr, Some(ground.outfit.home.files(0, 1).unwrap().stderr));
 }
 
@@ -77,10 +77,10 @@ async fn without_files_there_is_only_the_console() {
     ground.outfit.logs.redirects = "2".parse().unwrap();
     ground.outfit.home = Arc::new(Home::Nowhere);
     let crew = ground.start(0).await;
-    all_exits(&crew).await;
+    ground.end(&crew).await;
     assert_eq!(sorted(&ground.output.text()), ["[default0]:|", "[default1]:|"]);
     assert_eq!(ground.error.text(), "");
-    let trace = crew.trace(0).unwrap();
+    let trace = crew.traces()[0].clone();
     assert_eq!((&trace.stdout, &trace.stderr, &trace.error_file), (&None, &None, &None));
 }
 
@@ -116,17 +116,52 @@ until [ -s \"${TORCHELASTIC_ERROR_FILE%/*}/stray\" ]; do sleep 0.01; done; echo 
     let mut ground = ground(1, script);
     ground.outfit.logs.tee = "1".parse().unwrap();
     let crew = ground.start(0).await;
-    let exits = all_exits(&crew).await;
+    let exits = ground.end(&crew).await;
     drop(crew);
     let stray: i32 = ground.file(0, 0, "stray").trim().parse().unwrap();
     let stray = rustix::process::Pid::from_raw(stray).unwrap();
     rustix::process::kill_process(stray, Signal::KILL).unwrap();
     assert_eq!(exits[0].exit, Exit::Code(0));
-    // However late the thread that reads it comes to do so.
-    let shown = async {
-        while ground.output.text() != "[default0]:said\n" {
-            tokio::time::sleep(Duration::from_millis(2)).await;
-        }
+    assert_eq!(ground.output.text(), "[default0]:said\n");
+}
+
+/// A console that takes nothing until it is told to.
+struct Slow(std::sync::mpsc::Receiver<()>, Shown);
+
+impl io::Write for Slow {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let _ = self.0.recv();
+        self.1.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Their pipes have room for what they say, so that they can end.
+#[tokio::test]
+async fn workers_are_gone_and_others_started_before_a_slow_console_has_taken_their_output() {
+    let mut ground = ground(1, "seq -f $RALLYPOINT_ATTEMPT-%05g 5000");
+    ground.outfit.logs.tee = "1".parse().unwrap();
+    let (reader, stuck) = std::sync::mpsc::channel();
+    ground.outfit.console =
+        Arc::new(Console::of(false, Slow(stuck, ground.output.clone()), Shown::default()));
+    for attempt in 0..2 {
+        let crew = ground.start(attempt).await;
+        assert_eq!(all_exits(&crew).await[0].exit, Exit::Code(0));
+    }
+    // Longer than a silent pipe is given.
+    let finish = ground.outfit.output.finish();
+    assert!(timeout(Duration::from_millis(1500), finish).await.is_err());
+    drop(reader);
+    timeout(LONG, ground.outfit.output.finish()).await.unwrap();
+    let text = |attempt: u64, prefix: &str| -> String {
+        (1..=5_000).map(|number| format!("{prefix}{attempt}-{number:05}\n")).collect()
     };
-    timeout(LONG, shown).await.unwrap();
+    for attempt in 0..2 {
+        assert!(ground.file(attempt, 0, "stdout.log") == text(attempt, ""), "{attempt}");
+    }
+    let expected = text(0, "[default0]:") + &text(1, "[default0]:");
+    assert!(sorted(&ground.output.text()) == sorted(&expected), "{}", ground.output.text());
 }
