@@ -143,10 +143,10 @@ class Job:
         for launcher in self.launchers:
             launcher.process.terminate()
         for launcher in self.launchers:
-            try:
-                launcher.exit_code()
-            finally:
-                launcher.kill()
+            # A torchrun whose peers are gone may wait for them; it is not what is looked at any more.
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                launcher.process.wait(10)
+            launcher.kill()
         # Those of a torchrun that was killed go on.
         for pid in self.workers().values():
             with contextlib.suppress(ProcessLookupError):

@@ -90,7 +90,7 @@ impl EmbeddedServer {
         let options = options(meeting).await?;
         let (stop, serves) = (CancellationToken::new(), Arc::new(AtomicBool::new(false)));
         let (stopped, serving) = (stop.clone(), serves.clone());
-        let task = match TcpListener::bind(address).await {
+        let (address, task) = match TcpListener::bind(address).await {
             Ok(listener) => {
                 let bound = listener.local_addr().unwrap_or(address);
                 let server = Server::open(options).await?;
@@ -100,13 +100,7 @@ impl EmbeddedServer {
                 } else {
                     tracing::info!(address = %bound, "this process runs the server of the job");
                 }
-                let task = tokio::spawn(run(server, listener, stopped));
-                return Ok(Some(Self {
-                    address: bound,
-                    serves,
-                    stop,
-                    task: AbortOnDropHandle::new(task),
-                }));
+                (bound, tokio::spawn(run(server, listener, stopped)))
             }
             Err(source) if source.kind() == io::ErrorKind::AddrInUse && !required => {
                 let client = ClientOptions {
@@ -115,7 +109,7 @@ impl EmbeddedServer {
                     timeout: QUESTION,
                     ..ClientOptions::new([&meeting.parameters.endpoint])
                 };
-                tokio::spawn(stand_by(address, client, options, stopped, serving))
+                (address, tokio::spawn(stand_by(address, client, options, stopped, serving)))
             }
             Err(source) => return Err(HostError::Listen { address, source }),
         };

@@ -29,6 +29,9 @@ pub struct Differences {
     /// Whether a deletion at the very revision that was compacted is still told to a watch that
     /// starts there. The etcds at hand lose it (etcd issues 18089 and 19179, since mended).
     pub deletion_at_compaction: bool,
+    /// Whether a notification of progress always comes behind the events up to its revision. The etcds at
+    /// hand may send it a moment too early (etcd issue 15220, since mended).
+    pub progress_after_events: bool,
 }
 
 /// The differences of one arm. Ours follows the newest etcd.
@@ -43,6 +46,7 @@ pub fn of(arm: Arm) -> Differences {
             transactions_need_room: false,
             no_operation_is_the_first_fault: false,
             deletion_at_compaction: false,
+            progress_after_events: false,
         },
         Arm::Etcd35 => Differences {
             progress_without_watches: true,
@@ -53,6 +57,7 @@ pub fn of(arm: Arm) -> Differences {
             transactions_need_room: true,
             no_operation_is_the_first_fault: false,
             deletion_at_compaction: false,
+            progress_after_events: false,
         },
         Arm::EmbeddedMemory | Arm::EmbeddedDisk => Differences {
             progress_without_watches: false,
@@ -63,6 +68,7 @@ pub fn of(arm: Arm) -> Differences {
             transactions_need_room: false,
             no_operation_is_the_first_fault: true,
             deletion_at_compaction: true,
+            progress_after_events: true,
         },
     }
 }

@@ -27,6 +27,17 @@ fn guest(nodes: &mut Vec<Launcher>, endpoint: &str) -> Launcher {
     nodes.remove((host + 1) % nodes.len())
 }
 
+/// Kills a launcher of a group of four. Its workers go with it, and the other three are a group then.
+fn survivors(job: &Job, first: &Group, dead: &mut Launcher) -> Group {
+    dead.kill();
+    for worker in first.of(dead) {
+        worker.is_gone();
+    }
+    let second = job.group_after(first, 3);
+    assert!(!second.launchers().contains(&dead.number));
+    second
+}
+
 /// The lease is longer than anybody waits here, so it is the connection that tells.
 #[test]
 fn a_killed_launcher_takes_its_workers_along_and_the_others_regroup_by_its_connection() {
@@ -37,12 +48,7 @@ fn a_killed_launcher_takes_its_workers_along_and_the_others_regroup_by_its_conne
         let first = job.group(4);
         let dead = first.workers[if victim == "rank 0" { 0 } else { 2 }].launcher();
         let mut dead = nodes.remove(dead);
-        dead.kill();
-        for worker in first.of(&dead) {
-            worker.is_gone();
-        }
-        let second = job.group_after(&first, 3);
-        assert!(!second.launchers().contains(&dead.number));
+        let second = survivors(&job, &first, &mut dead);
         is_free(&second);
         finish(&second, &mut nodes);
         job.nothing_is_left();
@@ -59,12 +65,7 @@ fn a_killed_launcher_takes_its_workers_along_and_the_others_regroup_by_its_lease
     let first = job.group(4);
     assert_eq!(first.workers[0].get("TORCHELASTIC_USE_AGENT_STORE"), "False");
     let mut dead = guest(&mut nodes, &endpoint);
-    dead.kill();
-    for worker in first.of(&dead) {
-        worker.is_gone();
-    }
-    let second = job.group_after(&first, 3);
-    assert!(!second.launchers().contains(&dead.number));
+    let second = survivors(&job, &first, &mut dead);
     is_free(&second);
     finish(&second, &mut nodes);
     job.nothing_is_left();
@@ -78,12 +79,7 @@ fn the_others_go_on_when_the_launcher_with_the_server_is_killed() {
     let mut nodes = job.launchers(4);
     let first = job.group(4);
     let mut dead = nodes.remove(host_of(&nodes, &endpoint));
-    dead.kill();
-    for worker in first.of(&dead) {
-        worker.is_gone();
-    }
-    let second = job.group_after(&first, 3);
-    assert!(!second.launchers().contains(&dead.number));
+    let second = survivors(&job, &first, &mut dead);
     host_of(&nodes, &endpoint);
     is_free(&second);
     finish(&second, &mut nodes);

@@ -161,8 +161,10 @@ fn when_the_host_with_the_server_is_cut_off_the_others_stop_and_come_back() {
     let network = Network::new(3);
     let endpoint = format!("{}:29400", address(0));
     let job = Job::with_conf(&endpoint, "2:3", "lease_ttl=4,last_call_timeout=30");
+    // Those who must stop do not go when they are asked to.
+    let order = "[ $LAUNCHER = 0 ] || [ $RALLYPOINT_ATTEMPT != 0 ] || trap '' TERM";
     let mut nodes: Vec<Launcher> =
-        (0..3).map(|number| network.launch(&job, number, "trap '' TERM")).collect();
+        (0..3).map(|number| network.launch(&job, number, order)).collect();
     let first = job.group(3);
     network.plug(0, "down");
     for worker in first.workers.iter().filter(|worker| worker.launcher() != 0) {
@@ -170,9 +172,6 @@ fn when_the_host_with_the_server_is_cut_off_the_others_stop_and_come_back() {
     }
     assert!(nodes.iter_mut().all(|node| !node.has_ended()));
     network.plug(0, "up");
-    // The one that was with the server is told to stop for the others, and would have its time.
-    nodes[0].says("stopping the workers");
-    first.of(&nodes[0])[0].tell("exit 0");
     let second = job.group_after(&first, 3);
     second.tell("exit 0");
     for node in &mut nodes {

@@ -302,7 +302,15 @@ fn a_signal_ends_the_wait_for_a_reader() {
 /// Its log is of no use to anybody, and nothing waits for it.
 #[test]
 fn a_launcher_whose_log_nobody_reads_works_and_stops() {
-    let job = Job::new(&["--standalone", "--shutdown-timeout", "2", "--redirects", "3"]);
+    let job = Job::new(&[
+        "--standalone",
+        "--shutdown-timeout",
+        "2",
+        "--redirects",
+        "3",
+        "--log-dir",
+        "/dev/null",
+    ]);
     let mut node = job.launcher().by(&["sh", "-c", NOBODY_READS, "stderr"]).start();
     job.group(1);
     node.signal(Signal::TERM);

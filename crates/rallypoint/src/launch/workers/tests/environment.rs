@@ -1,7 +1,7 @@
 //! What a worker finds in its environment: all of ours, what is its own, and no secret.
 
 use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::process::Command;
 
 use rallypoint_core::agent::environment::variables;
@@ -67,7 +67,7 @@ async fn inside() {
     });
     found.sort_unstable();
     let own = variables(&ground.outfit.job, &ground.order(0), 0, files.error.to_str().unwrap());
-    let pair = |name: &str, value: &OsStr| [name.as_bytes(), b"=", value.as_bytes()].concat();
+    let pair = |name: &str, value: &OsStr| [name.as_ref(), value].join(OsStr::new("=")).into_vec();
     let mut expected: Vec<Vec<u8>> =
         own.iter().map(|(name, value)| pair(name, value.as_ref())).collect();
     let ours = inherited().into_iter().filter(|(name, _)| !own.contains_key(name));
