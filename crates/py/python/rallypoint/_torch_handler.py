@@ -18,8 +18,8 @@ from torch.distributed.elastic.rendezvous.api import RendezvousStoreInfo
 import rallypoint
 from rallypoint._fence import Fence
 from rallypoint._torch_errors import as_torch
+from rallypoint._torch_store import TorchStore
 from rallypoint.errors import ParameterError, RallypointError, RendezvousGracefulExitError, RendezvousTimeoutError
-from rallypoint.torch import EtcdStore
 
 logger = logging.getLogger("rallypoint.torchrun")
 
@@ -129,7 +129,7 @@ class TorchrunHandler(RendezvousHandler):
     def _connect(self, group: rallypoint.RendezvousInfo) -> Store:
         if not self.use_agent_store:
             # A worker is to serve there, and is not started yet.
-            return EtcdStore._over(group.store, _STORE_TIMEOUT)
+            return TorchStore(group.store, _STORE_TIMEOUT)
         store = TCPStore(group.master_addr, group.master_port, is_master=False, timeout=_CONNECT_TIMEOUT)
         store.set_timeout(_STORE_TIMEOUT)
         # The workers have the same store, and keys of their own.
