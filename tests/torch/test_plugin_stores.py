@@ -3,6 +3,7 @@
 import doctest
 import gc
 import inspect
+import os
 import threading
 from datetime import timedelta
 
@@ -17,6 +18,7 @@ from torch.distributed.elastic.rendezvous import etcd_store as stock_store
 
 import rallypoint
 import rallypoint.torch as ours
+from rallypoint._torch_store import TorchStore
 
 
 @pytest.fixture
@@ -54,6 +56,31 @@ def test_every_call_from_c_plus_plus(server):
     copy = part.clone()
     gc.collect()
     assert copy.get("two") == b"2"
+
+
+def test_a_store_of_ours_that_is_there_already(server):
+    """As the agents have it, where rank 0 serves none: PyTorch's errors and time-outs, and copies that share all else."""
+    native = rallypoint.EtcdStore(rallypoint.Client(server.endpoint), "/store", timeout=900)
+    store = TorchStore(native, timedelta(milliseconds=50))
+    dist._test_python_store(store)
+    copy = dist.PrefixStore("part", store).clone()
+    gc.collect()
+    copy.set("key", "value")
+    assert store.get("part/key") == b"value"
+    for part in (store, copy):
+        with pytest.raises(dist.DistStoreError, match="still missing"):
+            part.get("never")
+    assert TorchStore(native.clone()).timeout == timedelta(seconds=300)
+
+
+def test_copies_are_no_connections(server):
+    """However it was said where the etcd is: a copy needs no client of its own."""
+    store = ours.EtcdStore(server.endpoint, "/store")
+    store.set("key", "value")
+    before = len(os.listdir("/proc/self/fd"))
+    copies = [store.clone() for _ in range(20)]
+    assert {copy.get("key") for copy in copies} == {b"value"}
+    assert len(os.listdir("/proc/self/fd")) < before + 20
 
 
 def test_what_only_python_can_call(store):

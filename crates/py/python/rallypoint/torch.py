@@ -13,13 +13,13 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
-from torch.distributed import Store
 from torch.distributed.elastic.rendezvous import RendezvousHandler, RendezvousParameters
 from torch.distributed.elastic.rendezvous import dynamic_rendezvous as _dynamic
 
 import rallypoint
 from rallypoint import EtcdServer
 from rallypoint._torch_errors import as_torch
+from rallypoint._torch_store import TorchStore
 
 __all__ = [
     "EtcdRendezvousBackend",
@@ -30,12 +30,7 @@ __all__ = [
     "create_rdzv_handler",
 ]
 
-# C++ that holds a store does not keep its Python half alive, and would then find that nothing is implemented.
-# So whatever is made here stays: it is small, and there are few of them.
-_kept: list[Store] = []
-
-
-class EtcdStore(Store):
+class EtcdStore(TorchStore):
     """A ``torch.distributed.Store`` on an etcd, or on a ``rallypoint.Server``.
 
     Args:
@@ -52,93 +47,11 @@ class EtcdStore(Store):
     """
 
     def __init__(self, etcd_client: Any, etcd_store_prefix: str, timeout: timedelta | None = None) -> None:
-        super().__init__()
         self.client = etcd_client
         self.prefix = etcd_store_prefix if etcd_store_prefix.endswith("/") else etcd_store_prefix + "/"
-        if timeout is not None:
-            self.set_timeout(timeout)
         with as_torch():
-            self._store = rallypoint.EtcdStore(_client(etcd_client), self.prefix)
-        _kept.append(self)
-
-    def _patient(self) -> rallypoint.Store:
-        """The time-out is a field of the C++ half, which may change it without telling."""
-        self._store.set_timeout(self.timeout)
-        return self._store
-
-    @as_torch()
-    def set(self, key, value):
-        self._store.set(key, value)
-
-    @as_torch()
-    def get(self, key):
-        return self._patient().get(key)
-
-    @as_torch()
-    def add(self, key, num):
-        return self._store.add(key, num)
-
-    @as_torch()
-    def compare_set(self, key, expected, desired):
-        return self._store.compare_set(key, expected, desired)
-
-    @as_torch()
-    def append(self, key, value):
-        self._store.append(key, value)
-
-    @as_torch()
-    def check(self, keys):
-        return self._store.check(keys)
-
-    @as_torch()
-    def wait(self, keys, override_timeout=None):
-        self._store.wait(keys, self.timeout if override_timeout is None else override_timeout)
-
-    @as_torch()
-    def multi_get(self, keys):
-        return self._patient().multi_get(keys)
-
-    @as_torch()
-    def multi_set(self, keys, values):
-        self._store.multi_set(keys, values)
-
-    @as_torch()
-    def delete_key(self, key):
-        return self._store.delete_key(key)
-
-    @as_torch()
-    def num_keys(self):
-        return self._store.num_keys()
-
-    @as_torch()
-    def list_keys(self):
-        return self._store.list_keys()
-
-    @as_torch()
-    def queue_push(self, key, value):
-        self._store.queue_push(key, value)
-
-    @as_torch()
-    def queue_pop(self, key, block=True):
-        return self._patient().queue_pop(key, block)
-
-    @as_torch()
-    def queue_len(self, key):
-        return self._store.queue_len(key)
-
-    @as_torch()
-    def barrier(self, key, world_size, timeout=None):
-        self._store.barrier(key, world_size, self.timeout if timeout is None else timeout)
-
-    def has_extended_api(self):
-        return True
-
-    def clone(self):
-        return EtcdStore(self.client, self.prefix, self.timeout)
-
-    # C++ asks for these two by other names than Python does.
-    deleteKey = delete_key
-    getNumKeys = num_keys
+            native = rallypoint.EtcdStore(_client(etcd_client), self.prefix)
+        super().__init__(native, timeout)
 
 
 class EtcdRendezvousBackend(_dynamic.RendezvousBackend):
