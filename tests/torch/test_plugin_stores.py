@@ -53,9 +53,10 @@ def test_every_call_from_c_plus_plus(server):
     assert part.num_keys() == 4
     assert part.delete_key("one")
     assert part.has_extended_api()
-    copy = part.clone()
-    gc.collect()
-    assert copy.get("two") == b"2"
+    if hasattr(dist.Store, "clone"):  # PyTorch 2.6 has none.
+        copy = part.clone()
+        gc.collect()
+        assert copy.get("two") == b"2"
 
 
 def test_a_store_of_ours_that_is_there_already(server):
@@ -98,7 +99,8 @@ def test_time_outs_are_pytorchs_errors_and_ours(store):
         with pytest.raises(dist.DistStoreError, match="still missing") as raised:
             call()
         assert isinstance(raised.value, rallypoint.StoreTimeoutError)
-    with pytest.raises(dist.QueueEmptyError):
+    # PyTorch 2.6 has no queues.
+    with pytest.raises(getattr(dist, "QueueEmptyError", dist.DistStoreError)):
         store.queue_pop("queue", block=False)
 
 
