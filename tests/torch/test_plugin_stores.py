@@ -5,6 +5,9 @@ import gc
 import inspect
 import os
 import threading
+import pickle
+import re
+import subprocess
 from datetime import timedelta
 
 import pytest
@@ -12,10 +15,12 @@ import torch
 import torch.distributed as dist
 from observe import together
 from torch.distributed.elastic.rendezvous import RendezvousConnectionError, RendezvousParameters
+from servers import ROOT, TARGET
 from torch.distributed.elastic.rendezvous import etcd_rendezvous_backend as stock_backend
 from torch.distributed.elastic.rendezvous import etcd_server as stock_server
 from torch.distributed.elastic.rendezvous import etcd_store as stock_store
 
+from torch.distributed.elastic.rendezvous.dynamic_rendezvous import create_handler as create_dynamic_handler
 import rallypoint
 import rallypoint.torch as ours
 from rallypoint._torch_store import TorchStore
@@ -158,6 +163,48 @@ def test_pytorchs_own_handler_on_our_backend(server, monkeypatch):
 
 
 def test_our_handler_in_place_of_the_legacy_one(server):
+def lapse(endpoint):
+    """What happens by itself when nobody has written for two hours: the leases run out."""
+    command = [TARGET / "tools" / "etcd-3.5" / "etcdctl", "--endpoints", endpoint, "lease"]
+    environment = {**os.environ, "ETCDCTL_API": "3"}
+    found = subprocess.run([*command, "list"], env=environment, stdout=subprocess.PIPE, text=True, check=True)
+    leases = [word for word in found.stdout.split() if re.fullmatch("[0-9a-f]{16}", word)]
+    assert leases, found.stdout
+    for lease in leases:
+        subprocess.run([*command, "revoke", lease], env=environment, stdout=subprocess.DEVNULL, check=True)
+
+
+def test_a_run_that_lapsed_begins_anew(server, monkeypatch):
+    """Its rounds begin with 0 again, and nobody meets the address that was true in the first life."""
+    monkeypatch.setenv("TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "1")
+    master = "torch.rendezvous.run.0/MASTER_ADDR"
+    for life in ("127.0.0.1", "127.0.0.2"):
+        parameters = RendezvousParameters("etcd-v2", server.endpoint, "run", 1, 1, life)
+        backend, store = ours.create_backend(parameters)
+        assert backend.get_state() is None and store.list_keys() == []
+        handler = create_dynamic_handler(store, backend, parameters)
+        assert handler.next_rendezvous().bootstrap_store_info.master_addr == life
+        assert store.get(master) == life.encode()
+        assert handler.shutdown()
+        lapse(server.endpoint)
+        assert backend.get_state() is None
+
+
+def test_a_store_may_be_used_before_there_is_a_state(server):
+    backend, store = ours.create_backend(RendezvousParameters("etcd-v2", server.endpoint, "run", 1, 1))
+    store.set("key", "value")
+    backend.set_state(b"state")
+    assert store.get("key") == b"value"
+    lapse(server.endpoint)
+    assert backend.get_state() is None and not store.check(["key"])
+
+
+def test_wrong_options_are_refused():
+    for options in ({"read_timeout": 0}, {"read_timeout": "soon"}, {"protocol": "gopher"}, {"ssl_cert": "/x"}):
+        with pytest.raises(ValueError, match=next(iter(options))):
+            ours.create_backend(RendezvousParameters("etcd-v2", "127.0.0.1:1", "run", 1, 1, **options))
+
+
     parameters = RendezvousParameters("etcd", server.endpoint, "run", 1, 1, timeout=60, last_call_timeout=1)
     handler = ours.create_rdzv_handler(parameters)
     assert handler.get_backend() == "etcd" and handler.get_run_id() == "run" and handler.use_agent_store
@@ -212,6 +259,8 @@ def test_a_store_in_several_threads(store):
 def test_the_example():
     names = {"rallypoint": rallypoint, "torch": torch, "EtcdStore": ours.EtcdStore}
     example = doctest.DocTestParser().get_doctest(ours.EtcdStore.__doc__, names, "EtcdStore", None, None)
+    with pytest.raises(ValueError, match="rallypoint.Client with protocol"):
+        ours.EtcdStore(etcd.Client(host=host, port=int(port), protocol="https"), "/store")
     said = []
     runner = doctest.DocTestRunner()
     runner.run(example, out=said.append)

@@ -152,6 +152,7 @@ class Server:
     def __new__(
         cls,
         listen: str = "127.0.0.1:0",
+    def store(self, prefix: str, timeout: Optional[_Time] = None) -> Store: ...
         *,
         data_dir: Optional[_Path] = None,
         user: Optional[str] = None,
