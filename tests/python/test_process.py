@@ -121,3 +121,39 @@ def test_a_signal_ends_the_command_in_good_order(number):
     finally:
         served.kill()
         served.communicate()
+def test_the_last_words_are_not_lost(python, free_port):
+    """A record that is being logged when the program ends, by a handler that takes its time."""
+    program = """
+import logging, sys, time, rallypoint
+class Slow(logging.Handler):
+    def emit(self, record):
+        time.sleep(0.5)
+        print("said:", record.getMessage())
+logging.getLogger("rallypoint").addHandler(Slow())
+logging.getLogger("rallypoint.hosting").setLevel(logging.INFO)
+rendezvous = rallypoint.Rendezvous("127.0.0.1:" + sys.argv[1], "job", 1, 1)
+time.sleep(0.1)
+"""
+    assert "said: this process runs the server" in python(program, free_port).communicate(timeout=60)[0]
+
+
+def test_a_broken_filter_costs_its_own_record_only(python):
+    program = """
+import logging, rallypoint
+logging.basicConfig(level=logging.INFO, format="said: %(message)s")
+class Broken(logging.Filter):
+    times = 0
+    def filter(self, record):
+        self.times += 1
+        if self.times == 1:
+            raise ZeroDivisionError("broken")
+        return True
+logging.getLogger("rallypoint.trial").addFilter(Broken())
+from rallypoint import _native, _log
+_native.next_records = lambda: [(20, "rallypoint.trial", "first"), (20, "rallypoint.trial", "second")]
+_log._pass_on()
+"""
+    said = python(program).communicate(timeout=60)[1]
+    assert "ZeroDivisionError: broken" in said and "said: second" in said and "said: first" not in said
+
+

@@ -25,13 +25,15 @@ __all__ = [
     "main",
     "next_records",
     "start_log",
+    "wait_for_records",
 ]
 
 VERSION: str
 
 def main(arguments: Sequence[str]) -> int: ...
 def start_log(debug: bool) -> bool: ...
-def next_records(seconds: float) -> list[tuple[int, str, str]]: ...
+def wait_for_records(seconds: float) -> None: ...
+def next_records() -> list[tuple[int, str, str]]: ...
 
 @final
 class Client:
