@@ -1,5 +1,6 @@
 """`rallypoint.torch`: our stores and backend as PyTorch's C++ and Python use them, and under the names of PyTorch's."""
 
+import copy
 import doctest
 import gc
 import inspect
@@ -58,9 +59,9 @@ def test_every_call_from_c_plus_plus(server):
     assert part.num_keys() == 4
     assert part.delete_key("one")
     assert part.has_extended_api()
-    copy = part.clone()
+    other = part.clone()
     gc.collect()
-    assert copy.get("two") == b"2"
+    assert other.get("two") == b"2"
 
 
 def test_a_store_of_ours_that_is_there_already(server):
@@ -68,11 +69,11 @@ def test_a_store_of_ours_that_is_there_already(server):
     native = rallypoint.EtcdStore(rallypoint.Client(server.endpoint), "/store", timeout=900)
     store = TorchStore(native, timedelta(milliseconds=50))
     dist._test_python_store(store)
-    copy = dist.PrefixStore("part", store).clone()
+    other = dist.PrefixStore("part", store).clone()
     gc.collect()
-    copy.set("key", "value")
+    other.set("key", "value")
     assert store.get("part/key") == b"value"
-    for part in (store, copy):
+    for part in (store, other):
         with pytest.raises(dist.DistStoreError, match="still missing"):
             part.get("never")
     assert TorchStore(native.clone()).timeout == timedelta(seconds=300)
@@ -223,6 +224,17 @@ def test_errors_of_the_rendezvous_are_pytorchs_and_ours():
     with pytest.raises(RendezvousConnectionError) as raised:
         ours.create_rdzv_handler(parameters)
     assert isinstance(raised.value, rallypoint.RendezvousConnectionError)
+
+
+def test_errors_can_be_pickled(store):
+    """As they must be to come out of another process."""
+    store.set_timeout(timedelta(milliseconds=10))
+    with pytest.raises(rallypoint.StoreTimeoutError) as raised:
+        store.get("key")
+    raised.value.hint = "noted"
+    for again in (pickle.loads(pickle.dumps(raised.value)), copy.copy(raised.value)):
+        assert type(again) is type(raised.value) and isinstance(again, dist.DistStoreError)
+        assert (str(again), again.hint) == (str(raised.value), "noted")
 
 
 def test_arguments_are_those_of_pytorchs():
