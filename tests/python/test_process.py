@@ -30,25 +30,32 @@ store = rallypoint.EtcdStore(etcd.get_client(), "/fork")
 store.set("key", "value")
 child = os.fork()
 if child == 0:
-    for use in (lambda: store.get("key"), etcd.get_port, rallypoint.Server):
+    for use in (lambda: store.get("key"), etcd.get_port, rendezvous.num_nodes_waiting, rallypoint.Server):
         try:
             use()
         except rallypoint.ForkError as error:
             print("refused:", error)
-    del store, etcd
+    server.stop()
+    etcd.stop()
+    del store, etcd, server, group, rendezvous
     sys.exit(3)
 assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 3
-print(store.get("key"))
+print(store.get("key"), rendezvous.num_nodes_waiting(), rallypoint.TcpStore(group.master_addr, group.master_port).add("n", 1))
+rendezvous.shutdown()
+server.stop()
 etcd.stop()
 """
     output, errors = python(program).communicate(timeout=60)
     refusals = [line for line in output.splitlines() if line.startswith("refused: rallypoint was in use when")]
-    assert len(refusals) == 3 and output.endswith("b'value'\n"), (output, errors)
+    assert len(refusals) == 4 and output.endswith("b'value' 0 1\n"), (output, errors)
 
 
 def test_a_fork_before_the_first_use_is_none(python):
     program = """
 import os, sys, rallypoint
+server = rallypoint.Server()
+rendezvous = rallypoint.Rendezvous(server.endpoint, "job", 1, 1, is_host=False)
+group = rendezvous.next_rendezvous()
 child = os.fork()
 with rallypoint.Server() as server:
     store = rallypoint.EtcdStore(rallypoint.Client(server.endpoint), "/x")
