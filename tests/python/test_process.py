@@ -16,8 +16,29 @@ COMMAND = [sys.executable, "-m", "rallypoint"]
 
 
 def test_importing_imports_little(python):
-    program = "import sys, rallypoint; print([name for name in ('torch', 'asyncio', 'numpy') if name in sys.modules])"
-    assert python(program).communicate()[0] == "[]\n"
+    """Nothing but itself. How long that takes depends on the machine, and is only printed."""
+    program = """
+import sys, time
+before, start = set(sys.modules), time.perf_counter()
+import rallypoint
+print(f"import rallypoint took {1000 * (time.perf_counter() - start):.1f} ms", file=sys.stderr)
+print(*sorted(set(sys.modules) - before))
+"""
+    imported, took = python(program).communicate(timeout=60)
+    print(took)
+    assert imported.split() == ["rallypoint", "rallypoint._native", "rallypoint.errors"]
+
+
+def test_the_plugin_is_found_without_importing_pytorch(python):
+    program = """
+import sys
+from importlib.metadata import entry_points
+found = entry_points()
+found = found.select(group="torchrun.handlers") if hasattr(found, "select") else found["torchrun.handlers"]
+ours = {one.name: one.load()() for one in found if one.value.startswith("rallypoint.")}
+print(sorted(ours), all(map(callable, ours.values())), "torch" in sys.modules, "rallypoint.torch" in sys.modules)
+"""
+    assert python(program).communicate(timeout=60)[0] == "['etcd-v3', 'rallypoint'] True False False\n"
 
 
 def test_use_after_a_fork_is_an_error(server, python):
@@ -28,6 +49,9 @@ etcd = rallypoint.EtcdServer()
 etcd.start()
 store = rallypoint.EtcdStore(etcd.get_client(), "/fork")
 store.set("key", "value")
+server = rallypoint.Server()
+rendezvous = rallypoint.Rendezvous(server.endpoint, "job", 1, 1, is_host=False)
+group = rendezvous.next_rendezvous()
 child = os.fork()
 if child == 0:
     for use in (lambda: store.get("key"), etcd.get_port, rendezvous.num_nodes_waiting, rallypoint.Server):
@@ -53,9 +77,6 @@ etcd.stop()
 def test_a_fork_before_the_first_use_is_none(python):
     program = """
 import os, sys, rallypoint
-server = rallypoint.Server()
-rendezvous = rallypoint.Rendezvous(server.endpoint, "job", 1, 1, is_host=False)
-group = rendezvous.next_rendezvous()
 child = os.fork()
 with rallypoint.Server() as server:
     store = rallypoint.EtcdStore(rallypoint.Client(server.endpoint), "/x")
@@ -105,29 +126,6 @@ with rallypoint.Rendezvous("127.0.0.1:" + sys.argv[1], "job", 1, 1):
     assert f"rallypoint.hosting.server INFO this process runs the server of the job address=127.0.0.1:{port}" in said
 
 
-def test_the_command():
-    version = subprocess.run([*COMMAND, "--version"], capture_output=True, text=True)
-    assert (version.returncode, version.stdout) == (0, f"rallypoint {rallypoint.__version__}\n")
-    assert subprocess.run([*COMMAND, "run", "--nnodes"], capture_output=True).returncode == 2
-    script = os.path.join(os.path.dirname(sys.executable), "rallypoint")
-    line = [script, "run", "--standalone", "--nproc-per-node", "2", "--", "sh", "-c", "echo rank $RANK; exit 3"]
-    job = subprocess.run(line, capture_output=True, text=True)
-    assert job.returncode == 1 and "rank 0" in job.stdout, job
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_ends_the_command_in_good_order(number):
-    served = subprocess.Popen([*COMMAND, "serve", "--listen", "127.0.0.1:0"], stderr=subprocess.PIPE,
-                              stdout=subprocess.PIPE, text=True)  # fmt: skip
-    try:
-        line = served.stdout.readline()
-        assert re.search(r"127\.0\.0\.1:\d+", line), line
-        served.send_signal(number)
-        _, said = served.communicate(timeout=60)
-        assert served.returncode == 0 and "Traceback" not in said, said
-    finally:
-        served.kill()
-        served.communicate()
 def test_the_last_words_are_not_lost(python, free_port):
     """A record that is being logged when the program ends, by a handler that takes its time."""
     program = """
@@ -164,3 +162,26 @@ _log._pass_on()
     assert "ZeroDivisionError: broken" in said and "said: second" in said and "said: first" not in said
 
 
+def test_the_command():
+    version = subprocess.run([*COMMAND, "--version"], capture_output=True, text=True)
+    assert (version.returncode, version.stdout) == (0, f"rallypoint {rallypoint.__version__}\n")
+    assert subprocess.run([*COMMAND, "run", "--nnodes"], capture_output=True).returncode == 2
+    script = os.path.join(os.path.dirname(sys.executable), "rallypoint")
+    line = [script, "run", "--standalone", "--nproc-per-node", "2", "--", "sh", "-c", "echo rank $RANK; exit 3"]
+    job = subprocess.run(line, capture_output=True, text=True)
+    assert job.returncode == 1 and "rank 0" in job.stdout, job
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_the_command_in_good_order(number):
+    served = subprocess.Popen([*COMMAND, "serve", "--listen", "127.0.0.1:0"], stderr=subprocess.PIPE,
+                              stdout=subprocess.PIPE, text=True)  # fmt: skip
+    try:
+        line = served.stdout.readline()
+        assert re.search(r"127\.0\.0\.1:\d+", line), line
+        served.send_signal(number)
+        _, said = served.communicate(timeout=60)
+        assert served.returncode == 0 and "Traceback" not in said, said
+    finally:
+        served.kill()
+        served.communicate()

@@ -5,23 +5,23 @@ import doctest
 import gc
 import inspect
 import os
-import threading
 import pickle
 import re
 import subprocess
+import threading
 from datetime import timedelta
 
 import pytest
 import torch
 import torch.distributed as dist
 from observe import together
-from torch.distributed.elastic.rendezvous import RendezvousConnectionError, RendezvousParameters
 from servers import ROOT, TARGET
+from torch.distributed.elastic.rendezvous import RendezvousConnectionError, RendezvousParameters
 from torch.distributed.elastic.rendezvous import etcd_rendezvous_backend as stock_backend
 from torch.distributed.elastic.rendezvous import etcd_server as stock_server
 from torch.distributed.elastic.rendezvous import etcd_store as stock_store
-
 from torch.distributed.elastic.rendezvous.dynamic_rendezvous import create_handler as create_dynamic_handler
+
 import rallypoint
 import rallypoint.torch as ours
 from rallypoint._torch_store import TorchStore
@@ -163,7 +163,6 @@ def test_pytorchs_own_handler_on_our_backend(server, monkeypatch):
     assert [handler.shutdown() for handler in handlers] == [True, True]
 
 
-def test_our_handler_in_place_of_the_legacy_one(server):
 def lapse(endpoint):
     """What happens by itself when nobody has written for two hours: the leases run out."""
     command = [TARGET / "tools" / "etcd-3.5" / "etcdctl", "--endpoints", endpoint, "lease"]
@@ -206,6 +205,7 @@ def test_wrong_options_are_refused():
             ours.create_backend(RendezvousParameters("etcd-v2", "127.0.0.1:1", "run", 1, 1, **options))
 
 
+def test_our_handler_in_place_of_the_legacy_one(server):
     parameters = RendezvousParameters("etcd", server.endpoint, "run", 1, 1, timeout=60, last_call_timeout=1)
     handler = ours.create_rdzv_handler(parameters)
     assert handler.get_backend() == "etcd" and handler.get_run_id() == "run" and handler.use_agent_store
@@ -259,6 +259,8 @@ def test_a_client_of_python_etcd_names_the_server(server):
     host, _, port = server.endpoint.partition(":")
     store = ours.EtcdStore(etcd.Client(host=host, port=int(port)), "/store")
     assert store.add("visits", 1) == 1
+    with pytest.raises(ValueError, match="rallypoint.Client with protocol"):
+        ours.EtcdStore(etcd.Client(host=host, port=int(port), protocol="https"), "/store")
 
 
 def test_a_store_in_several_threads(store):
@@ -271,9 +273,26 @@ def test_a_store_in_several_threads(store):
 def test_the_example():
     names = {"rallypoint": rallypoint, "torch": torch, "EtcdStore": ours.EtcdStore}
     example = doctest.DocTestParser().get_doctest(ours.EtcdStore.__doc__, names, "EtcdStore", None, None)
-    with pytest.raises(ValueError, match="rallypoint.Client with protocol"):
-        ours.EtcdStore(etcd.Client(host=host, port=int(port), protocol="https"), "/store")
     said = []
     runner = doctest.DocTestRunner()
     runner.run(example, out=said.append)
     assert runner.summarize(verbose=False).failed == 0, "".join(said)
+
+
+def test_the_page_on_moving_over():
+    """Its programs run, and what it says of arguments is so."""
+    page = (ROOT / "docs" / "migrating-from-torch-etcd.md").read_text()
+    programs = re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    assert programs
+    for program in programs:
+        names = {}
+        exec(compile(program, "migrating-from-torch-etcd.md", "exec"), names)
+        # What is commented out is what it was before, and gives the same names.
+        before = re.findall(r"^# from \S+ import (.*)$", program, re.MULTILINE)
+        assert before and {name for line in before for name in line.split(", ")} <= set(names)
+    signatures = re.findall(r"^\| `(\w+)(\(.*?\))` \|", page, re.MULTILINE)
+    assert {name for name, _ in signatures} >= {"EtcdStore", "EtcdServer", "EtcdRendezvousBackend", "create_backend"}
+    for name, arguments in signatures:
+        parameters = inspect.signature(getattr(ours, name)).parameters.values()
+        bare = [one.replace(annotation=one.empty) for one in parameters]
+        assert str(inspect.Signature(bare)) == arguments, name

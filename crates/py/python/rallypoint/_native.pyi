@@ -5,7 +5,7 @@ from os import PathLike
 from types import TracebackType
 from typing import IO, Any, Optional, Sequence, Union, final
 
-from typing_extensions import Self
+from typing_extensions import Never, Self
 
 _Blob = Union[str, bytes]
 _Time = Union[timedelta, float]
@@ -56,6 +56,8 @@ class Client:
     def endpoint(self) -> str: ...
 
 class Store:
+    # Only its subclasses can be made.
+    def __new__(cls, _: Never, /) -> Self: ...
     def set(self, key: _Blob, value: _Blob) -> None: ...
     def get(self, key: _Blob) -> bytes: ...
     def add(self, key: _Blob, amount: int) -> int: ...
@@ -86,6 +88,8 @@ class TcpStore(Store):
 
 @final
 class RendezvousInfo:
+    # Only a rendezvous makes one.
+    def __new__(cls, _: Never, /) -> Self: ...
     @property
     def rank(self) -> int: ...
     @property
@@ -148,13 +152,13 @@ class RendezvousBackend:
     ) -> Self: ...
     def get_state(self) -> Optional[tuple[bytes, int]]: ...
     def set_state(self, state: _Blob, token: object = None) -> Optional[tuple[bytes, int, bool]]: ...
+    def store(self, prefix: str, timeout: Optional[_Time] = None) -> Store: ...
 
 @final
 class Server:
     def __new__(
         cls,
         listen: str = "127.0.0.1:0",
-    def store(self, prefix: str, timeout: Optional[_Time] = None) -> Store: ...
         *,
         data_dir: Optional[_Path] = None,
         user: Optional[str] = None,
