@@ -14,6 +14,9 @@ const MISSED_AFTER: Duration = Duration::from_secs(1);
 /// How long a node tries to close the run.
 const CLOSING: Duration = Duration::from_secs(10);
 
+/// How long it tries to leave after that was in vain.
+const LAST_WORD: Duration = Duration::from_secs(1);
+
 /// How it ends for this node.
 pub(super) enum Ending {
     /// Its part of the job is done, and with it the job.
@@ -52,7 +55,12 @@ pub(super) async fn end(
         Some(closing) => close(handler, &closing).await,
         None => true,
     };
-    handler.leave().await;
+    if closed {
+        handler.leave().await;
+    } else {
+        // Nobody seems to hear it either.
+        let _ = timeout(LAST_WORD, handler.leave()).await;
+    }
     if let Some(server) = server {
         if server.serves()
             && let Err(error) = others_gone(handler.client()).await
