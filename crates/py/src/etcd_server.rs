@@ -39,7 +39,7 @@ enum Life {
     #[default]
     Stopped,
     Starting,
-    Running(Tied<Native>),
+    Running(Tied<Box<Native>>),
 }
 
 impl EtcdServer {
@@ -58,7 +58,7 @@ impl EtcdServer {
     }
 
     /// What is to be ended, if it runs.
-    fn end(&self) -> Option<Tied<Native>> {
+    fn end(&self) -> Option<Tied<Box<Native>>> {
         let mut life = self.life();
         match std::mem::take(&mut *life) {
             Life::Running(native) => Some(native),
@@ -70,9 +70,10 @@ impl EtcdServer {
     }
 
     fn address(&self, py: Python<'_>) -> PyResult<SocketAddr> {
-        let place = |native: &Native| SocketAddr::new(native.host(), native.port());
         let known = match &*self.life() {
-            Life::Running(native) => Some(native.here().map(place)),
+            Life::Running(native) => {
+                Some(native.here().map(|native| SocketAddr::new(native.host(), native.port())))
+            }
             Life::Stopped | Life::Starting => None,
         };
         known.ok_or_else(|| not_running(py))?.ok_or_else(|| fork_error(py))
@@ -115,7 +116,7 @@ impl EtcdServer {
         }
         let started = wait(py, Native::start(options)).and_then(|started| started.or_raise(py));
         let (life, outcome) = match started {
-            Ok(native) => (Life::Running(Tied::new(native)), Ok(())),
+            Ok(native) => (Life::Running(Tied::new(Box::new(native))), Ok(())),
             Err(error) => (Life::Stopped, Err(error)),
         };
         *self.life() = life;
