@@ -23,6 +23,9 @@ class TorchStore(Store):
         timeout: how long calls wait, 300 s unless given.
     """
 
+    # PyTorch's stubs leave it out.
+    timeout: timedelta
+
     def __init__(self, native: rallypoint.Store, timeout: timedelta | None = None) -> None:
         super().__init__()
         self._store = native

@@ -5,7 +5,7 @@ The names and arguments are those of ``torch.distributed.elastic.rendezvous``, s
     from rallypoint.torch import EtcdRendezvousBackend, EtcdServer, EtcdStore, create_backend
 
 Where those take an ``etcd.Client``, these take a ``rallypoint.Client``, the text ``host:port``, or still an
-``etcd.Client``, of which only the address is used.
+``etcd.Client``, of which only the address is used, so that it must not be one with TLS.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
+from torch.distributed import Store
 from torch.distributed.elastic.rendezvous import RendezvousHandler, RendezvousParameters
 from torch.distributed.elastic.rendezvous import dynamic_rendezvous as _dynamic
 
@@ -29,6 +30,7 @@ __all__ = [
     "create_handler",
     "create_rdzv_handler",
 ]
+
 
 class EtcdStore(TorchStore):
     """A ``torch.distributed.Store`` on an etcd, or on a ``rallypoint.Server``.
@@ -73,31 +75,35 @@ class EtcdRendezvousBackend(_dynamic.RendezvousBackend):
             self._backend = rallypoint._native.RendezvousBackend(_client(client), run_id, key_prefix, ttl)
 
     @property
-    def name(self):
+    def name(self) -> str:
         """``etcd-v2``, whose part it takes; or what was asked for, if it was made by ``create_backend``."""
         return self._name
 
     @as_torch()
-    def get_state(self):
+    def get_state(self) -> tuple[bytes, Any] | None:
         return self._backend.get_state()
 
     @as_torch()
-    def set_state(self, state, token=None):
+    def set_state(self, state: bytes, token: Any | None = None) -> tuple[bytes, Any, bool] | None:
         return self._backend.set_state(state, token)
 
+    @as_torch()
+    def _store(self, prefix: str) -> TorchStore:
+        """A store whose keys end with the state. A run that has lapsed and begins again begins with round 0, and
+        must not meet the addresses that were true in its first life."""
+        return TorchStore(self._backend.store(prefix))
 
-def create_backend(params: RendezvousParameters) -> tuple[EtcdRendezvousBackend, EtcdStore]:
-    """A backend and a store, as these parameters say. The options are those of PyTorch's ``etcd-v2``."""
+
+def create_backend(params: RendezvousParameters) -> tuple[EtcdRendezvousBackend, Store]:
+    """A backend and a store, as these parameters say. The options are those of PyTorch's ``etcd-v2``, and ``user``
+    and ``password``. Waits for a server that is late, for as long as ``read_timeout``."""
     names = ("protocol", "ca_cert", "cacert", "ssl_cert", "cert", "ssl_cert_key", "key", "user", "password")
-    options = {name: params.get(name) for name in (*names, "read_timeout")}
-    options["read_timeout"] = options["read_timeout"] or 60
+    options = {name: params.get(name) for name in names}
     with as_torch():
-        client = rallypoint.Client(params.endpoint, **options)
+        client = rallypoint.Client(params.endpoint, read_timeout=params.get("read_timeout", 60), **options)
     backend = EtcdRendezvousBackend(client, params.run_id, key_prefix="/torch/elastic/rendezvous")
     backend._name = params.backend
-    # One for each run: keys that another left behind must not be met again.
-    store = EtcdStore(client, f"/torch/elastic/store/{params.run_id}")
-    return backend, store
+    return backend, backend._store(f"/torch/elastic/store/{params.run_id}")
 
 
 def create_handler(params: RendezvousParameters) -> RendezvousHandler:
@@ -119,5 +125,7 @@ def _client(given: Any) -> rallypoint.Client:
     if isinstance(given, str):
         return rallypoint.Client(given)
     # python-etcd's.
-    scheme, host, port = getattr(given, "protocol", "http"), given.host, given.port
-    return rallypoint.Client(f"{scheme}://{host}:{port}")
+    if getattr(given, "protocol", "http") != "http":
+        fix = "give a rallypoint.Client with protocol='https' and cacert instead"
+        raise rallypoint.ParameterError(f"client: an etcd.Client does not tell its certificates; {fix}")
+    return rallypoint.Client(f"{given.host}:{given.port}")
