@@ -66,7 +66,7 @@ def test_every_call_from_c_plus_plus(server):
 
 
 def test_a_store_of_ours_that_is_there_already(server):
-    """As the agents have it, where rank 0 serves none: PyTorch's errors and time-outs, and copies that share all else."""
+    """As the agents have it, where rank 0 serves none: PyTorch's errors and time-outs, and copies."""
     native = rallypoint.EtcdStore(rallypoint.Client(server.endpoint), "/store", timeout=900)
     store = TorchStore(native, timedelta(milliseconds=50))
     dist._test_python_store(store)
