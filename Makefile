@@ -37,7 +37,7 @@ test-python: tools
 test-torch: tools
 	cargo build --locked --example agent_store --bin rallypoint
 	scripts/python-env >/dev/null
-	python=$$(scripts/torch-env) && PYTHONPATH=$$(cd $${CARGO_TARGET_DIR:-target}/wheel/site && pwd) "$$python" -m pytest tests/torch
+	python=$$(scripts/torch-env) && PYTHONPATH=$$(cd $${CARGO_TARGET_DIR:-target}/wheel/site && pwd) "$$python" -m pytest $(or $(TESTS),tests/torch)
 
 test-wheel: tools
 	wheel=$$(scripts/wheel) && python=$$(scripts/torch-env) && RALLYPOINT_WHEEL="$$wheel" "$$python" -m pytest tests/torch/test_wheel.py
