@@ -1,0 +1,50 @@
+"""A node that was cut off for longer than its lease under stock torchrun: others may have its place by then, so its
+workers must go, whether they like it or not. Those here, and their helpers, end only if they are killed."""
+
+import signal
+
+import pytest
+from agents import Job, lives
+from real_etcd import Etcd
+
+LEASE = 2
+
+# stock torchrun gives workers 30 s to end when it is told to start them again. That would be too late.
+SOON = LEASE + 18
+
+
+def are_gone(job, name):
+    """Waits until no worker of this agent is left, and no helper of one."""
+    pids = [event["pid"] for event in job.events(agent=name)]
+    assert len(pids) == 2
+    job.until(lambda: not any(map(lives, pids)), f"the end of {name}'s workers", seconds=SOON)
+
+
+def test_an_agent_that_slept_through_its_lease_kills_its_workers(job):
+    job = job(nnodes="1:2", conf=f"last_call_timeout=1,lease_ttl={LEASE}")
+    job.start_host("a")
+    job.start("b", deeds=["stubborn"])
+    first = job.group("ab")
+    job.signal("b", signal.SIGSTOP)
+    alone = job.group("a", beyond={first[0]["master"]})
+    job.signal("b", signal.SIGCONT)
+    are_gone(job, "b")
+    again = job.group("ab", beyond={first[0]["master"], alone[0]["master"]})
+    assert [event["predecessors"] for event in again if event["agent"] == "b"] == [[]]
+    job.stop_workers()
+    assert job.wait() == {"a": 0, "b": 0}, job.report()
+
+
+@pytest.mark.parametrize("how", ["pause", "stop"])
+def test_an_agent_that_is_cut_off_kills_its_workers(tmp_path, how):
+    conf = f"last_call_timeout=1,lease_ttl={LEASE}"
+    with Etcd(tmp_path / "data") as etcd, Job(tmp_path / "job", "etcd-v3", etcd.endpoint, conf=conf) as job:
+        job.start("a", deeds=["stubborn"])
+        first = job.group("a")
+        getattr(etcd, how)()
+        are_gone(job, "a")
+        etcd.resume() if how == "pause" else etcd.start()
+        again = job.group("a", beyond={first[0]["master"]})
+        assert again[0]["predecessors"] == []
+        job.stop_workers()
+        assert job.wait() == {"a": 0}, job.report()
