@@ -73,7 +73,7 @@ def test_the_server_is_late(jobs):
 @pytest.mark.parametrize("impatient", [False, True])
 def test_the_host_of_the_server_is_to_go(jobs, impatient):
     """It serves until the other has ended; a second signal ends it at once, and another of the host takes over."""
-    job = jobs(nnodes="1:2", conf="last_call_timeout=60")
+    job = jobs(nnodes="1:2")
     job.start_host("host")
     job.start("other")
     first = job.group(["host", "other"])
