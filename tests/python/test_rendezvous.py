@@ -65,7 +65,7 @@ def test_two_nodes(server):
     assert {(group.world_size, group.round) for group in again} == {(2, 2)}
     assert one.shutdown()
     until(other.is_closed)
-    with pytest.raises(rallypoint.RendezvousClosedError, match="a member of the group shut down"):
+    with pytest.raises(rallypoint.RendezvousClosedError, match="done: all workers succeeded"):
         other.next_rendezvous()
 
 

@@ -1,28 +1,28 @@
 //! The rendezvous, with the server where this host is meant to run it.
 
+mod ending;
+
 use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use rallypoint::hosting::{EmbeddedServer, HostError, Meeting, ThisHost, others_gone};
+use rallypoint::hosting::{EmbeddedServer, HostError, Meeting, ThisHost};
 use rallypoint::rendezvous::{
     CreateError, EtcdRendezvousHandler, RendezvousHandler as _, RendezvousParameters,
 };
 use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
 
+use self::ending::{Ending, end, is_given_up};
 use crate::arguments;
-use crate::errors::{OrRaise, Raise};
+use crate::errors::{OrRaise, Raise, wrong_argument};
 use crate::runtime::{Tied, wait};
 use crate::store::Store;
 
 /// Where the secret that the nodes share may stand.
 const SECRET: &str = "RALLYPOINT_SECRET";
-
-/// How long a server waits for the others when the run is over: as long as torchrun's agents wait for each
-/// other in the end.
-const FAREWELL: Duration = Duration::from_secs(300);
 
 /// After how long a wait is said to be one; and then again and again after the last.
 const SAID_AFTER: [Duration; 3] =
@@ -54,6 +54,8 @@ pub(crate) struct Rendezvous {
     backend: String,
     handler: Tied<Arc<EtcdRendezvousHandler>>,
     server: Mutex<Option<Tied<EmbeddedServer>>>,
+    /// Its part is over.
+    ended: CancellationToken,
 }
 
 /// Why there is no rendezvous.
@@ -111,6 +113,7 @@ impl Rendezvous {
             backend: backend.to_owned(),
             handler: Tied::new(Arc::new(handler)),
             server: Mutex::new(server.map(Tied::new)),
+            ended: CancellationToken::new(),
         })
     }
 
@@ -129,10 +132,31 @@ impl Rendezvous {
     }
 
     /// How many nodes would like a new round: late ones that there is room for, and members that the group
-    /// has lost. Anything but 0 means: stop the workers and call ``next_rendezvous``. A memory read.
+    /// has lost. Anything but 0 means: stop the workers and call ``next_rendezvous``. That is so too if this
+    /// node is no longer in its group, or if another has closed the run without being done. A memory read.
     fn num_nodes_waiting(&self, py: Python<'_>) -> PyResult<usize> {
         let handler = self.handler.get(py)?;
-        wait(py, handler.num_nodes_waiting())?.or_raise(py)
+        let waiting = wait(py, handler.num_nodes_waiting())?.or_raise(py)?;
+        Ok(waiting.max(is_given_up(&handler.standing(), handler.node_id()).into()))
+    }
+
+    /// Waits until this node was in a group and can no longer be sure of its place, since the servers do not
+    /// hear from it, and says why; or until ``shutdown``, and returns ``None``. Its workers must be gone when an
+    /// eighth of ``lease_ttl`` has passed, for then another node may take its place.
+    fn fenced(&self, py: Python<'_>) -> PyResult<Option<String>> {
+        let handler = self.handler.get(py)?;
+        wait(py, async {
+            tokio::select! {
+                loss = handler.fenced() => Some(loss.to_string()),
+                () = self.ended.cancelled() => None,
+            }
+        })
+    }
+
+    /// Whether this node was in a group, is no longer sure of its place, and is in no other group yet.
+    #[getter]
+    fn is_fenced(&self, py: Python<'_>) -> PyResult<bool> {
+        Ok(self.handler.get(py)?.standing().fenced.is_some())
     }
 
     /// Whether the run is closed: no further group will form.
@@ -154,31 +178,27 @@ impl Rendezvous {
         wait(py, handler.leave())
     }
 
-    /// Ends it. A member of the group closes the run with it, since its part of the job is over; unless not
-    /// ``success``: then it only leaves. True if that came about.
+    /// Ends it. A member of the group closes the run with it, since the job is done; unless not ``success``:
+    /// then it only leaves, and the others meet again without it. With a ``reason`` why nobody can go on, it
+    /// closes the run nevertheless, and the others are to stop; unless a member of the group is lost anyway,
+    /// or was after a second, for then it was probably that which failed here. True if that came about.
     ///
-    /// If this process runs the server, it stays until the others have ended; of a run that is closed, at most
-    /// five minutes. Ctrl-C ends it at once.
-    #[pyo3(signature = (success = true))]
-    fn shutdown(&self, py: Python<'_>, success: bool) -> PyResult<bool> {
+    /// If this process runs the server, it stays until the others have ended. Ctrl-C ends it at once.
+    #[pyo3(signature = (success = true, reason = None))]
+    fn shutdown(&self, py: Python<'_>, success: bool, reason: Option<String>) -> PyResult<bool> {
+        let ending = match (success, reason) {
+            (true, None) => Ending::Done,
+            (false, None) => Ending::Leaves,
+            (false, Some(reason)) => Ending::Failed(reason),
+            (true, Some(reason)) => {
+                let fix = "a success has none; give success=False too";
+                return Err(wrong_argument(py, format!("reason {reason:?}: {fix}")));
+            }
+        };
         let handler = self.handler.get(py)?;
         let server = self.server.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let server = server.and_then(Tied::take);
-        wait(py, async {
-            let done = if success {
-                handler.shutdown().await
-            } else {
-                handler.leave().await;
-                true
-            };
-            if let Some(server) = server {
-                if server.serves() {
-                    stay(handler).await;
-                }
-                server.stop().await;
-            }
-            done
-        })
+        self.ended.cancel();
+        wait(py, end(handler, server.and_then(Tied::take), ending))
     }
 
     /// The name of the run.
@@ -206,6 +226,12 @@ impl Rendezvous {
         Ok(self.handler.get(py)?.use_agent_store())
     }
 
+    /// How long this node may be silent before it counts as dead.
+    #[getter]
+    fn lease_ttl(&self, py: Python<'_>) -> PyResult<Duration> {
+        Ok(self.handler.get(py)?.options().lease_ttl)
+    }
+
     /// Whether it is this process that runs the server.
     #[getter]
     fn serves(&self, py: Python<'_>) -> PyResult<bool> {
@@ -227,7 +253,7 @@ impl Rendezvous {
         _value: &Bound<'_, PyAny>,
         _traceback: &Bound<'_, PyAny>,
     ) -> PyResult<()> {
-        self.shutdown(py, class.is_none()).map(drop)
+        self.shutdown(py, class.is_none(), None).map(drop)
     }
 
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
@@ -250,18 +276,6 @@ async fn saying_why<T>(handler: &EtcdRendezvousHandler, waiting: impl Future<Out
         }
         // For the next time.
         handler.refresh();
-    }
-}
-
-/// The server is here, and others may need it.
-async fn stay(handler: &EtcdRendezvousHandler) {
-    let gone = others_gone(handler.client());
-    let closed = handler.is_closed().await.unwrap_or(false);
-    let gone = if closed { timeout(FAREWELL, gone).await } else { Ok(gone.await) };
-    match gone {
-        Ok(Ok(())) => {}
-        Ok(Err(error)) => tracing::debug!(%error, "nobody can tell who is left"),
-        Err(_) => tracing::warn!("not staying any longer; the others lose their server"),
     }
 }
 

@@ -38,7 +38,8 @@ fn runtime(py: Python<'_>) -> PyResult<&'static Runtime> {
 }
 
 /// Waits for `future`, while other Python threads run. If a signal handler of Python raises, as that of
-/// Ctrl-C does, the future is dropped, and with it whatever was under way.
+/// Ctrl-C does, the future is dropped, and with it whatever was under way. Handlers run in the main thread,
+/// so that others need not look for signals.
 pub(crate) fn wait<F>(py: Python<'_>, future: F) -> PyResult<F::Output>
 where
     F: Future + Send,
@@ -51,9 +52,15 @@ where
         let done = py.detach(|| runtime.block_on(async { timeout(SLICE, waiting).await }));
         match done {
             Ok(output) => return Ok(output),
-            Err(_) => py.check_signals()?,
+            Err(_) if is_main_thread(py)? => py.check_signals()?,
+            Err(_) => return Ok(py.detach(|| runtime.block_on(future))),
         }
     }
+}
+
+fn is_main_thread(py: Python<'_>) -> PyResult<bool> {
+    let threading = py.import("threading")?;
+    Ok(threading.call_method0("current_thread")?.is(&threading.call_method0("main_thread")?))
 }
 
 /// Something that belongs to the process that made it. In a fork it cannot be used, and is not dropped:

@@ -1,30 +1,44 @@
 """A rendezvous handler as PyTorch's elastic agent wants it."""
 
+from __future__ import annotations
+
 import atexit
-import contextlib
 import logging
 import os
 import sys
 import time
 from datetime import timedelta
 
-from torch.distributed import DistNetworkError, PrefixStore, TCPStore
+from torch.distributed import DistNetworkError, DistStoreError, PrefixStore, Store, TCPStore
 from torch.distributed.elastic.multiprocessing.api import SignalException
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
-from torch.distributed.elastic.rendezvous import RendezvousHandler, RendezvousInfo
+from torch.distributed.elastic.rendezvous import RendezvousHandler, RendezvousInfo, RendezvousParameters
 from torch.distributed.elastic.rendezvous.api import RendezvousStoreInfo
 
-from rallypoint import Rendezvous
+import rallypoint
+from rallypoint._fence import Fence
 from rallypoint._torch_errors import as_torch
-from rallypoint.errors import ParameterError, RendezvousGracefulExitError
+from rallypoint.errors import ParameterError, RallypointError, RendezvousGracefulExitError, RendezvousTimeoutError
+from rallypoint.torch import EtcdStore
 
 logger = logging.getLogger("rallypoint.torchrun")
 
 # How long the agents of a group wait for each other's words, as in PyTorch's own stores.
 _STORE_TIMEOUT = timedelta(seconds=300)
 
-# A store that is there answers at once. After so long it is asked whether its group is still one.
+# A store that is there answers at once.
 _CONNECT_TIMEOUT = timedelta(seconds=5)
+
+# After how long of waiting it is asked whether the group is still one; and how soon a store that failed is asked again.
+_LOOK_AFTER = timedelta(seconds=1)
+_PAUSE = 0.1
+
+# How many agents have come to the store, and that all have.
+_COUNT = "rallypoint/arrived"
+_COMPLETE = "rallypoint/complete"
+
+# Where torchrun's main function is.
+_TORCHRUN = ("torch.distributed.run", "torch.distributed.launch")
 
 # What somebody presses or sends who does not want to wait.
 _INTERRUPTS = (KeyboardInterrupt, SignalException)
@@ -33,9 +47,8 @@ _INTERRUPTS = (KeyboardInterrupt, SignalException)
 class TorchrunHandler(RendezvousHandler):
     """A node's way into the group of its run, for torchrun's agent."""
 
-    def __init__(self, params):
+    def __init__(self, params: RendezvousParameters) -> None:
         self._name = params.backend
-        self._run_id = params.run_id
         self._dismissed = False
         self._pid = os.getpid()
         # Whoever makes a handler while it handles an exception is not to be told of that one later.
@@ -46,7 +59,7 @@ class TorchrunHandler(RendezvousHandler):
             raise ParameterError(f"endpoint is missing: {params.backend} needs an etcd; give its host:port")
         _show_log()
         with as_torch():
-            self._rendezvous = Rendezvous(
+            self._rendezvous = rallypoint.Rendezvous(
                 params.endpoint,
                 params.run_id,
                 params.min_nodes,
@@ -55,31 +68,31 @@ class TorchrunHandler(RendezvousHandler):
                 local_addr=params.local_addr,
                 **params.config,
             )
+        self._fence = Fence(self._rendezvous)
         # After a signal PyTorch shuts nothing down. The others are told nevertheless, rather than left to notice.
         atexit.register(self._leave)
 
-    def get_backend(self):
+    def get_backend(self) -> str:
         return self._name
 
-    def get_run_id(self):
-        return self._run_id
+    def get_run_id(self) -> str:
+        return self._rendezvous.run_id
 
     @property
-    def use_agent_store(self):
+    def use_agent_store(self) -> bool:
         return self._rendezvous.use_agent_store
 
-    def next_rendezvous(self):
+    def next_rendezvous(self) -> RendezvousInfo:
         with as_torch():
-            while True:
+            store = None
+            while store is None:
                 group = self._meet()
-                store = self._connect(group)
-                if store is not None:
-                    break
-                logger.warning("the group of round %d was lost before it began; meeting again", group.round)
+                store = self._gather(group)
+        self._fence.watch()
         master = RendezvousStoreInfo(group.master_addr, group.master_port)
         return RendezvousInfo(store, group.rank, group.world_size, master)
 
-    def _meet(self):
+    def _meet(self) -> rallypoint.RendezvousInfo:
         try:
             return self._rendezvous.next_rendezvous()
         except RendezvousGracefulExitError as error:
@@ -87,38 +100,54 @@ class TorchrunHandler(RendezvousHandler):
             self._dismissed = True
             raise
 
-    def _connect(self, group):
-        """The store of this group, which rank 0 serves; nothing if the group is lost."""
+    def _gather(self, group: rallypoint.RendezvousInfo) -> Store | None:
+        """The store of this group, when all of its agents have come to it; nothing if one of them is lost.
+
+        The agent is about to wait there for a word of each of the others, and would not learn that one is dead.
+        """
+        store = None
+        deadline = time.monotonic() + _STORE_TIMEOUT.total_seconds()
+        while self._rendezvous.num_nodes_waiting() == 0:
+            try:
+                if store is None:
+                    store = self._connect(group)
+                    if store.add(_COUNT, 1) == group.world_size:
+                        store.set(_COMPLETE, "")
+                store.wait([_COMPLETE], _LOOK_AFTER)
+                return store
+            except (DistNetworkError, DistStoreError) as error:
+                if time.monotonic() >= deadline:
+                    where = f"rank 0's store at {group.master_addr}:{group.master_port}"
+                    raise RendezvousTimeoutError(
+                        f"round {group.round}: not all of {group.world_size} nodes came to {where} within "
+                        f"{_STORE_TIMEOUT.seconds} s; see that they reach it ({error})"
+                    ) from error
+                time.sleep(_PAUSE)
+        logger.warning("the group of round %d was lost before it began; meeting again", group.round)
+        return None
+
+    def _connect(self, group: rallypoint.RendezvousInfo) -> Store:
         if not self.use_agent_store:
             # A worker is to serve there, and is not started yet.
-            return group.store
-        deadline = time.monotonic() + _STORE_TIMEOUT.total_seconds()
-        while True:
-            try:
-                store = TCPStore(group.master_addr, group.master_port, is_master=False, timeout=_CONNECT_TIMEOUT)
-            except DistNetworkError:
-                if self._rendezvous.num_nodes_waiting() > 0:
-                    return None
-                if time.monotonic() >= deadline:
-                    raise
-            else:
-                store.set_timeout(_STORE_TIMEOUT)
-                # The workers have the same store, and keys of their own.
-                return PrefixStore(f"torch.rendezvous.{self._run_id}.{group.round}", store)
+            return EtcdStore._over(group.store, _STORE_TIMEOUT)
+        store = TCPStore(group.master_addr, group.master_port, is_master=False, timeout=_CONNECT_TIMEOUT)
+        store.set_timeout(_STORE_TIMEOUT)
+        # The workers have the same store, and keys of their own.
+        return PrefixStore(f"torch.rendezvous.{self._rendezvous.run_id}.{group.round}", store)
 
-    def num_nodes_waiting(self):
+    def num_nodes_waiting(self) -> int:
         with as_torch():
             return self._rendezvous.num_nodes_waiting()
 
-    def is_closed(self):
+    def is_closed(self) -> bool:
         with as_torch():
             return self._rendezvous.is_closed()
 
-    def set_closed(self):
+    def set_closed(self) -> None:
         with as_torch():
             self._rendezvous.set_closed()
 
-    def shutdown(self):
+    def shutdown(self) -> bool:
         """Ends it, in a way that depends on why.
 
         PyTorch calls this when an agent ends, whatever the reason, and does not say which. But it calls from a
@@ -130,27 +159,45 @@ class TorchrunHandler(RendezvousHandler):
         error = sys.exc_info()[1]
         if error is self._known_error:
             error = None
-        try:
-            if isinstance(error, ChildFailedError):
-                self._rendezvous.set_closed(f"the workers of {self._rendezvous.node_id} failed for good")
-            done = self._rendezvous.shutdown(success=error is None)
-        except _INTERRUPTS:
-            logger.warning("not staying any longer; if others use the server of this process, they lose it")
-            done = False
-        if self._dismissed and isinstance(error, AttributeError):
+        self._known_error = None
+        reason = None
+        if isinstance(error, ChildFailedError):
+            reason = f"the workers of {self._rendezvous.node_id} failed, and no restart was left"
+        done = self._end(error is None, reason)
+        if self._dismissed and isinstance(error, AttributeError) and _is_torchrun():
             # PyTorch's launcher trips over a spare that was not needed (pytorch#194710): it asks the result
             # of an agent that has none. That is not a failure of this node.
             raise SystemExit(0)
         return done
 
-    def _leave(self):
+    def _leave(self) -> None:
         # A fork of the agent is not the agent.
         if self._pid == os.getpid():
-            with contextlib.suppress(*_INTERRUPTS):
-                self._rendezvous.shutdown(success=False)
+            self._end(success=False)
+
+    def _end(self, success: bool, reason: str | None = None) -> bool:
+        try:
+            return self._rendezvous.shutdown(success, reason)
+        except RallypointError as error:
+            logger.warning("%s", error)
+        except _INTERRUPTS:
+            logger.warning("not staying any longer; if others use the server of this process, they lose it")
+        return False
 
 
-def _show_log():
+def _is_torchrun() -> bool:
+    """Whether torchrun is the program that ends; and not one that has called its launcher."""
+    frame = sys._getframe()
+    while frame.f_back is not None:
+        frame = frame.f_back
+        # With ``python -m`` the module is called otherwise, but its specification is not.
+        module = getattr(frame.f_globals.get("__spec__"), "name", None)
+        if frame.f_code.co_name == "main" and module in _TORCHRUN:
+            return True
+    return False
+
+
+def _show_log() -> None:
     """torchrun shows its own log, and nobody else's. Who serves, and what is waited for, should be seen."""
     ours = logging.getLogger("rallypoint")
     if ours.hasHandlers() or ours.level != logging.NOTSET:

@@ -185,7 +185,7 @@ async fn free(address: SocketAddr, client: ClientOptions) -> Option<TcpListener>
         match answer {
             Some(Ok(true)) => {
                 if !said {
-                    tracing::info!(%address, "another launcher of this host serves already; standing by");
+                    tracing::info!(%address, "another process of this host serves already; standing by");
                     said = true;
                 }
                 let _ = ended(address).await;

@@ -177,6 +177,11 @@ impl EtcdRendezvousHandler {
         &self.node
     }
 
+    /// What it was opened with.
+    pub fn options(&self) -> &HandlerOptions {
+        &self.options
+    }
+
     /// The client that the handler uses; its clones share the connection.
     pub fn client(&self) -> &Client {
         &self.client

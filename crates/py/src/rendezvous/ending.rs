@@ -1,0 +1,104 @@
+//! How a node's part ends, and what the others make of it.
+
+use std::time::Duration;
+
+use rallypoint::hosting::{EmbeddedServer, others_gone};
+use rallypoint::rendezvous::{EtcdRendezvousHandler, RendezvousHandler as _, Standing};
+use rallypoint_core::agent::Closing;
+use rallypoint_core::rendezvous::document::Author;
+use tokio::time::timeout;
+
+/// How long it may take until a member that has died is missed, if its death is what broke the workers here.
+const MISSED_AFTER: Duration = Duration::from_secs(1);
+
+/// How long a node tries to close the run.
+const CLOSING: Duration = Duration::from_secs(10);
+
+/// How long it tries to leave after that was in vain.
+const LAST_WORD: Duration = Duration::from_secs(1);
+
+/// How it ends for this node.
+pub(super) enum Ending {
+    /// Its part of the job is done, and with it the job.
+    Done,
+    /// The job cannot go on, for this reason.
+    Failed(String),
+    /// It goes, and the others go on.
+    Leaves,
+}
+
+/// Whether the workers of this node have to stop, whatever the reason.
+pub(super) fn is_disturbed(standing: &Standing, node: &str) -> bool {
+    standing.view.nodes_waiting > 0 || standing.fenced.is_some() || is_given_up(standing, node)
+}
+
+/// Whether another node has closed the run while this one is in its group, and not because it is done.
+pub(super) fn is_given_up(standing: &Standing, node: &str) -> bool {
+    let given_up = |(by, reason): &(Author, String)| {
+        by.id != node && Closing::from_reason(reason) != Closing::Done
+    };
+    standing.view.member_of.is_some() && standing.view.closed.as_ref().is_some_and(given_up)
+}
+
+/// Ends it. False if the run could not be closed although it should be.
+pub(super) async fn end(
+    handler: &EtcdRendezvousHandler,
+    server: Option<EmbeddedServer>,
+    ending: Ending,
+) -> bool {
+    let closing = match ending {
+        Ending::Done => Some(Closing::Done),
+        Ending::Failed(reason) if !is_collateral(handler).await => Some(Closing::Failed(reason)),
+        Ending::Failed(_) | Ending::Leaves => None,
+    };
+    let closed = match closing {
+        Some(closing) => close(handler, &closing).await,
+        None => true,
+    };
+    if closed {
+        handler.leave().await;
+    } else {
+        // Nobody seems to hear it either.
+        let _ = timeout(LAST_WORD, handler.leave()).await;
+    }
+    if let Some(server) = server {
+        if server.serves()
+            && let Err(error) = others_gone(handler.client()).await
+        {
+            tracing::debug!(%error, "nobody can tell who is left");
+        }
+        server.stop().await;
+    }
+    closed
+}
+
+/// Whether the group is broken anyway. When a member dies, the workers of the others often fail before it is
+/// missed; that is no failure of theirs.
+async fn is_collateral(handler: &EtcdRendezvousHandler) -> bool {
+    let mut changes = handler.changes();
+    let disturbed = changes.wait_for(|standing| is_disturbed(standing, handler.node_id()));
+    let is_collateral = matches!(timeout(MISSED_AFTER, disturbed).await, Ok(Ok(_)));
+    if is_collateral {
+        tracing::warn!("the group had to meet again anyway, so the run is left to the others");
+    }
+    is_collateral
+}
+
+/// Only who is in the group can say that the job is over. A run that is closed already stays as it is.
+async fn close(handler: &EtcdRendezvousHandler, closing: &Closing) -> bool {
+    let view = handler.standing().view;
+    if view.member_of.is_none() || view.closed.is_some() {
+        return true;
+    }
+    match timeout(CLOSING, handler.set_closed(&closing.to_string())).await {
+        Ok(Ok(())) => true,
+        Ok(Err(error)) => {
+            tracing::warn!(%error, "the run could not be closed");
+            false
+        }
+        Err(_) => {
+            tracing::warn!("the run could not be closed within {CLOSING:?}");
+            false
+        }
+    }
+}

@@ -1,0 +1,113 @@
+"""How a node's part ends, and what the others make of it."""
+
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from test_rendezvous import meet, node, until
+
+import rallypoint
+from rallypoint import _fence
+
+
+def test_when_one_is_done_the_others_finish_undisturbed(server):
+    one, other = node(server, 2, 2), node(server, 2, 2)
+    meet(one, other)
+    assert one.shutdown()
+    until(other.is_closed)
+    assert other.num_nodes_waiting() == 0
+    assert other.shutdown()
+
+
+def test_when_one_has_failed_for_good_the_others_are_to_stop(server):
+    one, other = node(server, 2, 2), node(server, 2, 2)
+    meet(one, other)
+    assert one.shutdown(success=False, reason="rank 1 ran out of memory")
+    until(lambda: other.num_nodes_waiting() > 0)
+    with pytest.raises(rallypoint.RendezvousClosedError, match=f"{one.node_id}.*failed: rank 1 ran out of memory"):
+        other.next_rendezvous()
+
+
+def test_whoever_closes_the_run_itself_is_not_disturbed(server):
+    alone = node(server, 1, 1)
+    alone.next_rendezvous()
+    alone.set_closed("enough")
+    until(alone.is_closed)
+    assert alone.num_nodes_waiting() == 0
+
+
+def test_what_fails_because_another_is_gone_does_not_end_the_run(server):
+    nodes = [node(server, 2, 3, last_call_timeout=60) for _ in range(3)]
+    meet(*nodes)
+    gone, broken, healthy = nodes
+    gone.leave()
+    assert broken.shutdown(success=False, reason="its peer was gone")
+    until(lambda: healthy.num_nodes_waiting() > 0)
+    assert not healthy.is_closed()
+    healthy.shutdown(success=False)
+
+
+def test_a_success_has_no_reason(server):
+    with pytest.raises(rallypoint.ParameterError, match="a success has none"):
+        node(server, 1, 1).shutdown(reason="tired")
+
+
+def test_a_run_that_cannot_be_closed_is_left_nevertheless():
+    server = rallypoint.Server()
+    alone = node(server, 1, 1, lease_ttl=600)
+    alone.next_rendezvous()
+    server.stop()
+    # It would be waited for much longer if it mattered.
+    assert alone.shutdown() is False
+
+
+def test_who_has_lost_its_place_is_told(server):
+    alone = node(server, 1, 1, lease_ttl=2)
+    alone.next_rendezvous()
+    with ThreadPoolExecutor(1) as pool:
+        fenced = pool.submit(alone.fenced)
+        time.sleep(0.3)
+        assert not fenced.done() and not alone.is_fenced
+        server.stop()
+        assert "was not renewed" in fenced.result(60)
+    assert alone.is_fenced and alone.num_nodes_waiting() == 1
+
+
+def test_at_the_end_nobody_waits_for_a_loss(server):
+    alone = node(server, 1, 1)
+    alone.next_rendezvous()
+    with ThreadPoolExecutor(1) as pool:
+        fenced = pool.submit(alone.fenced)
+        alone.shutdown()
+        assert fenced.result(60) is None
+
+
+# A worker that does not want to end, with a child in its session and one in another; it says which they are.
+STUBBORN = """
+import signal, subprocess, sys
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+sleep = [sys.executable, "-c", "import time; time.sleep(600)"]
+print(subprocess.Popen(sleep).pid, subprocess.Popen(sleep, start_new_session=True).pid, flush=True)
+signal.pause()
+"""
+
+
+def test_workers_are_ended_with_all_that_they_started(server):
+    alone = node(server, 1, 1, lease_ttl=2)
+    alone.next_rendezvous()
+    _fence.Fence(alone).watch()
+    worker = subprocess.Popen(
+        [sys.executable, "-c", STUBBORN], stdout=subprocess.PIPE, text=True, start_new_session=True
+    )
+    # A child that is no worker: it is in the session of this program.
+    bystander = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    with worker, bystander:
+        children = set(map(int, worker.stdout.readline().split()))
+        assert worker.pid in _fence.workers() and bystander.pid not in _fence.workers()
+        server.stop()
+        assert worker.wait(60) == -9
+        until(lambda: not children & set(_fence._processes()))
+        assert bystander.poll() is None
+        bystander.communicate("\n".encode())
