@@ -94,6 +94,10 @@ class Job:
             return [event for event in events if like.items() <= event.items()]
         return []
 
+    def masters(self):
+        """Those of all groups so far."""
+        return {event["master"] for event in self.events() if "master" in event}
+
     def output(self, name):
         return (self.directory / f"{name}.out").read_text(errors="replace")
 

@@ -72,22 +72,23 @@ def test_a_worker_that_fails_with_a_peer_does_not_close_the_run(job):
     job.start_host("a")
     job.start("b", options=["--max-restarts", "0"])
     job.start("c")
-    first = job.group("abc")
+    job.group("abc")
+    before = job.masters()
     job.fail_worker("b", killing=[job.agents["a"].pid])
     job.wait("a")
     job.start("d")
     # As a rule b has ended. It goes on if its agent saw the end of the other before that of its own worker.
-    group = job.until(lambda: around("cd", job, first), "a group with those that are left and a new one")
+    group = job.until(lambda: around("cd", job, before), "a group with those that are left and a new one")
     job.stop_workers()
     codes = job.wait(*{event["agent"] for event in group})
     assert set(codes.values()) == {0}, job.report()
 
 
-def around(names, job, before):
-    """The workers of a group that has these agents in it, if there is one with another master than before."""
+def around(names, job, beyond):
+    """The workers of a group that has these agents in it, and a master that is not one of those ``beyond``."""
     groups = {}
     for event in job.events():
-        if "world" in event and event["master"] != before[0]["master"]:
+        if "world" in event and event["master"] not in beyond:
             groups.setdefault(event["master"], []).append(event)
     whole = [group for group in groups.values() if len(group) == group[0]["world"]]
     return next((group for group in whole if set(names) <= {event["agent"] for event in group}), None)
@@ -95,13 +96,14 @@ def around(names, job, before):
 
 @pytest.mark.parametrize("rank", [0, 1])
 def test_a_peer_that_dies_before_it_has_its_ranks_is_done_without(job, rank):
-    """The group has formed, and the agents are about to tell each other how many workers they have."""
-    job = job(nnodes="2:3", conf="last_call_timeout=60,rank_policy=arrival")
-    order = ["victim", "a", "b"] if rank == 0 else ["a", "victim", "b"]
-    for name in order:
-        job.start(name, program=DYING if name == "victim" else TORCHRUN, LOGLEVEL="INFO")
-        job.said(name, "Rendezvous'ing worker group")
+    """The group has formed, and its agents are about to tell each other how many workers they have."""
+    job = job(nnodes="3")
+    ranks = {"victim": rank, "a": 1 - rank, "b": 2}
+    for name, hint in ranks.items():
+        program = DYING if name == "victim" else TORCHRUN
+        job.start(name, options=["--rdzv-conf", f"node_rank={hint}"], program=program)
     assert job.wait("victim") == {"victim": 9}
-    job.group("ab")
+    job.start("c", options=["--rdzv-conf", f"node_rank={rank}"])
+    job.group("abc")
     job.stop_workers()
-    assert job.wait("a", "b") == {"a": 0, "b": 0}, job.report()
+    assert job.wait("a", "b", "c") == {"a": 0, "b": 0, "c": 0}, job.report()
