@@ -38,11 +38,9 @@ def start_helper():
     itself from now on."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     pid = os.fork()
-    if pid == 0:
-        os.setpgid(0, 0)
-        write_down(helper=True)
-        while True:
-            signal.pause()
+    while pid == 0:
+        signal.pause()
+    os.setpgid(pid, pid)
     return pid
 
 
@@ -103,7 +101,7 @@ if "count" in deeds:
     found["starts"] = starts()
 if "stubborn" in deeds:
     found["predecessors"] = predecessors()
-    helper = start_helper()
+    found["helper"] = start_helper()
 write_down(
     rank=int(os.environ["RANK"]),
     world=int(os.environ["WORLD_SIZE"]),
@@ -116,7 +114,7 @@ while not most((directory / "stop").exists()):
     fail_if_told()
     time.sleep(0.02)
 if "stubborn" in deeds:
-    os.kill(helper, signal.SIGKILL)
+    os.kill(found["helper"], signal.SIGKILL)
 if "train" in deeds:
     sys.modules["torch.distributed"].destroy_process_group()
 write_down(done=True)

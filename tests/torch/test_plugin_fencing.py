@@ -17,8 +17,8 @@ SOON = LEASE + 18
 
 def are_gone(job, name):
     """Waits until no worker of this agent is left, and no helper of one."""
-    pids = [event["pid"] for event in job.events(agent=name)]
-    assert len(pids) == 2
+    (worker,) = job.events(agent=name)
+    pids = [worker["pid"], worker["helper"]]
     job.until(lambda: not any(map(lives, pids)), f"the end of {name}'s workers", seconds=SOON)
 
 
