@@ -1,10 +1,12 @@
 """What the documentation says is so: examples run, and stubs are as the module is."""
 
 import doctest
+import re
 import subprocess
 import sys
 
 import pytest
+from conftest import ROOT
 
 import rallypoint
 
@@ -39,23 +41,58 @@ def test_the_stubs_are_as_the_module_is():
     assert checked.returncode == 0, checked.stdout + checked.stderr
 
 
-def test_types(tmp_path):
-    """A program that is right passes, and one that is wrong does not."""
-    right = tmp_path / "right.py"
-    right.write_text(
-        "import rallypoint\n"
-        "with rallypoint.Rendezvous('', 'job', 1, 1, lease_ttl=3) as rendezvous:\n"
-        "    group = rendezvous.next_rendezvous()\n"
-        "    rank: int = group.rank\n"
-        "    value: bytes = group.store.get('key')\n"
-    )
-    wrong = tmp_path / "wrong.py"
-    wrong.write_text("import rallypoint\nrank: str = rallypoint.Client('x').endpoint.rank\n")
+def mypy(tmp_path, *arguments):
+    command = [sys.executable, "-m", "mypy", "--cache-dir", str(tmp_path / "cache"), *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
 
-    def check(file):
-        command = [sys.executable, "-m", "mypy", "--strict", "--cache-dir", str(tmp_path / "cache"), str(file)]
-        return subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
 
-    passed = check(right)
-    assert passed.returncode == 0, passed.stdout
-    assert check(wrong).returncode == 1
+def test_the_package_is_typed(tmp_path):
+    """All of it, as its marker claims. PyTorch is not here, so whatever comes from there may be anything."""
+    without_torch = ["--ignore-missing-imports", "--allow-subclassing-any", "--no-warn-return-any"]
+    checked = mypy(tmp_path, "--strict", *without_torch, "-p", "rallypoint")
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+
+
+def programs():
+    """Every example: those of docstrings, of the documentation, and in files of their own."""
+    for one in EXAMPLES:
+        lines = [example.source for example in doctest.DocTestParser().get_examples(one.__doc__)]
+        yield f"of_{one.__name__}.py", "import rallypoint\n\n" + "".join(lines)
+    for page in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]:
+        found = re.findall(r"^```python\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL)
+        for number, program in enumerate(found):
+            yield f"{page.stem.lower().replace('-', '_')}_{number}.py", program
+
+
+def test_the_examples_are_typed(tmp_path):
+    files = []
+    for name, program in programs():
+        files.append(tmp_path / name)
+        files[-1].write_text(program)
+    assert len(files) > len(EXAMPLES)
+    checked = mypy(tmp_path, "--strict", "--ignore-missing-imports", *files)
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+    # What is there to be copied from has no annotations of its own.
+    copied = sorted((ROOT / "examples").glob("*.py"))
+    assert copied
+    checked = mypy(tmp_path, "--check-untyped-defs", "--ignore-missing-imports", *copied)
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        "rallypoint.Client('x').endpoint.rank",
+        "rallypoint.Client('x', timeout=5)",
+        "rallypoint.Store()",
+        "rallypoint.RendezvousInfo()",
+        "rallypoint.Rendezvous('', 'job', 1)",
+    ],
+)
+def test_what_is_wrong_is_found_by_its_types(tmp_path, wrong):
+    file = tmp_path / "wrong.py"
+    file.write_text(f"import rallypoint\n\n{wrong}\n")
+    checked = mypy(tmp_path, "--strict", file)
+    assert checked.returncode == 1 and "wrong.py:3: error" in checked.stdout, checked.stdout + checked.stderr
+    with pytest.raises((TypeError, AttributeError, ValueError)):
+        eval(wrong, {"rallypoint": rallypoint})

@@ -16,8 +16,29 @@ COMMAND = [sys.executable, "-m", "rallypoint"]
 
 
 def test_importing_imports_little(python):
-    program = "import sys, rallypoint; print([name for name in ('torch', 'asyncio', 'numpy') if name in sys.modules])"
-    assert python(program).communicate()[0] == "[]\n"
+    """Nothing but itself. How long that takes depends on the machine, and is only printed."""
+    program = """
+import sys, time
+before, start = set(sys.modules), time.perf_counter()
+import rallypoint
+print(f"import rallypoint took {1000 * (time.perf_counter() - start):.1f} ms", file=sys.stderr)
+print(*sorted(set(sys.modules) - before))
+"""
+    imported, took = python(program).communicate(timeout=60)
+    print(took)
+    assert imported.split() == ["rallypoint", "rallypoint._native", "rallypoint.errors"]
+
+
+def test_the_plugin_is_found_without_importing_pytorch(python):
+    program = """
+import sys
+from importlib.metadata import entry_points
+found = entry_points()
+found = found.select(group="torchrun.handlers") if hasattr(found, "select") else found["torchrun.handlers"]
+ours = {one.name: one.load()() for one in found if one.value.startswith("rallypoint.")}
+print(sorted(ours), all(map(callable, ours.values())), "torch" in sys.modules, "rallypoint.torch" in sys.modules)
+"""
+    assert python(program).communicate(timeout=60)[0] == "['etcd-v3', 'rallypoint'] True False False\n"
 
 
 def test_use_after_a_fork_is_an_error(server, python):
@@ -28,22 +49,29 @@ etcd = rallypoint.EtcdServer()
 etcd.start()
 store = rallypoint.EtcdStore(etcd.get_client(), "/fork")
 store.set("key", "value")
+server = rallypoint.Server()
+rendezvous = rallypoint.Rendezvous(server.endpoint, "job", 1, 1, is_host=False)
+group = rendezvous.next_rendezvous()
 child = os.fork()
 if child == 0:
-    for use in (lambda: store.get("key"), etcd.get_port, rallypoint.Server):
+    for use in (lambda: store.get("key"), etcd.get_port, rendezvous.num_nodes_waiting, rallypoint.Server):
         try:
             use()
         except rallypoint.ForkError as error:
             print("refused:", error)
-    del store, etcd
+    server.stop()
+    etcd.stop()
+    del store, etcd, server, group, rendezvous
     sys.exit(3)
 assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 3
-print(store.get("key"))
+print(store.get("key"), rendezvous.num_nodes_waiting(), rallypoint.TcpStore(group.master_addr, group.master_port).add("n", 1))
+rendezvous.shutdown()
+server.stop()
 etcd.stop()
 """
     output, errors = python(program).communicate(timeout=60)
     refusals = [line for line in output.splitlines() if line.startswith("refused: rallypoint was in use when")]
-    assert len(refusals) == 3 and output.endswith("b'value'\n"), (output, errors)
+    assert len(refusals) == 4 and output.endswith("b'value' 0 1\n"), (output, errors)
 
 
 def test_a_fork_before_the_first_use_is_none(python):
@@ -96,6 +124,43 @@ with rallypoint.Rendezvous("127.0.0.1:" + sys.argv[1], "job", 1, 1):
         port = listener.getsockname()[1]
     said = python(program, port).communicate(timeout=60)[1]
     assert f"rallypoint.hosting.server INFO this process runs the server of the job address=127.0.0.1:{port}" in said
+
+
+def test_the_last_words_are_not_lost(python, free_port):
+    """A record that was taken, and that no handler has yet when the program ends."""
+    program = """
+import logging, sys, time, rallypoint
+logging.basicConfig(format="said: %(message)s")
+class Slow(logging.Filter):
+    def filter(self, record):
+        time.sleep(0.5)
+        return True
+logging.getLogger("rallypoint.hosting.server").addFilter(Slow())
+logging.getLogger("rallypoint.hosting").setLevel(logging.INFO)
+rendezvous = rallypoint.Rendezvous("127.0.0.1:" + sys.argv[1], "job", 1, 1)
+time.sleep(0.1)
+"""
+    assert "said: this process runs the server" in python(program, free_port).communicate(timeout=60)[1]
+
+
+def test_a_broken_filter_costs_its_own_record_only(python):
+    program = """
+import logging, rallypoint
+logging.basicConfig(level=logging.INFO, format="said: %(message)s")
+class Broken(logging.Filter):
+    times = 0
+    def filter(self, record):
+        self.times += 1
+        if self.times == 1:
+            raise ZeroDivisionError("broken")
+        return True
+logging.getLogger("rallypoint.trial").addFilter(Broken())
+from rallypoint import _native, _log
+_native.next_records = lambda: [(20, "rallypoint.trial", "first"), (20, "rallypoint.trial", "second")]
+_log._pass_on()
+"""
+    said = python(program).communicate(timeout=60)[1]
+    assert "ZeroDivisionError: broken" in said and "said: second" in said and "said: first" not in said
 
 
 def test_the_command():

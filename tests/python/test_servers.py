@@ -2,6 +2,8 @@
 
 import os
 import signal
+import socket
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -58,6 +60,41 @@ def test_its_output_goes_where_it_is_told(tmp_path):
         etcd.start(stderr=file)
         etcd.stop()
     assert "etcd" in log.read_text()
+
+
+def test_a_standard_error_that_is_a_socket(python):
+    """As under systemd. It cannot be opened again, and need not be."""
+    ours, theirs = socket.socketpair()
+    program = """
+import sys, rallypoint
+etcd = rallypoint.EtcdServer()
+etcd.start(stderr=sys.stderr)
+etcd.stop()
+"""
+    with ours:
+        with theirs:
+            process = python(program, stderr=theirs)
+        said = b"".join(iter(lambda: ours.recv(1 << 16), b""))
+        assert process.wait(60) == 0 and b"etcd" in said, said
+
+
+def test_an_etcd_that_is_started_twice():
+    """The second start is refused, whether the first is done or not, and the first is not disturbed."""
+    etcd = rallypoint.EtcdServer()
+    with ThreadPoolExecutor(4) as pool:
+        starts = [pool.submit(etcd.start) for _ in range(4)]
+        errors = [start.exception() for start in starts]
+    assert errors.count(None) == 1 and sum(isinstance(error, rallypoint.ParameterError) for error in errors) == 3
+    assert answers(etcd.get_endpoint()) == 1
+    etcd.stop()
+    with pytest.raises(rallypoint.EtcdServerError, match="start it first"):
+        etcd.get_endpoint()
+    # A start that failed may be tried again.
+    with pytest.raises(rallypoint.EtcdServerError, match="attempts"):
+        etcd.start(num_retries=0)
+    etcd.start()
+    assert answers(etcd.get_endpoint()) == 1
+    etcd.stop()
 
 
 def test_an_etcd_that_is_not_there(monkeypatch):

@@ -110,6 +110,12 @@ def test_wrong_arguments(store):
         store.add("word", 1)
 
 
+@pytest.mark.parametrize("option", ["timeout", "lease_ttl", "node_rank", "is_host", "pasword"])
+def test_a_client_takes_no_options_that_do_nothing(option):
+    with pytest.raises(rallypoint.ParameterError, match=option):
+        rallypoint.Client("127.0.0.1:1", **{option: 5})
+
+
 def test_a_store_that_is_not_there(free_port):
     with pytest.raises(rallypoint.StoreConnectionError, match="no store to be reached"):
         rallypoint.TcpStore("127.0.0.1", free_port, 0.05)

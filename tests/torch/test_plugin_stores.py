@@ -1,8 +1,13 @@
 """`rallypoint.torch`: our stores and backend as PyTorch's C++ and Python use them, and under the names of PyTorch's."""
 
+import copy
 import doctest
 import gc
 import inspect
+import os
+import pickle
+import re
+import subprocess
 import threading
 from datetime import timedelta
 
@@ -10,13 +15,16 @@ import pytest
 import torch
 import torch.distributed as dist
 from observe import together
+from servers import ROOT, TARGET
 from torch.distributed.elastic.rendezvous import RendezvousConnectionError, RendezvousParameters
 from torch.distributed.elastic.rendezvous import etcd_rendezvous_backend as stock_backend
 from torch.distributed.elastic.rendezvous import etcd_server as stock_server
 from torch.distributed.elastic.rendezvous import etcd_store as stock_store
+from torch.distributed.elastic.rendezvous.dynamic_rendezvous import create_handler as create_dynamic_handler
 
 import rallypoint
 import rallypoint.torch as ours
+from rallypoint._torch_store import TorchStore
 
 
 @pytest.fixture
@@ -51,9 +59,34 @@ def test_every_call_from_c_plus_plus(server):
     assert part.num_keys() == 4
     assert part.delete_key("one")
     assert part.has_extended_api()
-    copy = part.clone()
+    other = part.clone()
     gc.collect()
-    assert copy.get("two") == b"2"
+    assert other.get("two") == b"2"
+
+
+def test_a_store_of_ours_that_is_there_already(server):
+    """As the agents have it, where rank 0 serves none: PyTorch's errors and time-outs, and copies that share all else."""
+    native = rallypoint.EtcdStore(rallypoint.Client(server.endpoint), "/store", timeout=900)
+    store = TorchStore(native, timedelta(milliseconds=50))
+    dist._test_python_store(store)
+    other = dist.PrefixStore("part", store).clone()
+    gc.collect()
+    other.set("key", "value")
+    assert store.get("part/key") == b"value"
+    for part in (store, other):
+        with pytest.raises(dist.DistStoreError, match="still missing"):
+            part.get("never")
+    assert TorchStore(native.clone()).timeout == timedelta(seconds=300)
+
+
+def test_copies_are_no_connections(server):
+    """However it was said where the etcd is: a copy needs no client of its own."""
+    store = ours.EtcdStore(server.endpoint, "/store")
+    store.set("key", "value")
+    before = len(os.listdir("/proc/self/fd"))
+    copies = [store.clone() for _ in range(20)]
+    assert {copy.get("key") for copy in copies} == {b"value"}
+    assert len(os.listdir("/proc/self/fd")) < before + 20
 
 
 def test_what_only_python_can_call(store):
@@ -130,6 +163,48 @@ def test_pytorchs_own_handler_on_our_backend(server, monkeypatch):
     assert [handler.shutdown() for handler in handlers] == [True, True]
 
 
+def lapse(endpoint):
+    """What happens by itself when nobody has written for two hours: the leases run out."""
+    command = [TARGET / "tools" / "etcd-3.5" / "etcdctl", "--endpoints", endpoint, "lease"]
+    environment = {**os.environ, "ETCDCTL_API": "3"}
+    found = subprocess.run([*command, "list"], env=environment, stdout=subprocess.PIPE, text=True, check=True)
+    leases = [word for word in found.stdout.split() if re.fullmatch("[0-9a-f]{16}", word)]
+    assert leases, found.stdout
+    for lease in leases:
+        subprocess.run([*command, "revoke", lease], env=environment, stdout=subprocess.DEVNULL, check=True)
+
+
+def test_a_run_that_lapsed_begins_anew(server, monkeypatch):
+    """Its rounds begin with 0 again, and nobody meets the address that was true in the first life."""
+    monkeypatch.setenv("TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "1")
+    master = "torch.rendezvous.run.0/MASTER_ADDR"
+    for life in ("127.0.0.1", "127.0.0.2"):
+        parameters = RendezvousParameters("etcd-v2", server.endpoint, "run", 1, 1, life)
+        backend, store = ours.create_backend(parameters)
+        assert backend.get_state() is None and store.list_keys() == []
+        handler = create_dynamic_handler(store, backend, parameters)
+        assert handler.next_rendezvous().bootstrap_store_info.master_addr == life
+        assert store.get(master) == life.encode()
+        assert handler.shutdown()
+        lapse(server.endpoint)
+        assert backend.get_state() is None
+
+
+def test_a_store_may_be_used_before_there_is_a_state(server):
+    backend, store = ours.create_backend(RendezvousParameters("etcd-v2", server.endpoint, "run", 1, 1))
+    store.set("key", "value")
+    backend.set_state(b"state")
+    assert store.get("key") == b"value"
+    lapse(server.endpoint)
+    assert backend.get_state() is None and not store.check(["key"])
+
+
+def test_wrong_options_are_refused():
+    for options in ({"read_timeout": 0}, {"read_timeout": "soon"}, {"protocol": "gopher"}, {"ssl_cert": "/x"}):
+        with pytest.raises(ValueError, match=next(iter(options))):
+            ours.create_backend(RendezvousParameters("etcd-v2", "127.0.0.1:1", "run", 1, 1, **options))
+
+
 def test_our_handler_in_place_of_the_legacy_one(server):
     parameters = RendezvousParameters("etcd", server.endpoint, "run", 1, 1, timeout=60, last_call_timeout=1)
     handler = ours.create_rdzv_handler(parameters)
@@ -149,6 +224,17 @@ def test_errors_of_the_rendezvous_are_pytorchs_and_ours():
     with pytest.raises(RendezvousConnectionError) as raised:
         ours.create_rdzv_handler(parameters)
     assert isinstance(raised.value, rallypoint.RendezvousConnectionError)
+
+
+def test_errors_can_be_pickled(store):
+    """As they must be to come out of another process."""
+    store.set_timeout(timedelta(milliseconds=10))
+    with pytest.raises(rallypoint.StoreTimeoutError) as raised:
+        store.get("key")
+    raised.value.hint = "noted"
+    for again in (pickle.loads(pickle.dumps(raised.value)), copy.copy(raised.value)):
+        assert type(again) is type(raised.value) and isinstance(again, dist.DistStoreError)
+        assert (str(again), again.hint) == (str(raised.value), "noted")
 
 
 def test_arguments_are_those_of_pytorchs():
@@ -173,6 +259,8 @@ def test_a_client_of_python_etcd_names_the_server(server):
     host, _, port = server.endpoint.partition(":")
     store = ours.EtcdStore(etcd.Client(host=host, port=int(port)), "/store")
     assert store.add("visits", 1) == 1
+    with pytest.raises(ValueError, match="rallypoint.Client with protocol"):
+        ours.EtcdStore(etcd.Client(host=host, port=int(port), protocol="https"), "/store")
 
 
 def test_a_store_in_several_threads(store):
@@ -189,3 +277,22 @@ def test_the_example():
     runner = doctest.DocTestRunner()
     runner.run(example, out=said.append)
     assert runner.summarize(verbose=False).failed == 0, "".join(said)
+
+
+def test_the_page_on_moving_over():
+    """Its programs run, and what it says of arguments is so."""
+    page = (ROOT / "docs" / "migrating-from-torch-etcd.md").read_text()
+    programs = re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    assert programs
+    for program in programs:
+        names = {}
+        exec(compile(program, "migrating-from-torch-etcd.md", "exec"), names)
+        # What is commented out is what it was before, and gives the same names.
+        before = re.findall(r"^# from \S+ import (.*)$", program, re.MULTILINE)
+        assert before and {name for line in before for name in line.split(", ")} <= set(names)
+    signatures = re.findall(r"^\| `(\w+)(\(.*?\))` \|", page, re.MULTILINE)
+    assert {name for name, _ in signatures} >= {"EtcdStore", "EtcdServer", "EtcdRendezvousBackend", "create_backend"}
+    for name, arguments in signatures:
+        parameters = inspect.signature(getattr(ours, name)).parameters.values()
+        bare = [one.replace(annotation=one.empty) for one in parameters]
+        assert str(inspect.Signature(bare)) == arguments, name

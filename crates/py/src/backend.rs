@@ -1,15 +1,18 @@
 //! The state of a rendezvous, for PyTorch's own handler.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use rallypoint::rendezvous::dynamic::{EtcdRendezvousBackend, RendezvousBackend as _, Token};
+use rallypoint::store::DEFAULT_TIMEOUT;
 
-use crate::arguments::Blob;
+use crate::arguments::{Blob, Time};
 use crate::client::Client;
 use crate::errors::{OrRaise, wrong_argument};
 use crate::runtime::{Tied, wait};
+use crate::store::{Store, folder};
 
 /// One state in an etcd, which changes only under a compare. `rallypoint.torch.EtcdRendezvousBackend` is
 /// what PyTorch uses.
@@ -68,5 +71,14 @@ impl RendezvousBackend {
             let (state, token) = out(py, &state, &token);
             (state, token, written)
         }))
+    }
+
+    /// A store whose keys lie below ``prefix``, and end with the state.
+    #[pyo3(signature = (prefix, timeout = None))]
+    fn store(&self, py: Python<'_>, prefix: &str, timeout: Option<Time>) -> PyResult<Store> {
+        let native = self.native.get(py)?;
+        let timeout = timeout.map_or(DEFAULT_TIMEOUT, |Time(timeout)| timeout);
+        let store = wait(py, native.store(folder(prefix), timeout))?.or_raise(py)?;
+        Ok(Store::new(Arc::new(store)))
     }
 }

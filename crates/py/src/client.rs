@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use rallypoint::client::{Client as Native, ClientOptions};
-use rallypoint::rendezvous::{EtcdOptions, ParameterError, RendezvousParameters};
+use rallypoint::rendezvous::{ConnectionOptions, ParameterError, RendezvousParameters};
 
 use crate::arguments;
 use crate::errors::OrRaise;
@@ -71,8 +71,8 @@ impl Client {
 fn connection(
     endpoint: &str,
     config: BTreeMap<String, String>,
-) -> Result<EtcdOptions, ParameterError> {
-    let mut parameters = RendezvousParameters::new("etcd", endpoint, "client", 1, 1)?;
+) -> Result<ConnectionOptions, ParameterError> {
+    let mut parameters = RendezvousParameters::new("client", endpoint, "client", 1, 1)?;
     parameters.config = config;
-    EtcdOptions::from_parameters(&parameters)
+    ConnectionOptions::from_parameters(&parameters)
 }

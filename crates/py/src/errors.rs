@@ -117,9 +117,9 @@ pub(crate) fn wrong_argument(py: Python<'_>, text: String) -> PyErr {
     exception(py, "ParameterError", text)
 }
 
-/// Something that was stopped is used.
-pub(crate) fn stopped(py: Python<'_>, class: &str, what: &str) -> PyErr {
-    exception(py, class, format!("this {what} was stopped; make another"))
+/// An etcd is asked for something that only one that runs has.
+pub(crate) fn not_running(py: Python<'_>) -> PyErr {
+    exception(py, "EtcdServerError", "this etcd is not running; start it first".to_owned())
 }
 
 fn exception(py: Python<'_>, class: &str, text: String) -> PyErr {

@@ -1,5 +1,6 @@
 //! A real etcd as a child process.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -9,7 +10,7 @@ use rallypoint::etcd_server::{EtcdOutput, EtcdServer as Native, EtcdServerOption
 
 use crate::arguments::Time;
 use crate::client::Client;
-use crate::errors::{OrRaise, stopped, wrong_argument};
+use crate::errors::{OrRaise, fork_error, not_running, wrong_argument};
 use crate::runtime::{Tied, wait};
 
 /// A real ``etcd`` as a child process: PyTorch's ``EtcdServer``, with etcd's v3 API.
@@ -28,19 +29,54 @@ use crate::runtime::{Tied, wait};
 #[pyclass(module = "rallypoint", subclass, frozen)]
 pub(crate) struct EtcdServer {
     data_dir: Option<PathBuf>,
-    running: Mutex<Option<Tied<Native>>>,
+    life: Mutex<Life>,
+}
+
+/// How far it is. Nothing of Python's may run while this is locked: another thread might wait for it with the
+/// interpreter in its hands.
+#[derive(Debug, Default)]
+enum Life {
+    #[default]
+    Stopped,
+    Starting,
+    Running(Tied<Box<Native>>),
 }
 
 impl EtcdServer {
-    fn running(&self) -> MutexGuard<'_, Option<Tied<Native>>> {
-        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+    fn life(&self) -> MutexGuard<'_, Life> {
+        self.life.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn ask<T>(&self, py: Python<'_>, question: impl FnOnce(&Native) -> T) -> PyResult<T> {
-        match &*self.running() {
-            Some(native) => Ok(question(native.get(py)?)),
-            None => Err(stopped(py, "EtcdServerError", "etcd is not running, or")),
+    /// Whether it is this call that starts it.
+    fn begin(&self) -> bool {
+        let mut life = self.life();
+        let begins = matches!(*life, Life::Stopped);
+        if begins {
+            *life = Life::Starting;
         }
+        begins
+    }
+
+    /// What is to be ended, if it runs.
+    fn end(&self) -> Option<Tied<Box<Native>>> {
+        let mut life = self.life();
+        match std::mem::take(&mut *life) {
+            Life::Running(native) => Some(native),
+            other => {
+                *life = other;
+                None
+            }
+        }
+    }
+
+    fn address(&self, py: Python<'_>) -> PyResult<SocketAddr> {
+        let known = match &*self.life() {
+            Life::Running(native) => {
+                Some(native.here().map(|native| SocketAddr::new(native.host(), native.port())))
+            }
+            Life::Stopped | Life::Starting => None,
+        };
+        known.ok_or_else(|| not_running(py))?.ok_or_else(|| fork_error(py))
     }
 }
 
@@ -49,7 +85,7 @@ impl EtcdServer {
     #[new]
     #[pyo3(signature = (data_dir = None))]
     fn create(data_dir: Option<PathBuf>) -> Self {
-        Self { data_dir, running: Mutex::default() }
+        Self { data_dir, life: Mutex::default() }
     }
 
     /// Starts etcd, and returns when it serves.
@@ -57,8 +93,8 @@ impl EtcdServer {
     /// Args:
     ///     timeout: how long one attempt may take, in seconds.
     ///     num_retries: how often to try.
-    ///     stderr: where etcd's output goes: nowhere, unless it is the path of a file, or ``True`` for the
-    ///         standard error of this process.
+    ///     stderr: where etcd's output goes: nowhere, unless it is the path of a file, an open file or its
+    ///         descriptor (but no socket), or ``True`` for the standard error of this process.
     #[pyo3(signature = (timeout = None, num_retries = 3, stderr = None))]
     fn start(
         &self,
@@ -67,9 +103,6 @@ impl EtcdServer {
         num_retries: u32,
         stderr: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<()> {
-        if self.running().is_some() {
-            return Err(wrong_argument(py, "this etcd runs already; stop it first".to_owned()));
-        }
         let usual = EtcdServerOptions::default();
         let options = EtcdServerOptions {
             data_dir: self.data_dir.clone(),
@@ -78,31 +111,37 @@ impl EtcdServer {
             attempts: num_retries,
             ..usual
         };
-        let started = wait(py, Native::start(options))?.or_raise(py)?;
-        *self.running() = Some(Tied::new(started));
-        Ok(())
+        if !self.begin() {
+            return Err(wrong_argument(py, "this etcd runs already; stop it first".to_owned()));
+        }
+        let started = wait(py, Native::start(options)).and_then(|started| started.or_raise(py));
+        let (life, outcome) = match started {
+            Ok(native) => (Life::Running(Tied::new(Box::new(native))), Ok(())),
+            Err(error) => (Life::Stopped, Err(error)),
+        };
+        *self.life() = life;
+        outcome
     }
 
     /// Ends it, and removes its temporary directory. Once is enough.
     fn stop(&self, py: Python<'_>) -> PyResult<()> {
-        let running = self.running().take();
-        let Some(mut native) = running.and_then(Tied::take) else { return Ok(()) };
+        let Some(mut native) = self.end().and_then(Tied::take) else { return Ok(()) };
         wait(py, native.stop())?.or_raise(py)
     }
 
     /// The port that it listens on.
     fn get_port(&self, py: Python<'_>) -> PyResult<u16> {
-        self.ask(py, Native::port)
+        self.address(py).map(|address| address.port())
     }
 
     /// The address that it listens on.
     fn get_host(&self, py: Python<'_>) -> PyResult<String> {
-        self.ask(py, |native| native.host().to_string())
+        self.address(py).map(|address| address.ip().to_string())
     }
 
     /// Where clients reach it: ``host:port``.
     fn get_endpoint(&self, py: Python<'_>) -> PyResult<String> {
-        self.ask(py, Native::endpoint)
+        self.address(py).map(|address| address.to_string())
     }
 
     /// A client of it.
@@ -112,7 +151,8 @@ impl EtcdServer {
     }
 
     fn __enter__(this: Bound<'_, Self>) -> PyResult<Bound<'_, Self>> {
-        if this.get().running().is_none() {
+        let stopped = matches!(*this.get().life(), Life::Stopped);
+        if stopped {
             this.get().start(this.py(), None, 3, None)?;
         }
         Ok(this)
@@ -131,13 +171,22 @@ fn output(stderr: Option<&Bound<'_, PyAny>>) -> PyResult<EtcdOutput> {
         return Ok(if shown { EtcdOutput::Inherit } else { EtcdOutput::Discard });
     }
     if let Ok(descriptor) = stderr.extract::<i32>() {
-        // A negative number is PIPE or DEVNULL; what is piped is kept for errors as it is.
-        let path = PathBuf::from(format!("/proc/self/fd/{descriptor}"));
-        return Ok(if descriptor < 0 { EtcdOutput::Discard } else { EtcdOutput::File(path) });
+        return Ok(opened(descriptor));
     }
     if let Ok(path) = stderr.extract::<PathBuf>() {
         return Ok(EtcdOutput::File(path));
     }
-    let descriptor: i32 = stderr.call_method0("fileno")?.extract()?;
-    Ok(EtcdOutput::File(PathBuf::from(format!("/proc/self/fd/{descriptor}"))))
+    stderr.call_method0("fileno")?.extract().map(opened)
+}
+
+/// A negative number is PIPE or DEVNULL; what is piped is kept for errors as it is.
+///
+/// Others are opened again, which sockets cannot be: to have one by its number alone would be `unsafe`. The
+/// standard error, which often is one, needs neither.
+fn opened(descriptor: i32) -> EtcdOutput {
+    match descriptor {
+        ..0 => EtcdOutput::Discard,
+        2 => EtcdOutput::Inherit,
+        _ => EtcdOutput::File(PathBuf::from(format!("/proc/self/fd/{descriptor}"))),
+    }
 }

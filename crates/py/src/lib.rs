@@ -39,7 +39,7 @@ mod native {
     #[pymodule_export]
     use super::etcd_server::EtcdServer;
     #[pymodule_export]
-    use super::log::{next_records, start_log};
+    use super::log::{next_records, start_log, wait_for_records};
     #[pymodule_export]
     use super::rendezvous::{Rendezvous, RendezvousInfo};
     #[pymodule_export]

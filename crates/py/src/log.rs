@@ -35,15 +35,20 @@ pub(crate) fn start_log(debug: bool) -> bool {
     tracing::subscriber::set_global_default(subscriber).is_ok()
 }
 
-/// What was said since the last call. Waits for something, for as long as ``seconds``.
+/// Waits until something was said, or for as long as ``seconds``.
 #[pyfunction]
-pub(crate) fn next_records(py: Python<'_>, seconds: f64) -> Vec<Record> {
+pub(crate) fn wait_for_records(py: Python<'_>, seconds: f64) {
     let patience = Duration::try_from_secs_f64(seconds).unwrap_or_default();
     py.detach(|| {
         let said = ARRIVED.wait_timeout_while(records(), patience, |said| said.is_empty());
-        let (mut said, _) = said.unwrap_or_else(PoisonError::into_inner);
-        said.drain(..).collect()
-    })
+        drop(said);
+    });
+}
+
+/// What was said since the last call.
+#[pyfunction]
+pub(crate) fn next_records() -> Vec<Record> {
+    records().drain(..).collect()
 }
 
 struct Keeper {

@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 
 use self::ending::{Ending, end, is_given_up};
 use crate::arguments;
-use crate::errors::{OrRaise, Raise, wrong_argument};
+use crate::errors::{OrRaise, Raise, fork_error, wrong_argument};
 use crate::runtime::{Tied, wait};
 use crate::store::Store;
 
@@ -235,10 +235,11 @@ impl Rendezvous {
     /// Whether it is this process that runs the server.
     #[getter]
     fn serves(&self, py: Python<'_>) -> PyResult<bool> {
-        match &*self.server.lock().unwrap_or_else(PoisonError::into_inner) {
-            Some(server) => Ok(server.get(py)?.serves()),
-            None => Ok(false),
-        }
+        let serves = match &*self.server.lock().unwrap_or_else(PoisonError::into_inner) {
+            Some(server) => server.here().map(EmbeddedServer::serves),
+            None => Some(false),
+        };
+        serves.ok_or_else(|| fork_error(py))
     }
 
     fn __enter__(this: Bound<'_, Self>) -> Bound<'_, Self> {

@@ -77,10 +77,12 @@ impl<T> Tied<T> {
     }
 
     pub(crate) fn get(&self, py: Python<'_>) -> PyResult<&T> {
-        match &self.value {
-            Some(value) if self.pid == std::process::id() => Ok(value),
-            _ => Err(fork_error(py)),
-        }
+        self.here().ok_or_else(|| fork_error(py))
+    }
+
+    /// The same without an exception, for whoever holds a lock while it looks.
+    pub(crate) fn here(&self) -> Option<&T> {
+        self.value.as_ref().filter(|_| self.pid == std::process::id())
     }
 
     /// What it was, if this is the process that made it.

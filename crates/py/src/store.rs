@@ -38,6 +38,11 @@ fn slices(keys: &[Blob]) -> Vec<&[u8]> {
     keys.iter().map(|Blob(key)| &key[..]).collect()
 }
 
+/// Where the keys lie: with a slash at its end, which keeps `/jobs/7` apart from `/jobs/70`.
+pub(crate) fn folder(prefix: &str) -> String {
+    format!("{}/", prefix.strip_suffix('/').unwrap_or(prefix))
+}
+
 fn out<'py>(py: Python<'py>, bytes: &Bytes) -> Bound<'py, PyBytes> {
     PyBytes::new(py, bytes)
 }
@@ -232,13 +237,9 @@ impl EtcdStore {
         prefix: &str,
         timeout: Option<Time>,
     ) -> PyResult<PyClassInitializer<Self>> {
-        let mut prefix = prefix.to_owned();
-        if !prefix.ends_with('/') {
-            prefix.push('/');
-        }
         let timeout = timeout.map_or(DEFAULT_TIMEOUT, |Time(timeout)| timeout);
         // Nobody would renew a lease when the last user has gone, so there is none.
-        let native = NativeEtcd::new(client.native(py)?, prefix, 0, timeout);
+        let native = NativeEtcd::new(client.native(py)?, folder(prefix), 0, timeout);
         Ok(PyClassInitializer::from(Store::new(Arc::new(native))).add_subclass(Self {}))
     }
 }

@@ -1,4 +1,6 @@
-"""`rallypoint run` against torchrun: `python -m bench.launcher [--rounds N] [--only start|recovery] [--json]`
+"""`rallypoint run`, and torchrun with our plugin, against torchrun:
+
+    python -m bench.launcher [--rounds N] [--only start|recovery|plugin] [--json]
 
 The workers are shell scripts, or `true`, so that what is measured is the launcher and not the start of PyTorch.
 """
@@ -39,6 +41,14 @@ class OnEtcd(Stock):
         endpoint = f"{HOST}:{self.server.port}"
         return ["--nnodes", nodes, "--rdzv-backend", self.backend, "--rdzv-id", run_id, "--rdzv-endpoint", endpoint,
                 "--local-addr", HOST]  # fmt: skip
+
+
+class WithPlugin(Stock):
+    """torchrun with our backend."""
+
+    def meeting(self, nodes, port, run_id, host):
+        return ["--nnodes", nodes, "--rdzv-backend", "rallypoint", "--rdzv-id", run_id, "--rdzv-endpoint",
+                f"{HOST}:{port}", "--local-addr", HOST]  # fmt: skip
 
 
 class Place:
@@ -173,18 +183,28 @@ def measure_recovery(report, place, rounds):
         server.stop()
 
 
+def measure_plugin(report, place, rounds):
+    for number in range(rounds):
+        say(f"torchrun with the plugin, round {number + 1} of {rounds}")
+        for side, kind in in_turns(number, [(OURS, WithPlugin()), (STOCK, Stock())]):
+            what = f"worker killed to {NODES} nodes restarted, torchrun with plugin and c10d, ms"
+            report.add(what, side, recovery(kind, place))
+
+
+PARTS = {"start": measure_start, "recovery": measure_recovery, "plugin": measure_plugin}
+
+
 def main():
     parser = argparse.ArgumentParser(prog="bench.launcher", description="`rallypoint run` and torchrun, side by side.")
     parser.add_argument("--rounds", type=int, default=5, help="measure everything so many times, in turns (default 5)")
-    parser.add_argument("--only", choices=["start", "recovery"], help="leave the other out")
+    parser.add_argument("--only", choices=PARTS, help="leave the others out")
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     options = parser.parse_args()
     report = Report()
     with Place() as place:
-        if options.only != "recovery":
-            measure_start(report, place, options.rounds)
-        if options.only != "start":
-            measure_recovery(report, place, options.rounds)
+        for name, measure in PARTS.items():
+            if options.only in (None, name):
+                measure(report, place, options.rounds)
     report.print_json() if options.json else report.print_table()
 
 

@@ -10,6 +10,13 @@ when a node dies or a new one comes.
 - ``rallypoint.torch``: stores and a rendezvous backend for PyTorch, in place of those that speak etcd's v2.
 
 A call that waits lets other threads run, and ends at Ctrl-C. In ``asyncio``, use ``asyncio.to_thread``.
+
+A process that was forked while any of this was in use can use none of it (``ForkError``), and ends nothing of its
+parent's. But it holds what the parent had open until it ends or runs another program: if the parent is killed
+meanwhile, its port stays taken, the others miss it only when its lease is over, and an ``EtcdServer`` goes on. Start
+processes that are to outlive their parent with ``subprocess``, or by the methods ``spawn`` and ``forkserver``.
+
+What it does is logged under the name ``rallypoint``. For DEBUG, set the level before the first use.
 """
 
 from rallypoint import errors

@@ -1,34 +1,58 @@
 """Our exceptions as PyTorch's: classes that are both, made when one is first needed."""
 
+from __future__ import annotations
+
 import contextlib
-import functools
+from collections.abc import Iterator
+from typing import Any
 
 from rallypoint import errors
 
 
-@functools.lru_cache(maxsize=None)
-def _both(ours):
+_made: dict[type[errors.RallypointError], type[errors.RallypointError]] = {}
+
+
+def _both(ours: type[errors.RallypointError]) -> type[errors.RallypointError]:
+    if ours not in _made:
+        # Another thread may have been quicker, and then its class is the one.
+        _made.setdefault(ours, _make(ours))
+    return _made[ours]
+
+
+def _make(ours: type[errors.RallypointError]) -> type[errors.RallypointError]:
     theirs = _counterpart(ours)
     if theirs is None or issubclass(ours, theirs):
         return ours
-    return type(ours.__name__, (ours, theirs), {"__doc__": ours.__doc__, "__module__": ours.__module__})
+
+    def reduce(error: errors.RallypointError) -> tuple[Any, ...]:
+        # Under its name ours is found, and not this one.
+        return _again, (ours, error.args), error.__dict__
+
+    body = {"__doc__": ours.__doc__, "__module__": ours.__module__, "__reduce__": reduce}
+    return type(ours.__name__, (ours, theirs), body)
 
 
-def _counterpart(ours):
+def _again(ours: type[errors.RallypointError], args: tuple[Any, ...]) -> errors.RallypointError:
+    """An exception that was pickled."""
+    return _both(ours)(*args)
+
+
+def _counterpart(ours: type[errors.RallypointError]) -> type[Exception] | None:
     from torch import distributed
     from torch.distributed.elastic import rendezvous
 
+    theirs: type[Exception] | None = None
     if issubclass(ours, errors.RendezvousError):
-        return getattr(rendezvous, ours.__name__, rendezvous.RendezvousError)
-    if issubclass(ours, errors.QueueEmptyError):
-        return getattr(distributed, "QueueEmptyError", distributed.DistStoreError)
-    if issubclass(ours, (errors.StoreError, errors.ClientError)):
-        return distributed.DistStoreError
-    return None
+        theirs = getattr(rendezvous, ours.__name__, rendezvous.RendezvousError)
+    elif issubclass(ours, errors.QueueEmptyError):
+        theirs = getattr(distributed, "QueueEmptyError", distributed.DistStoreError)
+    elif issubclass(ours, (errors.StoreError, errors.ClientError)):
+        theirs = distributed.DistStoreError
+    return theirs
 
 
 @contextlib.contextmanager
-def as_torch():
+def as_torch() -> Iterator[None]:
     """What is raised within is an instance of PyTorch's class too."""
     try:
         yield

@@ -6,10 +6,7 @@ import atexit
 import logging
 import os
 import sys
-import time
-from datetime import timedelta
 
-from torch.distributed import DistNetworkError, DistStoreError, PrefixStore, Store, TCPStore
 from torch.distributed.elastic.multiprocessing.api import SignalException
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.elastic.rendezvous import RendezvousHandler, RendezvousInfo, RendezvousParameters
@@ -17,25 +14,14 @@ from torch.distributed.elastic.rendezvous.api import RendezvousStoreInfo
 
 import rallypoint
 from rallypoint._fence import Fence
+from rallypoint._gathering import gather
 from rallypoint._torch_errors import as_torch
-from rallypoint.errors import ParameterError, RallypointError, RendezvousGracefulExitError, RendezvousTimeoutError
-from rallypoint.torch import EtcdStore
+from rallypoint.errors import ParameterError, RallypointError, RendezvousGracefulExitError
 
 logger = logging.getLogger("rallypoint.torchrun")
 
-# How long the agents of a group wait for each other's words, as in PyTorch's own stores.
-_STORE_TIMEOUT = timedelta(seconds=300)
-
-# A store that is there answers at once.
-_CONNECT_TIMEOUT = timedelta(seconds=5)
-
-# After how long of waiting it is asked whether the group is still one; and how soon a store that failed is asked again.
-_LOOK_AFTER = timedelta(seconds=1)
-_PAUSE = 0.1
-
-# How many agents have come to the store, and that all have.
-_COUNT = "rallypoint/arrived"
-_COMPLETE = "rallypoint/complete"
+# Where the secret stands that the nodes share.
+_SECRET = "RALLYPOINT_SECRET"
 
 # Where torchrun's main function is.
 _TORCHRUN = ("torch.distributed.run", "torch.distributed.launch")
@@ -69,6 +55,8 @@ class TorchrunHandler(RendezvousHandler):
                 **params.config,
             )
         self._fence = Fence(self._rendezvous)
+        # The workers inherit the environment, and have no business with it. It comes back at the end.
+        self._secret = os.environ.pop(_SECRET, None)
         # After a signal PyTorch shuts nothing down. The others are told nevertheless, rather than left to notice.
         atexit.register(self._leave)
 
@@ -87,7 +75,7 @@ class TorchrunHandler(RendezvousHandler):
             store = None
             while store is None:
                 group = self._meet()
-                store = self._gather(group)
+                store = gather(self._rendezvous, group)
         self._fence.watch()
         master = RendezvousStoreInfo(group.master_addr, group.master_port)
         return RendezvousInfo(store, group.rank, group.world_size, master)
@@ -99,41 +87,6 @@ class TorchrunHandler(RendezvousHandler):
             logger.info("%s", error)
             self._dismissed = True
             raise
-
-    def _gather(self, group: rallypoint.RendezvousInfo) -> Store | None:
-        """The store of this group, when all of its agents have come to it; nothing if one of them is lost.
-
-        The agent is about to wait there for a word of each of the others, and would not learn that one is dead.
-        """
-        store = None
-        deadline = time.monotonic() + _STORE_TIMEOUT.total_seconds()
-        while self._rendezvous.num_nodes_waiting() == 0:
-            try:
-                if store is None:
-                    store = self._connect(group)
-                    if store.add(_COUNT, 1) == group.world_size:
-                        store.set(_COMPLETE, "")
-                store.wait([_COMPLETE], _LOOK_AFTER)
-                return store
-            except (DistNetworkError, DistStoreError) as error:
-                if time.monotonic() >= deadline:
-                    where = f"rank 0's store at {group.master_addr}:{group.master_port}"
-                    raise RendezvousTimeoutError(
-                        f"round {group.round}: not all of {group.world_size} nodes came to {where} within "
-                        f"{_STORE_TIMEOUT.seconds} s; see that they reach it ({error})"
-                    ) from error
-                time.sleep(_PAUSE)
-        logger.warning("the group of round %d was lost before it began; meeting again", group.round)
-        return None
-
-    def _connect(self, group: rallypoint.RendezvousInfo) -> Store:
-        if not self.use_agent_store:
-            # A worker is to serve there, and is not started yet.
-            return EtcdStore._over(group.store, _STORE_TIMEOUT)
-        store = TCPStore(group.master_addr, group.master_port, is_master=False, timeout=_CONNECT_TIMEOUT)
-        store.set_timeout(_STORE_TIMEOUT)
-        # The workers have the same store, and keys of their own.
-        return PrefixStore(f"torch.rendezvous.{self._rendezvous.run_id}.{group.round}", store)
 
     def num_nodes_waiting(self) -> int:
         with as_torch():
@@ -176,6 +129,8 @@ class TorchrunHandler(RendezvousHandler):
             self._end(success=False)
 
     def _end(self, success: bool, reason: str | None = None) -> bool:
+        if self._secret is not None:
+            os.environ.setdefault(_SECRET, self._secret)
         try:
             return self._rendezvous.shutdown(success, reason)
         except RallypointError as error:

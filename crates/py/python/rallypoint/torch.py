@@ -5,7 +5,7 @@ The names and arguments are those of ``torch.distributed.elastic.rendezvous``, s
     from rallypoint.torch import EtcdRendezvousBackend, EtcdServer, EtcdStore, create_backend
 
 Where those take an ``etcd.Client``, these take a ``rallypoint.Client``, the text ``host:port``, or still an
-``etcd.Client``, of which only the address is used.
+``etcd.Client``, of which only the address is used, so that it must not be one with TLS.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from torch.distributed.elastic.rendezvous import dynamic_rendezvous as _dynamic
 import rallypoint
 from rallypoint import EtcdServer
 from rallypoint._torch_errors import as_torch
+from rallypoint._torch_store import TorchStore
 
 __all__ = [
     "EtcdRendezvousBackend",
@@ -30,12 +31,8 @@ __all__ = [
     "create_rdzv_handler",
 ]
 
-# C++ that holds a store does not keep its Python half alive, and would then find that nothing is implemented.
-# So whatever is made here stays: it is small, and there are few of them.
-_kept: list[Store] = []
 
-
-class EtcdStore(Store):
+class EtcdStore(TorchStore):
     """A ``torch.distributed.Store`` on an etcd, or on a ``rallypoint.Server``.
 
     Args:
@@ -52,93 +49,11 @@ class EtcdStore(Store):
     """
 
     def __init__(self, etcd_client: Any, etcd_store_prefix: str, timeout: timedelta | None = None) -> None:
-        super().__init__()
         self.client = etcd_client
         self.prefix = etcd_store_prefix if etcd_store_prefix.endswith("/") else etcd_store_prefix + "/"
-        if timeout is not None:
-            self.set_timeout(timeout)
         with as_torch():
-            self._store = rallypoint.EtcdStore(_client(etcd_client), self.prefix)
-        _kept.append(self)
-
-    def _patient(self) -> rallypoint.Store:
-        """The time-out is a field of the C++ half, which may change it without telling."""
-        self._store.set_timeout(self.timeout)
-        return self._store
-
-    @as_torch()
-    def set(self, key, value):
-        self._store.set(key, value)
-
-    @as_torch()
-    def get(self, key):
-        return self._patient().get(key)
-
-    @as_torch()
-    def add(self, key, num):
-        return self._store.add(key, num)
-
-    @as_torch()
-    def compare_set(self, key, expected, desired):
-        return self._store.compare_set(key, expected, desired)
-
-    @as_torch()
-    def append(self, key, value):
-        self._store.append(key, value)
-
-    @as_torch()
-    def check(self, keys):
-        return self._store.check(keys)
-
-    @as_torch()
-    def wait(self, keys, override_timeout=None):
-        self._store.wait(keys, self.timeout if override_timeout is None else override_timeout)
-
-    @as_torch()
-    def multi_get(self, keys):
-        return self._patient().multi_get(keys)
-
-    @as_torch()
-    def multi_set(self, keys, values):
-        self._store.multi_set(keys, values)
-
-    @as_torch()
-    def delete_key(self, key):
-        return self._store.delete_key(key)
-
-    @as_torch()
-    def num_keys(self):
-        return self._store.num_keys()
-
-    @as_torch()
-    def list_keys(self):
-        return self._store.list_keys()
-
-    @as_torch()
-    def queue_push(self, key, value):
-        self._store.queue_push(key, value)
-
-    @as_torch()
-    def queue_pop(self, key, block=True):
-        return self._patient().queue_pop(key, block)
-
-    @as_torch()
-    def queue_len(self, key):
-        return self._store.queue_len(key)
-
-    @as_torch()
-    def barrier(self, key, world_size, timeout=None):
-        self._store.barrier(key, world_size, self.timeout if timeout is None else timeout)
-
-    def has_extended_api(self):
-        return True
-
-    def clone(self):
-        return EtcdStore(self.client, self.prefix, self.timeout)
-
-    # C++ asks for these two by other names than Python does.
-    deleteKey = delete_key
-    getNumKeys = num_keys
+            native = rallypoint.EtcdStore(_client(etcd_client), self.prefix)
+        super().__init__(native, timeout)
 
 
 class EtcdRendezvousBackend(_dynamic.RendezvousBackend):
@@ -160,31 +75,35 @@ class EtcdRendezvousBackend(_dynamic.RendezvousBackend):
             self._backend = rallypoint._native.RendezvousBackend(_client(client), run_id, key_prefix, ttl)
 
     @property
-    def name(self):
+    def name(self) -> str:
         """``etcd-v2``, whose part it takes; or what was asked for, if it was made by ``create_backend``."""
         return self._name
 
     @as_torch()
-    def get_state(self):
+    def get_state(self) -> tuple[bytes, Any] | None:
         return self._backend.get_state()
 
     @as_torch()
-    def set_state(self, state, token=None):
+    def set_state(self, state: bytes, token: Any | None = None) -> tuple[bytes, Any, bool] | None:
         return self._backend.set_state(state, token)
 
+    @as_torch()
+    def _store(self, prefix: str) -> TorchStore:
+        """A store whose keys end with the state. A run that has lapsed and begins again begins with round 0, and
+        must not meet the addresses that were true in its first life."""
+        return TorchStore(self._backend.store(prefix))
 
-def create_backend(params: RendezvousParameters) -> tuple[EtcdRendezvousBackend, EtcdStore]:
-    """A backend and a store, as these parameters say. The options are those of PyTorch's ``etcd-v2``."""
+
+def create_backend(params: RendezvousParameters) -> tuple[EtcdRendezvousBackend, Store]:
+    """A backend and a store, as these parameters say. The options are those of PyTorch's ``etcd-v2``, and ``user``
+    and ``password``. Waits for a server that is late, for as long as ``read_timeout``."""
     names = ("protocol", "ca_cert", "cacert", "ssl_cert", "cert", "ssl_cert_key", "key", "user", "password")
-    options = {name: params.get(name) for name in (*names, "read_timeout")}
-    options["read_timeout"] = options["read_timeout"] or 60
+    options = {name: params.get(name) for name in names}
     with as_torch():
-        client = rallypoint.Client(params.endpoint, **options)
+        client = rallypoint.Client(params.endpoint, read_timeout=params.get("read_timeout", 60), **options)
     backend = EtcdRendezvousBackend(client, params.run_id, key_prefix="/torch/elastic/rendezvous")
     backend._name = params.backend
-    # One for each run: keys that another left behind must not be met again.
-    store = EtcdStore(client, f"/torch/elastic/store/{params.run_id}")
-    return backend, store
+    return backend, backend._store(f"/torch/elastic/store/{params.run_id}")
 
 
 def create_handler(params: RendezvousParameters) -> RendezvousHandler:
@@ -206,5 +125,7 @@ def _client(given: Any) -> rallypoint.Client:
     if isinstance(given, str):
         return rallypoint.Client(given)
     # python-etcd's.
-    scheme, host, port = getattr(given, "protocol", "http"), given.host, given.port
-    return rallypoint.Client(f"{scheme}://{host}:{port}")
+    if getattr(given, "protocol", "http") != "http":
+        fix = "give a rallypoint.Client with protocol='https' and cacert instead"
+        raise rallypoint.ParameterError(f"client: an etcd.Client does not tell its certificates; {fix}")
+    return rallypoint.Client(f"{given.host}:{given.port}")

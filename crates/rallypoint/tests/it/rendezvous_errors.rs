@@ -114,7 +114,9 @@ async fn a_closed_run_says_by_whom_and_why() {
         // Who was first is told, whoever else closes it.
         comes.set_closed("another reason").await.unwrap();
         let by = format!("node {} (127.0.0.1)", closes.node_id());
-        let words = format!("run \"over\" was closed by {by}: the data are exhausted");
+        let words = format!(
+            "run \"over\" was closed by {by}: the data are exhausted; a new job needs another run id"
+        );
         for error in [meeting.await.unwrap().unwrap_err(), failure(&comes).await] {
             assert!(
                 matches!(&error, RendezvousError::Closed { by: who, .. } if *who == by),

@@ -18,6 +18,7 @@ use tokio_util::task::AbortOnDropHandle;
 use super::backend::{RendezvousBackend, Token};
 use crate::client::{Client, ClientError, KeepAliveStream, WatchError, describe};
 use crate::rendezvous::RendezvousError;
+use crate::store::EtcdStore;
 
 /// How long a state lives that nobody writes.
 const DEFAULT_TTL: Duration = Duration::from_secs(2 * 60 * 60);
@@ -103,6 +104,20 @@ impl EtcdRendezvousBackend {
     /// the state has been written.
     pub fn lease(&self) -> LeaseId {
         self.lease
+    }
+
+    /// A store whose keys begin with `prefix`, and end with the state. It may be used before the state is
+    /// first written: what it lives on is made here, unless it exists.
+    ///
+    /// # Errors
+    /// [`RendezvousError::Connection`] if the servers cannot be asked.
+    pub async fn store(
+        &self,
+        prefix: impl Into<Bytes>,
+        timeout: Duration,
+    ) -> Result<EtcdStore, RendezvousError> {
+        self.keep_lease().await.map_err(|error| self.failed("keep", error))?;
+        Ok(EtcdStore::new(self.client.clone(), prefix, self.lease, timeout))
     }
 
     fn failed(&self, what: &str, source: ClientError) -> RendezvousError {

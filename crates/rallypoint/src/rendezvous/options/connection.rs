@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Zero, text, time};
+use super::{Zero, check_names, text, time};
 use crate::client::{ClientOptions, Credentials, Pem, TlsOptions};
 use crate::rendezvous::endpoint::{Endpoint, Protocol};
 use crate::rendezvous::parameters::{ParameterError, RendezvousParameters};
@@ -21,6 +21,16 @@ pub struct ConnectionOptions {
 }
 
 impl ConnectionOptions {
+    /// Reads the options and the endpoint, for whoever only connects: an option that says how to meet is
+    /// not known here.
+    ///
+    /// # Errors
+    /// [`ParameterError`] names the first option that is wrong or unknown, and what would be right.
+    pub fn from_parameters(parameters: &RendezvousParameters) -> Result<Self, ParameterError> {
+        check_names(parameters, &[])?;
+        Self::read(parameters, 10)
+    }
+
     /// Reads the options; requests may take `timeout` seconds unless one says otherwise.
     pub(super) fn read(
         parameters: &RendezvousParameters,

@@ -173,6 +173,10 @@ fn an_unknown_option_is_refused_with_a_guess() {
     assert!(error.contains("did you mean heartbeat_timeout?"), "{error}");
     let error = dynamic(&[("lease_ttl", "5")]).unwrap_err().to_string();
     assert!(error.starts_with("unknown option \"lease_ttl\""), "{error}");
+    let connection = |options| ConnectionOptions::from_parameters(&parameters("", options));
+    assert_eq!(connection(&[("read_timeout", "5")]).unwrap().timeout, 5 * SECOND);
+    let error = connection(&[("timeout", "5")]).unwrap_err().to_string();
+    assert!(error.starts_with("unknown option \"timeout\""), "{error}");
 }
 
 #[test]

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use rallypoint::core::kv::{KeyRange, Put};
 use rallypoint::rendezvous::dynamic::{EtcdRendezvousBackend, RendezvousBackend, Token};
+use rallypoint::store::Store;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::ground::grounds;
@@ -95,6 +96,20 @@ async fn dynamic_a_state_on_etcd_lives_on_one_lease_and_ends_when_nobody_writes(
         }
         written(second.set_state("newer".into(), None).await.unwrap());
     }
+}
+
+#[tokio::test]
+async fn dynamic_a_store_that_ends_with_the_state_may_be_used_before_it() {
+    let embedded = Embedded::memory().await;
+    let client = client([embedded.endpoint()]).await;
+    let backend = EtcdRendezvousBackend::create(client.clone(), "early").unwrap();
+    let store = backend.store("/store/", Duration::from_secs(60)).await.unwrap();
+    store.set(b"key", "value".into()).await.unwrap();
+    backend.set_state("state".into(), None).await.unwrap();
+    assert_eq!(client.leases().await.unwrap(), [backend.lease()]);
+    client.lease_revoke(backend.lease()).await.unwrap();
+    assert_eq!(backend.get_state().await.unwrap(), None);
+    assert!(!store.check(&[b"key"]).await.unwrap());
 }
 
 #[tokio::test]

@@ -2,9 +2,10 @@
 
 use std::time::{Duration, Instant};
 
+use rallypoint::core::kv::{KeyRange, KeyValue};
 use rustix::process::Signal;
 
-use super::{Job, free_endpoint, host_of, until_true};
+use super::{Job, free_endpoint, host_of, query, until_true};
 
 /// Runs the worker that is told what to do, after a first order.
 fn with_order(job: &Job, order: &str, options: &[&str]) -> super::Launcher {
@@ -207,7 +208,11 @@ fn the_others_restart_without_a_node_that_is_done() {
     let done = (host + 1) % 3;
     let worker = first.of(&nodes[done])[0];
     worker.tell("exit 0");
-    worker.is_gone();
+    // Its launcher has noticed, and waits for the others.
+    until_true("a node that is done", || {
+        let is_word = |kv: &KeyValue| String::from_utf8_lossy(&kv.key).contains("/done/");
+        query(&endpoint, KeyRange::all()).kvs.iter().any(is_word)
+    });
     first.of(&nodes[host])[0].tell("exit 1");
     let second = job.group_after(&first, 2);
     assert!(!second.launchers().contains(&done));
