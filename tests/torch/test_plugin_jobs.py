@@ -98,6 +98,15 @@ def test_rank_0_is_killed_and_the_others_are_told_of_the_new_one(job, masters_by
     assert len(masters) == 2 and dead in masters
 
 
+def test_a_worker_serves_the_store_if_that_is_wanted(jobs):
+    """The agents then meet in a store of the rendezvous, and rank 0's worker serves that of the workers."""
+    job = jobs(nnodes="2", conf="use_agent_store=false")
+    job.start(*"ab", deeds=["train"])
+    assert [event["total"] for event in job.group("ab")] == [2, 2]
+    job.stop_workers()
+    assert job.wait() == {"a": 0, "b": 0}
+
+
 def test_the_entry_points_are_found():
     program = """
 from torch.distributed.elastic.rendezvous import rendezvous_handler_registry as registry
