@@ -5,6 +5,7 @@ import ctypes
 import json
 import os
 import pathlib
+import random
 import signal
 import socket
 import subprocess
@@ -22,8 +23,10 @@ MARK = "PLUGIN_TEST_JOB"
 
 
 def free_port():
-    with socket.create_server((HOST, 0)) as listener:
-        return listener.getsockname()[1]
+    """A port that is free, and not one of those that the system gives to clients."""
+    while True:
+        with contextlib.suppress(OSError), socket.create_server((HOST, random.randrange(15000, 32000))) as listener:
+            return listener.getsockname()[1]
 
 
 def die_with_parent():

@@ -5,7 +5,7 @@ import signal
 import subprocess
 
 from agents import free_port
-from servers import HOST, TARGET
+from servers import HOST, PATIENCE, TARGET
 
 HOME = TARGET / "tools" / "etcd-3.5"
 ETCD = os.environ.setdefault("TORCHELASTIC_ETCD_BINARY_PATH", os.environ.get("RALLYPOINT_ETCD_3_5", str(HOME / "etcd")))
@@ -46,7 +46,11 @@ class Etcd:
             "--listen-client-urls", f"{scheme}://{self.endpoint}",
             "--advertise-client-urls", f"{scheme}://{self.endpoint}",
         ]  # fmt: skip
-        self.control = [ETCDCTL, "--endpoints", f"{scheme}://{self.endpoint}"]
+        patience = f"{PATIENCE.seconds}s"
+        self.control = [
+            ETCDCTL, "--endpoints", f"{scheme}://{self.endpoint}", "--dial-timeout", patience,
+            "--command-timeout", patience,
+        ]  # fmt: skip
         if certificates:
             self.command += ["--cert-file", certificates.certificate, "--key-file", certificates.key]
             self.control += ["--cacert", certificates.authority]

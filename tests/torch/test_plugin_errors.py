@@ -1,7 +1,7 @@
 """What is wrong is said in one line under stock torchrun: the last, below PyTorch's traceback."""
 
 import pytest
-from real_etcd import Certificates
+from real_etcd import Certificates, Etcd
 
 import rallypoint
 
@@ -20,18 +20,33 @@ def last_line(job):
     return job.output("a").splitlines()[-1]
 
 
+@pytest.fixture(scope="module")
+def unknown_option_of_stock(c10d):
+    with c10d("lease_tll=3") as job:
+        job.stop_workers()
+        job.start("a")
+        return job.wait()
+
+
 @pytest.mark.parametrize("backend", ["rallypoint", "etcd-v3"])
-def test_an_unknown_option(jobs, backend):
+def test_an_unknown_option(jobs, backend, unknown_option_of_stock):
     """PyTorch's own ignore it."""
+    assert unknown_option_of_stock == {"a": 0}
     line = last_line(jobs(backend, conf="lease_tll=3"))
     assert line.startswith("rallypoint.errors.ParameterError: "), line
     assert 'unknown option "lease_tll"' in line and "did you mean lease_ttl?" in line
 
 
 @pytest.mark.parametrize("backend", ["rallypoint", "etcd-v3"])
-def test_a_wrong_password(jobs, backend):
-    with rallypoint.Server(user="u", password="right") as server:
-        line = last_line(jobs(backend, server.endpoint, conf="user=u,password=wrong,timeout=60"))
+def test_a_wrong_password(jobs, tmp_path, backend):
+    if backend == "rallypoint":
+        protected = rallypoint.Server(user="u", password="right")
+    else:
+        protected = Etcd(tmp_path / "data")
+    with protected as server:
+        if backend == "etcd-v3":
+            server.demand_password("u", "right")
+        line = last_line(jobs(backend, server.endpoint, conf="user=u,password=wrong"))
     assert line.startswith("rallypoint.errors.RendezvousConnectionError: "), line
     assert server.endpoint in line and "authentication failed" in line and "password" in line
 
@@ -40,9 +55,8 @@ def test_a_wrong_password(jobs, backend):
 def test_a_certificate_of_another_authority(jobs, certificates, backend):
     ours, theirs = certificates
     with rallypoint.Server(cert=theirs.certificate, key=theirs.key) as server:
-        conf = f"protocol=https,cacert={ours.authority},timeout=60,is_host=false"
-        conf = conf if backend == "rallypoint" else conf.rpartition(",")[0]
-        line = last_line(jobs(backend, server.endpoint, conf=conf))
+        conf = f"protocol=https,cacert={ours.authority}"
+        line = last_line(jobs(backend, server.endpoint, conf=conf + ",is_host=false" * (backend == "rallypoint")))
     assert line.startswith("rallypoint.errors.RendezvousConnectionError: "), line
     assert server.endpoint in line and "the server's certificate is not signed by the given CA" in line
 
