@@ -11,7 +11,7 @@ help:
 	@echo "make wheel           the Python package, for others to install"
 	@echo "make bench           ours and real etcd side by side, a few minutes"
 	@echo "make bench-stores    our stores and PyTorch's side by side, a few minutes (OPTIONS=--json)"
-	@echo "make bench-launcher  rallypoint run and torchrun side by side, a few minutes (OPTIONS=--json)"
+	@echo "make bench-launcher  rallypoint run, and torchrun with our plugin, beside torchrun, a few minutes (OPTIONS=--json)"
 
 verify:
 	cargo fmt --all --check
@@ -54,4 +54,6 @@ bench-stores: tools
 
 bench-launcher: tools
 	cargo build --release --locked --bin rallypoint
-	python=$$(scripts/torch-env) && cd tests/torch && "$$python" -m bench.launcher $(OPTIONS)
+	scripts/python-env >/dev/null
+	python=$$(scripts/torch-env) && site=$$(cd $${CARGO_TARGET_DIR:-target}/wheel/site && pwd) && \
+		cd tests/torch && PYTHONPATH=$$site "$$python" -m bench.launcher $(OPTIONS)

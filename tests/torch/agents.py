@@ -1,9 +1,11 @@
-"""Stock torchrun as a process, and what its workers write down."""
+"""Stock torchrun as processes, and what its workers write down."""
 
 import contextlib
+import ctypes
 import json
 import os
 import pathlib
+import random
 import signal
 import socket
 import subprocess
@@ -12,59 +14,107 @@ import time
 
 from servers import HOST, PATIENCE
 
-JOB = pathlib.Path(__file__).with_name("plugin_job.py")
+WORKER = pathlib.Path(__file__).with_name("plugin_job.py")
+TORCHRUN = ["-m", "torch.distributed.run"]
+PR_SET_PDEATHSIG = 1
+
+# In the environment of every process of a job, and says of which.
+MARK = "PLUGIN_TEST_JOB"
 
 
 def free_port():
-    with socket.create_server((HOST, 0)) as listener:
-        return listener.getsockname()[1]
+    """A port that is free, and not one of those that the system gives to clients."""
+    while True:
+        with contextlib.suppress(OSError), socket.create_server((HOST, random.randrange(15000, 32000))) as listener:
+            return listener.getsockname()[1]
+
+
+def die_with_parent():
+    """A run of tests that is killed takes its agents with it."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def lives(pid):
+    """Whether a process is there, and not only its exit code."""
+    try:
+        state = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return state not in "ZX"
+
+
+def until(condition, what, report=lambda: "", seconds=PATIENCE.total_seconds()):
+    """Waits for what ``condition`` finds, and returns it."""
+    deadline = time.monotonic() + seconds
+    while True:
+        found = condition()
+        if found:
+            return found
+        assert time.monotonic() < deadline, f"{what} did not come about\n{report()}"
+        time.sleep(0.02)
 
 
 class Job:
     """The agents of one job, their output, and what their workers wrote down. Nothing is left of it at the end."""
 
-    def __init__(self, directory, backend="rallypoint", endpoint=None, nnodes="1", nproc=1, conf=""):
+    def __init__(self, directory, backend="rallypoint", endpoint=None, nnodes="1", nproc=1, conf="", run_id="job"):
         self.directory = directory
+        self.temporary = directory / "tmp"
+        self.temporary.mkdir(parents=True)
+        self.backend = backend
         self.endpoint = endpoint or f"{HOST}:{free_port()}"
+        self.run_id = run_id
         self.options = [
-            "--rdzv-backend", backend, "--rdzv-endpoint", self.endpoint, "--rdzv-id", "job",
-            "--nnodes", nnodes, "--nproc-per-node", str(nproc), "--rdzv-conf", conf or "last_call_timeout=1",
-            "--log-dir", str(directory / "logs"),
+            "--rdzv-backend", backend, "--rdzv-endpoint", self.endpoint, "--rdzv-id", run_id, "--nnodes", nnodes,
+            "--nproc-per-node", str(nproc), "--rdzv-conf", conf or "last_call_timeout=1", "--max-restarts", "3",
         ]  # fmt: skip
         self.agents = {}
 
-    def start(self, name, *options, deeds=(), **environment):
-        """Starts an agent. Later options overrule those of the job."""
-        command = [sys.executable, "-m", "torch.distributed.run", *self.options, *options]
-        command += [str(JOB), str(self.directory), name, *deeds]
-        surroundings = {**os.environ, "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1", **environment}
-        with open(self.directory / f"{name}.out", "ab") as output:
-            agent = subprocess.Popen(command, stdout=output, stderr=output, env=surroundings)
-        self.agents[name] = agent
-        return agent
+    def start(self, *names, options=(), deeds=(), program=TORCHRUN, **environment):
+        """Starts agents. Their options overrule those of the job."""
+        surroundings = {
+            **os.environ, MARK: str(self.directory), "TMPDIR": str(self.temporary), "GLOO_SOCKET_IFNAME": "lo",
+            "OMP_NUM_THREADS": "1", **environment,
+        }  # fmt: skip
+        for name in names:
+            command = [sys.executable, *program, *self.options, *options, str(WORKER), str(self.directory), name, *deeds]
+            with open(self.directory / f"{name}.out", "ab") as output:
+                self.agents[name] = subprocess.Popen(
+                    command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=surroundings,
+                    preexec_fn=die_with_parent,
+                )  # fmt: skip
+
+    def start_host(self, name, **how):
+        """Starts an agent that serves, if any of this job does; the others will not."""
+        self.start(name, **how)
+        if self.backend == "rallypoint":
+            self.said(name, "this process runs the server")
 
     def events(self, **like):
+        """What the workers wrote down, oldest first."""
         with contextlib.suppress(FileNotFoundError):
             events = map(json.loads, (self.directory / "events").read_text().splitlines())
             return [event for event in events if like.items() <= event.items()]
         return []
 
+    def masters(self):
+        """Those of all groups so far."""
+        return {event["master"] for event in self.events() if "master" in event}
+
     def output(self, name):
         return (self.directory / f"{name}.out").read_text(errors="replace")
 
-    def until(self, condition, what="it"):
-        """Waits for what ``condition`` finds, and returns it."""
-        deadline = time.monotonic() + PATIENCE.total_seconds()
-        while True:
-            found = condition()
-            if found:
-                return found
-            assert time.monotonic() < deadline, f"{what} did not come about\n{self.report()}"
-            time.sleep(0.05)
+    def until(self, condition, what, **options):
+        return until(condition, what, self.report, **options)
 
-    def group(self, agents, size, beyond=()):
-        """Waits until workers of all these agents are in a group of ``size`` whose master is not one of
+    def said(self, name, words):
+        """Waits until an agent has said this."""
+        self.until(lambda: words in self.output(name), f"{words!r} of {name}")
+
+    def group(self, agents, size=None, beyond=()):
+        """Waits until workers of all these agents, and no others, are in a group whose master is not one of those
         ``beyond``, and returns what they wrote down."""
+        size = size or len(agents)
 
         def formed():
             by_master = {}
@@ -75,37 +125,59 @@ class Job:
                     return members
             return None
 
-        return self.until(formed, f"a group of {size} with {agents}")
+        return self.until(formed, f"a group of {size} with {sorted(agents)}")
 
-    def kill(self, member):
-        """Ends an agent and its worker as a machine that fails would."""
-        self.agents[member["agent"]].kill()
-        os.kill(member["pid"], signal.SIGKILL)
+    def kill(self, name):
+        """Ends an agent, and with it its workers, as a machine that fails would."""
+        self.agents[name].kill()
+        self.agents[name].wait()
+
+    def signal(self, name, number):
+        self.agents[name].send_signal(number)
+
+    def fail_worker(self, name, killing=()):
+        """Makes a worker of this agent fail, once. Before that it kills some processes."""
+        instruction = self.directory / "instruction"
+        instruction.write_text(json.dumps(list(killing)))
+        instruction.rename(self.directory / f"fail-{name}")
 
     def stop_workers(self):
+        """The workers end well, those of later groups too."""
         (self.directory / "stop").touch()
 
-    def wait(self, name):
-        try:
-            return self.agents[name].wait(PATIENCE.total_seconds())
-        except subprocess.TimeoutExpired:
-            raise AssertionError(f"{name} did not end\n{self.report()}") from None
-
-    def wait_all(self):
-        return {name: self.wait(name) for name in self.agents}
+    def wait(self, *names):
+        """How these agents ended; all of them, unless told otherwise."""
+        codes = {}
+        for name in names or self.agents:
+            self.until(lambda: self.agents[name].poll() is not None, f"the end of {name}")
+            codes[name] = self.agents[name].returncode
+        return codes
 
     def report(self):
         return "\n".join(f"--- {name}:\n{self.output(name)[-5000:]}" for name in self.agents)
 
+    def processes(self):
+        """Those that are left of this job, whoever started them."""
+        mine = f"{MARK}={self.directory}".encode()
+        found = []
+        for process in pathlib.Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):
+                if mine in (process / "environ").read_bytes().split(b"\0"):
+                    found.append(int(process.name))
+        return found
+
     def __enter__(self):
         return self
 
-    def __exit__(self, *_):
+    def __exit__(self, failed, *_):
         for agent in self.agents.values():
             agent.kill()
+        for agent in self.agents.values():
             agent.wait()
-        for pid in {event["pid"] for event in self.events()}:
-            # Each worker has a session of its own, and outlives an agent that is killed.
-            with contextlib.suppress(ProcessLookupError, FileNotFoundError):
-                if JOB.name in pathlib.Path(f"/proc/{pid}/cmdline").read_text():
-                    os.kill(pid, signal.SIGKILL)
+        with contextlib.suppress(AssertionError):
+            until(lambda: not self.processes(), "the end of the workers", seconds=0 if failed else 5)
+        left = self.processes()
+        for pid in left:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        assert failed or not left, f"processes {left} were left\n{self.report()}"

@@ -1,7 +1,11 @@
 """What every test here is made of: a scenario that is played against stock PyTorch's server and against ours."""
 
+import contextlib
+import functools
+import itertools
 import os
 import resource
+import uuid
 
 # Read when PyTorch is imported: its complaints about time-outs and closed connections are what is tested.
 os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "FATAL")
@@ -11,7 +15,8 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("RES_OPTIONS", "timeout:1 attempts:1")
 
 import pytest
-from servers import AgentStore, StockServer
+from agents import Job
+from servers import HOST, AgentStore, StockServer, StockServerProcess
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -44,3 +49,44 @@ def both(stock, ours):
         return observed
 
     return play
+
+
+@pytest.fixture(scope="session")
+def etcd():
+    """A real one, for jobs with names of their own."""
+    import real_etcd  # noqa: F401  It says where the program is.
+    import rallypoint
+
+    with rallypoint.EtcdServer() as etcd:
+        yield etcd
+
+
+@pytest.fixture
+def jobs(tmp_path):
+    """Makes jobs under stock torchrun, by default with our own server and nothing else started."""
+    with contextlib.ExitStack() as stack:
+        made = itertools.count()
+        yield lambda *arguments, **options: stack.enter_context(Job(tmp_path / f"job{next(made)}", *arguments, **options))
+
+
+@pytest.fixture(params=["rallypoint", "etcd-v3"])
+def job(request, jobs):
+    """Makes a job: with nothing else started, and on a real etcd."""
+    where = {}
+    if request.param == "etcd-v3":
+        where = {"endpoint": request.getfixturevalue("etcd").get_endpoint(), "run_id": f"job-{uuid.uuid4().hex}"}
+    return functools.partial(jobs, request.param, **where)
+
+
+@pytest.fixture(scope="session")
+def c10d(tmp_path_factory):
+    """Makes jobs with PyTorch's own backend, which meet at a server that outlives their agents."""
+    with StockServerProcess() as server:
+
+        def make(conf="last_call_timeout=1", **options):
+            return Job(
+                tmp_path_factory.mktemp("stock"), "c10d", f"{HOST}:{server.port}", conf=f"is_host=false,{conf}",
+                run_id=f"job-{uuid.uuid4().hex}", **options,
+            )  # fmt: skip
+
+        yield make

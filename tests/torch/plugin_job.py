@@ -1,49 +1,120 @@
-"""A worker under torchrun. It forms a group with gloo, writes down what it found, and adds up ones with the others
-until a file tells them to stop. What it is to do besides is in its arguments:
+"""A worker under torchrun. It writes down what it was told, and does what files in its directory say.
 
-    plugin_job.py <directory> <name of its agent> [fail-once | fail]
+    plugin_job.py <directory> <name of its agent> [train] [count] [stubborn]
+
+`stop` ends it well. `fail-<agent>` makes one worker of that agent fail, after it killed the processes in that file.
+To start quickly it does without PyTorch, unless it is to train. Then it adds up ones with the others all the time.
 """
 
+import ctypes
 import json
 import os
 import pathlib
+import signal
 import sys
 import time
-from datetime import timedelta
-
-import torch
-import torch.distributed as dist
 
 directory, agent, *deeds = sys.argv[1:]
 directory = pathlib.Path(directory)
 
 
 def write_down(**what):
-    line = json.dumps({"agent": agent, "pid": os.getpid(), "rank": int(os.environ["RANK"]), **what}) + "\n"
+    line = json.dumps({"agent": agent, "pid": os.getpid(), **what}) + "\n"
     # One write to the end of a file is not torn.
     with open(directory / "events", "ab", buffering=0) as events:
         events.write(line.encode())
 
 
-# Nobody who waits for another that is stopped may be saved by this.
-dist.init_process_group("gloo", timeout=timedelta(minutes=30))
-total = torch.ones(1)
-dist.all_reduce(total)
+def die_with_agent():
+    """Nobody else would end the workers of an agent that was killed."""
+    PR_SET_PDEATHSIG = 1
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() == 1:
+        sys.exit("the agent is gone already")
+
+
+def start_helper():
+    """A process in the session of this worker, and not in its group, that ends only if it is killed, like the worker
+    itself from now on."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    pid = os.fork()
+    while pid == 0:
+        signal.pause()
+    os.setpgid(pid, pid)
+    return pid
+
+
+def predecessors():
+    """Earlier workers of this agent that are still about."""
+    from agents import lives
+
+    with open(directory / "events", "a+") as events:
+        events.seek(0)
+        pids = [event["pid"] for event in map(json.loads, events) if event["agent"] == agent]
+    return [pid for pid in pids if lives(pid)]
+
+
+def starts():
+    """How many workers have begun with the store of this group."""
+    import rallypoint
+
+    return rallypoint.TcpStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])).add("starts", 1)
+
+
+def train():
+    """Forms a group with gloo. Returns the sum of ones, and what finds the most of everybody's numbers."""
+    from datetime import timedelta
+
+    import torch
+    import torch.distributed as dist
+
+    def most(number):
+        numbers = torch.tensor([float(number)])
+        dist.all_reduce(numbers, dist.ReduceOp.MAX)
+        return numbers.item()
+
+    # Nobody who waits for another that is stopped may be saved by this.
+    dist.init_process_group("gloo", timeout=timedelta(minutes=30))
+    total = torch.ones(1)
+    dist.all_reduce(total)
+    return total.item(), most
+
+
+def fail_if_told():
+    try:
+        instruction = directory / f"fail-{agent}"
+        victims = json.loads(instruction.read_text())
+        instruction.unlink()
+    except FileNotFoundError:
+        return
+    for pid in victims:
+        os.kill(pid, signal.SIGKILL)
+    os._exit(7)
+
+
+die_with_agent()
+found = {}
+most = float
+if "train" in deeds:
+    found["total"], most = train()
+if "count" in deeds:
+    found["starts"] = starts()
+if "stubborn" in deeds:
+    found["predecessors"] = predecessors()
+    found["helper"] = start_helper()
 write_down(
-    world=dist.get_world_size(),
-    total=total.item(),
+    rank=int(os.environ["RANK"]),
+    world=int(os.environ["WORLD_SIZE"]),
     node=int(os.environ["GROUP_RANK"]),
     master=f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}",
     restarts=int(os.environ["TORCHELASTIC_RESTART_COUNT"]),
+    **found,
 )
-if "fail" in deeds or ("fail-once" in deeds and not (directory / "failed").exists()):
-    (directory / "failed").touch()
-    sys.exit(7)
-while True:
-    stop = torch.tensor([float((directory / "stop").exists())])
-    dist.all_reduce(stop, dist.ReduceOp.MAX)
-    if stop.item():
-        break
+while not most((directory / "stop").exists()):
+    fail_if_told()
     time.sleep(0.02)
+if "stubborn" in deeds:
+    os.kill(found["helper"], signal.SIGKILL)
+if "train" in deeds:
+    sys.modules["torch.distributed"].destroy_process_group()
 write_down(done=True)
-dist.destroy_process_group()

@@ -1,0 +1,87 @@
+"""Real etcds, and certificates for them."""
+
+import os
+import signal
+import subprocess
+
+from agents import free_port
+from servers import HOST, PATIENCE, TARGET
+
+HOME = TARGET / "tools" / "etcd-3.5"
+ETCD = os.environ.setdefault("TORCHELASTIC_ETCD_BINARY_PATH", os.environ.get("RALLYPOINT_ETCD_3_5", str(HOME / "etcd")))
+ETCDCTL = os.environ.get("RALLYPOINT_ETCDCTL", str(HOME / "etcdctl"))
+
+
+class Certificates:
+    """An authority, and a certificate for this host that it signed."""
+
+    def __init__(self, directory):
+        directory.mkdir()
+        self.authority, self.certificate, self.key = (
+            directory / name for name in ("ca.pem", "cert.pem", "key.pem")
+        )
+        issuer = directory / "ca-key.pem"
+        new = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2"]
+        run([*new, "-subj", "/CN=authority", "-keyout", issuer, "-out", self.authority])
+        run([
+            *new, "-subj", f"/CN={HOST}", "-addext", f"subjectAltName=IP:{HOST}", "-addext", "basicConstraints=CA:FALSE",
+            "-CA", self.authority, "-CAkey", issuer, "-keyout", self.key, "-out", self.certificate,
+        ])  # fmt: skip
+
+
+def run(command, **environment):
+    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, env={**os.environ, **environment})
+    assert done.returncode == 0, f"{command}: {done.stderr}"
+
+
+class Etcd:
+    """An etcd that can be stopped, and comes back where it was."""
+
+    def __init__(self, data, certificates=None):
+        port, peers = free_port(), free_port()
+        scheme = "https" if certificates else "http"
+        self.endpoint = f"{HOST}:{port}"
+        self.command = [
+            ETCD, "--data-dir", str(data), "--log-level", "error", "--listen-peer-urls", f"http://{HOST}:{peers}",
+            "--listen-client-urls", f"{scheme}://{self.endpoint}",
+            "--advertise-client-urls", f"{scheme}://{self.endpoint}",
+        ]  # fmt: skip
+        patience = f"{PATIENCE.seconds}s"
+        self.control = [
+            ETCDCTL, "--endpoints", f"{scheme}://{self.endpoint}", "--dial-timeout", patience,
+            "--command-timeout", patience,
+        ]  # fmt: skip
+        if certificates:
+            self.command += ["--cert-file", certificates.certificate, "--key-file", certificates.key]
+            self.control += ["--cacert", certificates.authority]
+        self.start()
+
+    def start(self):
+        self.process = subprocess.Popen(list(map(str, self.command)))
+
+    def etcdctl(self, *command):
+        run([*self.control, *command], ETCDCTL_API="3")
+
+    def demand_password(self, user, password):
+        self.etcdctl("user", "add", f"root:{password}")
+        self.etcdctl("user", "grant-role", "root", "root")
+        self.etcdctl("user", "add", f"{user}:{password}")
+        self.etcdctl("user", "grant-role", user, "root")
+        self.etcdctl("auth", "enable")
+
+    def pause(self):
+        """It is there, and answers nothing."""
+        self.process.send_signal(signal.SIGSTOP)
+
+    def resume(self):
+        self.process.send_signal(signal.SIGCONT)
+
+    def stop(self):
+        self.process.kill()
+        self.process.wait()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.stop()

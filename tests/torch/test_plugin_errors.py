@@ -1,0 +1,66 @@
+"""What is wrong is said in one line under stock torchrun: the last, below PyTorch's traceback."""
+
+import pytest
+from real_etcd import Certificates, Etcd
+
+import rallypoint
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory):
+    """Of two authorities that do not know each other."""
+    directory = tmp_path_factory.mktemp("certificates")
+    return Certificates(directory / "ours"), Certificates(directory / "theirs")
+
+
+def last_line(job):
+    """What the user of an agent sees last. The agent fails."""
+    job.start("a")
+    assert job.wait("a") == {"a": 1}
+    return job.output("a").splitlines()[-1]
+
+
+@pytest.fixture(scope="module")
+def unknown_option_of_stock(c10d):
+    with c10d("lease_tll=3") as job:
+        job.stop_workers()
+        job.start("a")
+        return job.wait()
+
+
+@pytest.mark.parametrize("backend", ["rallypoint", "etcd-v3"])
+def test_an_unknown_option(jobs, backend, unknown_option_of_stock):
+    """PyTorch's own ignore it."""
+    assert unknown_option_of_stock == {"a": 0}
+    line = last_line(jobs(backend, conf="lease_tll=3"))
+    assert line.startswith("rallypoint.errors.ParameterError: "), line
+    assert 'unknown option "lease_tll"' in line and "did you mean lease_ttl?" in line
+
+
+@pytest.mark.parametrize("backend", ["rallypoint", "etcd-v3"])
+def test_a_wrong_password(jobs, tmp_path, backend):
+    if backend == "rallypoint":
+        protected = rallypoint.Server(user="u", password="right")
+    else:
+        protected = Etcd(tmp_path / "data")
+    with protected as server:
+        if backend == "etcd-v3":
+            server.demand_password("u", "right")
+        line = last_line(jobs(backend, server.endpoint, conf="user=u,password=wrong"))
+    assert line.startswith("rallypoint.errors.RendezvousConnectionError: "), line
+    assert server.endpoint in line and "authentication failed" in line and "password" in line
+
+
+@pytest.mark.parametrize("backend", ["rallypoint", "etcd-v3"])
+def test_a_certificate_of_another_authority(jobs, certificates, backend):
+    ours, theirs = certificates
+    with rallypoint.Server(cert=theirs.certificate, key=theirs.key) as server:
+        conf = f"protocol=https,cacert={ours.authority}"
+        line = last_line(jobs(backend, server.endpoint, conf=conf + ",is_host=false" * (backend == "rallypoint")))
+    assert line.startswith("rallypoint.errors.RendezvousConnectionError: "), line
+    assert server.endpoint in line and "the server's certificate is not signed by the given CA" in line
+
+
+def test_a_certificate_that_is_not_there(jobs):
+    line = last_line(jobs(conf="protocol=https,cacert=/nowhere/ca.pem,is_host=false"))
+    assert line.startswith("rallypoint.errors.") and "/nowhere/ca.pem" in line, line

@@ -1,0 +1,66 @@
+"""Servers of other people under stock torchrun: an etcd that goes and comes back, TLS, passwords, several endpoints."""
+
+import time
+
+import pytest
+from agents import Job, free_port
+from real_etcd import Certificates, Etcd
+from servers import HOST
+
+import rallypoint
+
+
+def assert_closed_as_done(endpoint, run_id):
+    """Somebody who comes later is told how it ended."""
+    late = rallypoint.Rendezvous(endpoint, run_id, 1, 9, backend="etcd")
+    with pytest.raises(rallypoint.RendezvousClosedError, match=r"was closed by .*done"):
+        late.next_rendezvous()
+    late.shutdown(success=False)
+
+
+def test_etcd_is_started_anew_in_mid_run(tmp_path):
+    """The workers go on while it is away. When it is back the nodes meet again, for one more, and end well."""
+    conf = "last_call_timeout=60,lease_ttl=60,read_timeout=1"
+    with (
+        Etcd(tmp_path / "data") as etcd,
+        Job(tmp_path / "job", "etcd-v3", etcd.endpoint, nnodes="2:3", conf=conf) as job,
+    ):
+        job.start(*"ab", options=["--rdzv-conf", conf.replace("=60", "=1", 1)])
+        first = job.group("ab")
+        etcd.stop()
+        # Longer than a request may take.
+        time.sleep(3)
+        etcd.start()
+        assert len(job.events()) == 2
+        job.start("c")
+        again = job.group("abc", beyond={first[0]["master"]})
+        assert {event["restarts"] for event in again} == {0}
+        job.stop_workers()
+        assert job.wait() == dict.fromkeys("abc", 0), job.report()
+        assert_closed_as_done(etcd.endpoint, job.run_id)
+
+
+def assert_two_meet(job):
+    job.start(*"ab")
+    job.group("ab")
+    job.stop_workers()
+    assert job.wait() == {"a": 0, "b": 0}, job.report()
+
+
+def test_our_own_server_has_tls_and_a_password(tmp_path, jobs):
+    """The host of the endpoint serves with the certificate that it is given."""
+    own = Certificates(tmp_path / "own")
+    conf = f"protocol=https,cacert={own.authority},cert={own.certificate},key={own.key},user=u,password=p"
+    assert_two_meet(jobs(nnodes="2", conf=conf))
+
+
+def test_an_etcd_with_tls_and_a_password_of_which_one_server_is_down(tmp_path):
+    own = Certificates(tmp_path / "own")
+    with Etcd(tmp_path / "data", own) as etcd:
+        etcd.demand_password("u", "p")
+        endpoint = f"{HOST}:{free_port()},{etcd.endpoint}"
+        conf = f"protocol=https,cacert={own.authority},user=u,password=p"
+        # A list of servers is an etcd, whatever the backend is called.
+        for number, backend in enumerate(["rallypoint", "etcd-v3"]):
+            with Job(tmp_path / str(number), backend, endpoint, nnodes="2", conf=conf, run_id=backend) as job:
+                assert_two_meet(job)

@@ -1,0 +1,109 @@
+"""What fails in a job under stock torchrun, and what becomes of the others. Workers only sleep where they can: nothing
+breaks by itself, so whoever stops was told to."""
+
+import pathlib
+import time
+
+import pytest
+from agents import TORCHRUN
+
+DYING = [str(pathlib.Path(__file__).with_name("dying_agent.py"))]
+
+# Nobody has to be quick here; PyTorch's own would take for ever.
+SECONDS = 20
+
+
+def failed_for_good(job):
+    job.start(*"ab", options=["--max-restarts", "0"])
+    job.group("ab")
+    job.fail_worker("a")
+    return job
+
+
+@pytest.fixture(scope="module")
+def stock_failed_for_good(c10d):
+    with c10d(nnodes="2") as job:
+        assert failed_for_good(job).wait("a") == {"a": 1}
+        yield job
+
+
+def test_workers_that_fail_for_good_end_the_job_everywhere(job, stock_failed_for_good):
+    """With PyTorch's own, the other workers go on as if nothing had happened."""
+    job = failed_for_good(job(nnodes="2"))
+    assert job.wait() == {"a": 1, "b": 1}
+    last = job.output("b").splitlines()[-1]
+    assert last.startswith("rallypoint.errors.RendezvousClosedError: "), job.report()
+    assert f'run "{job.run_id}" was closed by ' in last and "failed" in last, job.report()
+    assert stock_failed_for_good.agents["b"].poll() is None
+
+
+def killed(job):
+    """One agent of three is killed. Returns its name and the master of the group that it was in."""
+    job.start(*"abc")
+    victim = next(event for event in job.group("abc") if event["rank"] == 2)
+    job.kill(victim["agent"])
+    return victim["agent"], victim["master"]
+
+
+@pytest.fixture(scope="module")
+def stock_killed(c10d):
+    with c10d(nnodes="2:3") as job:
+        killed(job)
+        yield job, time.monotonic()
+
+
+def test_an_agent_that_is_killed_is_missed_at_once(job, stock_killed):
+    """With PyTorch's own, nobody notices until a collective has timed out (pytorch#111646)."""
+    job = job(nnodes="2:3", conf="last_call_timeout=60")
+    victim, master = killed(job)
+    rest = set("abc") - {victim}
+    job.group(rest, beyond={master})
+    job.stop_workers()
+    assert set(job.wait(*rest).values()) == {0}, job.report()
+    stock, since = stock_killed
+    time.sleep(max(0, since + SECONDS - time.monotonic()))
+    assert len(stock.events()) == 3, "PyTorch's own has noticed"
+
+
+def test_a_worker_that_fails_with_a_peer_does_not_close_the_run(job):
+    """When a node dies, the workers of the others often fail too, and by default torchrun gives up then. That is no
+    reason for those that are left to do so. The node that dies also serves, if any does."""
+    job = job(nnodes="2:3", conf="last_call_timeout=3")
+    job.start_host("a")
+    job.start("b", options=["--max-restarts", "0"])
+    job.start("c")
+    job.group("abc")
+    before = job.masters()
+    job.fail_worker("b", killing=[job.agents["a"].pid])
+    job.wait("a")
+    job.start("d")
+    # As a rule b has ended. It goes on if its agent saw the end of the other before that of its own worker.
+    group = job.until(lambda: around("cd", job, before), "a group with those that are left and a new one")
+    job.stop_workers()
+    codes = job.wait(*{event["agent"] for event in group})
+    assert set(codes.values()) == {0}, job.report()
+
+
+def around(names, job, beyond):
+    """The workers of a group that has these agents in it, and a master that is not one of those ``beyond``."""
+    groups = {}
+    for event in job.events():
+        if "world" in event and event["master"] not in beyond:
+            groups.setdefault(event["master"], []).append(event)
+    whole = [group for group in groups.values() if len(group) == group[0]["world"]]
+    return next((group for group in whole if set(names) <= {event["agent"] for event in group}), None)
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_peer_that_dies_before_it_has_its_ranks_is_done_without(job, rank):
+    """The group has formed, and its agents are about to tell each other how many workers they have."""
+    job = job(nnodes="3")
+    ranks = {"victim": rank, "a": 1 - rank, "b": 2}
+    for name, hint in ranks.items():
+        program = DYING if name == "victim" else TORCHRUN
+        job.start(name, options=["--rdzv-conf", f"node_rank={hint}"], program=program)
+    assert job.wait("victim") == {"victim": 9}
+    job.start("c", options=["--rdzv-conf", f"node_rank={rank}"])
+    job.group("abc")
+    job.stop_workers()
+    assert job.wait("a", "b", "c") == {"a": 0, "b": 0, "c": 0}, job.report()

@@ -1,0 +1,138 @@
+"""Who is in, under stock torchrun: nodes that come, go, wait, and are late."""
+
+import signal
+
+import pytest
+
+WAITS = "Rendezvous'ing worker group"
+
+
+@pytest.fixture(scope="module")
+def spare_of_stock(c10d):
+    """How a spare that was not needed ends, and what it says."""
+    with c10d(nnodes="1") as job:
+        job.start("a")
+        job.group("a")
+        job.start("spare", TORCH_LOGS="+torch.distributed.elastic")
+        job.said("spare", "is in redundancy list")
+        job.stop_workers()
+        return job.wait(), job.output("spare")
+
+
+def test_a_spare_waits_takes_over_and_ends_well(job, spare_of_stock):
+    """PyTorch's own launcher fails on a spare that was not needed (D3)."""
+    job = job(nnodes="2", conf="last_call_timeout=60")
+    job.start(*"ab")
+    first = job.group("ab")
+    job.start(*"cd", LOGLEVEL="INFO")
+    for spare in "cd":
+        job.said(spare, WAITS)
+    assert len(job.events()) == 2
+    victim = next(event for event in first if event["rank"] == 1)
+    job.kill(victim["agent"])
+
+    def taken_over():
+        members = [event for event in job.events(world=2) if event["master"] != victim["master"]]
+        return members if len(members) == 2 else None
+
+    again = job.until(taken_over, "a group with a spare")
+    assert len({event["agent"] for event in again} & set("cd")) == 1
+    job.stop_workers()
+    codes = job.wait()
+    assert codes.pop(victim["agent"]) == -signal.SIGKILL
+    assert set(codes.values()) == {0}, job.report()
+    codes, said = spare_of_stock
+    assert codes == {"a": 0, "spare": 1} and "AttributeError" in said.splitlines()[-1], said
+
+
+def test_nodes_come_and_go(job):
+    """Up to two and down to one again, and nobody spends a restart on it."""
+    job = job(nnodes="1:2")
+    job.start("a")
+    job.group("a")
+    job.start("b")
+    both = job.group("ab")
+    before = job.masters()
+    job.signal("b", signal.SIGTERM)
+    assert job.wait("b") == {"b": 1}
+    again = job.group("a", beyond=before)
+    assert {event["restarts"] for event in both + again} == {0}
+    job.stop_workers()
+    assert job.wait("a") == {"a": 0}
+
+
+def test_the_server_is_late(jobs):
+    job = jobs(nnodes="2")
+    job.start("early", options=["--rdzv-conf", "is_host=false"])
+    job.said("early", "waiting for a server")
+    job.start("host")
+    job.group(["early", "host"])
+    job.stop_workers()
+    assert job.wait() == {"early": 0, "host": 0}
+
+
+@pytest.mark.parametrize("impatient", [False, True])
+def test_the_host_of_the_server_is_to_go(jobs, impatient):
+    """It serves until the other has ended; a second signal ends it at once, and another of the host takes over."""
+    job = jobs(nnodes="1:2")
+    job.start_host("host")
+    job.start("other")
+    job.group(["host", "other"])
+    before = job.masters()
+    job.signal("host", signal.SIGTERM)
+    job.group(["other"], beyond=before)
+    job.said("host", "it stays until they end")
+    assert job.agents["host"].poll() is None
+    if impatient:
+        before = job.masters()
+        job.signal("host", signal.SIGTERM)
+        assert job.wait("host") == {"host": 1}
+        job.said("other", "this one serves now")
+        job.group(["other"], beyond=before)
+    job.stop_workers()
+    assert job.wait() == {"host": 1, "other": 0}, job.report()
+
+
+def interrupted(job):
+    """Somebody presses Ctrl-C while an agent waits, and starts two others."""
+    job.start("a", LOGLEVEL="INFO")
+    job.said("a", WAITS)
+    job.signal("a", signal.SIGINT)
+    assert job.wait("a") == {"a": -signal.SIGINT}
+    job.start(*"bc")
+    return job
+
+
+@pytest.fixture(scope="module")
+def interrupted_by_stock(c10d):
+    with c10d(nnodes="2") as job:
+        interrupted(job).wait()
+        return job.wait("b", "c"), job.output("b")
+
+
+def test_ctrl_c_while_waiting_leaves_the_job_to_the_others(job, interrupted_by_stock):
+    """With PyTorch's own, it closes the job for everybody (D4). If the one that waits serves, another does then."""
+    job = interrupted(job(nnodes="2"))
+    job.group("bc")
+    job.stop_workers()
+    assert job.wait("b", "c") == {"b": 0, "c": 0}
+    codes, said = interrupted_by_stock
+    assert codes == {"b": 1, "c": 1} and "RendezvousClosedError" in said
+
+
+def test_ctrl_c_on_the_one_that_serves_while_others_wait(jobs):
+    """It stays for them, unless that is not wanted either. Then another serves."""
+    job = jobs(nnodes="3")
+    job.start_host("a", LOGLEVEL="INFO")
+    job.said("a", WAITS)
+    job.start("b", LOGLEVEL="INFO")
+    job.said("b", WAITS)
+    job.signal("a", signal.SIGINT)
+    job.said("a", "it stays until they end")
+    job.signal("a", signal.SIGINT)
+    assert job.wait("a")["a"] != 0
+    job.said("b", "this one serves now")
+    job.start(*"cd")
+    job.group("bcd")
+    job.stop_workers()
+    assert job.wait("b", "c", "d") == {"b": 0, "c": 0, "d": 0}
