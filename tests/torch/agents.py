@@ -43,9 +43,9 @@ def lives(pid):
     return state not in "ZX"
 
 
-def until(condition, what, report=lambda: "", seconds=PATIENCE.total_seconds()):
+def until(condition, what, report=lambda: "", seconds=None):
     """Waits for what ``condition`` finds, and returns it."""
-    deadline = time.monotonic() + seconds
+    deadline = time.monotonic() + (PATIENCE.total_seconds() if seconds is None else seconds)
     while True:
         found = condition()
         if found:
@@ -77,7 +77,8 @@ class Job:
             "OMP_NUM_THREADS": "1", **environment,
         }  # fmt: skip
         for name in names:
-            command = [sys.executable, *program, *self.options, *options, str(WORKER), str(self.directory), name, *deeds]
+            command = [sys.executable, *program, *self.options, *options]
+            command += [str(WORKER), str(self.directory), name, *deeds]
             with open(self.directory / f"{name}.out", "ab") as output:
                 self.agents[name] = subprocess.Popen(
                     command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=surroundings,

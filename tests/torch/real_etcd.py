@@ -17,14 +17,13 @@ class Certificates:
 
     def __init__(self, directory):
         directory.mkdir()
-        self.authority, self.certificate, self.key = (
-            directory / name for name in ("ca.pem", "cert.pem", "key.pem")
-        )
+        self.authority, self.certificate, self.key = (directory / name for name in ("ca.pem", "cert.pem", "key.pem"))
         issuer = directory / "ca-key.pem"
-        new = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2"]
+        new = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2".split()
         run([*new, "-subj", "/CN=authority", "-keyout", issuer, "-out", self.authority])
         run([
-            *new, "-subj", f"/CN={HOST}", "-addext", f"subjectAltName=IP:{HOST}", "-addext", "basicConstraints=CA:FALSE",
+            *new, "-subj", f"/CN={HOST}",
+            "-addext", f"subjectAltName=IP:{HOST}", "-addext", "basicConstraints=CA:FALSE",
             "-CA", self.authority, "-CAkey", issuer, "-keyout", self.key, "-out", self.certificate,
         ])  # fmt: skip
 
