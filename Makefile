@@ -1,25 +1,28 @@
 # What people and CI run. `verify` changes nothing; `fix` does.
-.PHONY: help verify fix test test-python test-torch wheel bench bench-stores bench-launcher tools
+.PHONY: help verify fix test test-python test-torch test-wheel wheel bench bench-stores bench-launcher tools
 
 help:
 	@echo "make verify          format, lints, docs, licences; changes nothing"
 	@echo "make fix             format, and whatever the linter can mend by itself"
 	@echo "make test            everything that can fail, against real etcd too (fetches it)"
 	@echo "make test-python     the Python package, installed from its wheel into a fresh environment"
-	@echo "make test-torch      our stores, launcher and torchrun plugin under stock PyTorch (fetches it, 5 GB)"
+	@echo "make test-torch      our stores, launcher and torchrun plugin under stock PyTorch (fetches it, 5 GB; TORCH=2.6.0: another)"
+	@echo "make test-wheel      what make wheel makes, in a fresh environment with that PyTorch"
 	@echo "make wheel           the Python package, for others to install"
 	@echo "make bench           ours and real etcd side by side, a few minutes"
 	@echo "make bench-stores    our stores and PyTorch's side by side, a few minutes (OPTIONS=--json)"
-	@echo "make bench-launcher  rallypoint run and torchrun side by side, a few minutes (OPTIONS=--json)"
+	@echo "make bench-launcher  rallypoint run, and torchrun with our plugin, beside torchrun, a few minutes (OPTIONS=--json)"
 
 verify:
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --locked -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --document-private-items --locked
 	scripts/licences
+	scripts/python-lints
 
 fix:
 	cargo fmt --all
+	scripts/python-lints --fix
 	cargo clippy --workspace --all-targets --fix --allow-dirty --allow-staged
 
 tools:
@@ -34,7 +37,10 @@ test-python: tools
 test-torch: tools
 	cargo build --locked --example agent_store --bin rallypoint
 	scripts/python-env >/dev/null
-	python=$$(scripts/torch-env) && PYTHONPATH=$$(cd $${CARGO_TARGET_DIR:-target}/wheel/site && pwd) "$$python" -m pytest tests/torch
+	python=$$(scripts/torch-env) && PYTHONPATH=$$(cd $${CARGO_TARGET_DIR:-target}/wheel/site && pwd) "$$python" -m pytest $(or $(TESTS),tests/torch)
+
+test-wheel: tools
+	wheel=$$(scripts/wheel) && python=$$(scripts/torch-env) && RALLYPOINT_WHEEL="$$wheel" "$$python" -m pytest tests/torch/test_wheel.py
 
 wheel:
 	@scripts/wheel
@@ -48,4 +54,6 @@ bench-stores: tools
 
 bench-launcher: tools
 	cargo build --release --locked --bin rallypoint
-	python=$$(scripts/torch-env) && cd tests/torch && "$$python" -m bench.launcher $(OPTIONS)
+	scripts/python-env >/dev/null
+	python=$$(scripts/torch-env) && site=$$(cd $${CARGO_TARGET_DIR:-target}/wheel/site && pwd) && \
+		cd tests/torch && PYTHONPATH=$$site "$$python" -m bench.launcher $(OPTIONS)

@@ -25,7 +25,8 @@ def test_an_example(documented):
 
 
 def test_there_are_examples():
-    assert {one.__name__ for one in EXAMPLES} >= {"Rendezvous", "EtcdStore", "TcpStore", "Server", "EtcdServer", "Client"}
+    expected = {"Rendezvous", "EtcdStore", "TcpStore", "Server", "EtcdServer", "Client"}
+    assert {one.__name__ for one in EXAMPLES} >= expected
 
 
 def test_everything_is_documented():

@@ -110,4 +110,4 @@ def test_workers_are_ended_with_all_that_they_started(server):
         assert worker.wait(60) == -9
         until(lambda: not children & set(_fence._processes()))
         assert bystander.poll() is None
-        bystander.communicate("\n".encode())
+        bystander.communicate(b"\n")

@@ -64,7 +64,8 @@ if child == 0:
     del store, etcd, server, group, rendezvous
     sys.exit(3)
 assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 3
-print(store.get("key"), rendezvous.num_nodes_waiting(), rallypoint.TcpStore(group.master_addr, group.master_port).add("n", 1))
+print(store.get("key"), rendezvous.num_nodes_waiting(), end=" ")
+print(rallypoint.TcpStore(group.master_addr, group.master_port).add("n", 1))
 rendezvous.shutdown()
 server.stop()
 etcd.stop()

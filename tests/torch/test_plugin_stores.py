@@ -59,13 +59,14 @@ def test_every_call_from_c_plus_plus(server):
     assert part.num_keys() == 4
     assert part.delete_key("one")
     assert part.has_extended_api()
-    other = part.clone()
-    gc.collect()
-    assert other.get("two") == b"2"
+    if hasattr(dist.Store, "clone"):  # PyTorch 2.6 has none.
+        other = part.clone()
+        gc.collect()
+        assert other.get("two") == b"2"
 
 
 def test_a_store_of_ours_that_is_there_already(server):
-    """As the agents have it, where rank 0 serves none: PyTorch's errors and time-outs, and copies that share all else."""
+    """As the agents have it, where rank 0 serves none: PyTorch's errors and time-outs, and copies."""
     native = rallypoint.EtcdStore(rallypoint.Client(server.endpoint), "/store", timeout=900)
     store = TorchStore(native, timedelta(milliseconds=50))
     dist._test_python_store(store)
@@ -104,7 +105,8 @@ def test_time_outs_are_pytorchs_errors_and_ours(store):
         with pytest.raises(dist.DistStoreError, match="still missing") as raised:
             call()
         assert isinstance(raised.value, rallypoint.StoreTimeoutError)
-    with pytest.raises(dist.QueueEmptyError):
+    # PyTorch 2.6 has no queues.
+    with pytest.raises(getattr(dist, "QueueEmptyError", dist.DistStoreError)):
         store.queue_pop("queue", block=False)
 
 

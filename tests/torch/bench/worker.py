@@ -142,10 +142,7 @@ def etcd_add(port, prefix, clients):
     yield sums, begun, time.monotonic()
 
 
-JOBS = {
-    job.__name__: job
-    for job in (tcp_latency, tcp_throughput, etcd_set, etcd_get, etcd_wait, etcd_add)
-}
+JOBS = {job.__name__: job for job in (tcp_latency, tcp_throughput, etcd_set, etcd_get, etcd_wait, etcd_add)}
 
 
 def main():

@@ -1,9 +1,10 @@
 """The compiled half of the package. What is public is in ``rallypoint``, where the docstrings can be read."""
 
+from collections.abc import Sequence
 from datetime import timedelta
 from os import PathLike
 from types import TracebackType
-from typing import IO, Any, Optional, Sequence, Union, final
+from typing import IO, Any, Optional, Union, final
 
 from typing_extensions import Never, Self
 

@@ -8,7 +8,6 @@ from typing import Any
 
 from rallypoint import errors
 
-
 _made: dict[type[errors.RallypointError], type[errors.RallypointError]] = {}
 
 

@@ -7,6 +7,7 @@ import logging
 import os
 import sys
 
+from torch.distributed.elastic.agent.server.local_elastic_agent import LocalElasticAgent
 from torch.distributed.elastic.multiprocessing.api import SignalException
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.elastic.rendezvous import RendezvousHandler, RendezvousInfo, RendezvousParameters
@@ -108,6 +109,9 @@ class TorchrunHandler(RendezvousHandler):
         succeeded, or that failed for good, are the end of the job: the run is closed. Anything else concerns
         this node alone, and the others go on.
         """
+        if _agent_calls():
+            # PyTorch 2.6 and 2.7 do so as soon as workers have ended, and then again from where they all do.
+            return True
         atexit.unregister(self._leave)
         error = sys.exc_info()[1]
         if error is self._known_error:
@@ -138,6 +142,11 @@ class TorchrunHandler(RendezvousHandler):
         except _INTERRUPTS:
             logger.warning("not staying any longer; if others use the server of this process, they lose it")
         return False
+
+
+def _agent_calls() -> bool:
+    """Whether it is the agent that called the caller, and not its launcher."""
+    return sys._getframe(2).f_globals.get("__name__") == LocalElasticAgent.__module__
 
 
 def _is_torchrun() -> bool:
