@@ -18,6 +18,8 @@ WORKER = pathlib.Path(__file__).with_name("plugin_job.py")
 TORCHRUN = ["-m", "torch.distributed.run"]
 PR_SET_PDEATHSIG = 1
 
+SECONDS = PATIENCE.total_seconds()
+
 # In the environment of every process of a job, and says of which.
 MARK = "PLUGIN_TEST_JOB"
 
@@ -43,7 +45,7 @@ def lives(pid):
     return state not in "ZX"
 
 
-def until(condition, what, report=lambda: "", seconds=PATIENCE.total_seconds()):
+def until(condition, what, report=lambda: "", seconds=SECONDS):
     """Waits for what ``condition`` finds, and returns it."""
     deadline = time.monotonic() + seconds
     while True:
@@ -77,7 +79,16 @@ class Job:
             "OMP_NUM_THREADS": "1", **environment,
         }  # fmt: skip
         for name in names:
-            command = [sys.executable, *program, *self.options, *options, str(WORKER), str(self.directory), name, *deeds]
+            command = [
+                sys.executable,
+                *program,
+                *self.options,
+                *options,
+                str(WORKER),
+                str(self.directory),
+                name,
+                *deeds,
+            ]
             with open(self.directory / f"{name}.out", "ab") as output:
                 self.agents[name] = subprocess.Popen(
                     command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=surroundings,

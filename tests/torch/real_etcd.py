@@ -17,15 +17,14 @@ class Certificates:
 
     def __init__(self, directory):
         directory.mkdir()
-        self.authority, self.certificate, self.key = (
-            directory / name for name in ("ca.pem", "cert.pem", "key.pem")
-        )
+        self.authority, self.certificate, self.key = (directory / name for name in ("ca.pem", "cert.pem", "key.pem"))
         issuer = directory / "ca-key.pem"
-        new = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2"]
+        new = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"]
         run([*new, "-subj", "/CN=authority", "-keyout", issuer, "-out", self.authority])
         run([
-            *new, "-subj", f"/CN={HOST}", "-addext", f"subjectAltName=IP:{HOST}", "-addext", "basicConstraints=CA:FALSE",
-            "-CA", self.authority, "-CAkey", issuer, "-keyout", self.key, "-out", self.certificate,
+            *new, "-CA", self.authority, "-CAkey", issuer, "-subj", f"/CN={HOST}",
+            "-addext", f"subjectAltName=IP:{HOST}", "-addext", "basicConstraints=CA:FALSE",
+            "-keyout", self.key, "-out", self.certificate,
         ])  # fmt: skip
 
 
