@@ -18,6 +18,8 @@ WORKER = pathlib.Path(__file__).with_name("plugin_job.py")
 TORCHRUN = ["-m", "torch.distributed.run"]
 PR_SET_PDEATHSIG = 1
 
+SECONDS = PATIENCE.total_seconds()
+
 # In the environment of every process of a job, and says of which.
 MARK = "PLUGIN_TEST_JOB"
 
@@ -43,9 +45,9 @@ def lives(pid):
     return state not in "ZX"
 
 
-def until(condition, what, report=lambda: "", seconds=None):
+def until(condition, what, report=lambda: "", seconds=SECONDS):
     """Waits for what ``condition`` finds, and returns it."""
-    deadline = time.monotonic() + (PATIENCE.total_seconds() if seconds is None else seconds)
+    deadline = time.monotonic() + seconds
     while True:
         found = condition()
         if found:

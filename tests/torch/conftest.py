@@ -65,9 +65,9 @@ def etcd():
 @pytest.fixture
 def jobs(tmp_path):
     """Makes jobs under stock torchrun, by default with our own server and nothing else started."""
+    names = (tmp_path / f"job{number}" for number in itertools.count())
     with contextlib.ExitStack() as stack:
-        made = itertools.count()
-        yield lambda *given, **options: stack.enter_context(Job(tmp_path / f"job{next(made)}", *given, **options))
+        yield lambda *arguments, **options: stack.enter_context(Job(next(names), *arguments, **options))
 
 
 @pytest.fixture(params=["rallypoint", "etcd-v3"])

@@ -38,26 +38,26 @@ def test_workers_that_fail_for_good_end_the_job_everywhere(job, stock_failed_for
 
 
 def killed(job):
-    """One agent of three is killed. Returns its name and the master of the group that it was in."""
+    """One agent of three is killed. Returns the masters until then, and the names of the others."""
     job.start(*"abc")
     victim = next(event for event in job.group("abc") if event["rank"] == 2)
+    before = job.masters()
     job.kill(victim["agent"])
-    return victim["agent"], victim["master"]
+    return before, set("abc") - {victim["agent"]}
 
 
 @pytest.fixture(scope="module")
 def stock_killed(c10d):
-    with c10d(nnodes="2:3") as job:
+    with c10d("last_call_timeout=60", nnodes="2:3") as job:
         killed(job)
         yield job, time.monotonic()
 
 
 def test_an_agent_that_is_killed_is_missed_at_once(job, stock_killed):
     """With PyTorch's own, nobody notices until a collective has timed out (pytorch#111646)."""
-    job = job(nnodes="2:3", conf="last_call_timeout=60")
-    victim, master = killed(job)
-    rest = set("abc") - {victim}
-    job.group(rest, beyond={master})
+    job = job(nnodes="2:3")
+    before, rest = killed(job)
+    job.group(rest, beyond=before)
     job.stop_workers()
     assert set(job.wait(*rest).values()) == {0}, job.report()
     stock, since = stock_killed

@@ -21,7 +21,7 @@ def spare_of_stock(c10d):
 
 def test_a_spare_waits_takes_over_and_ends_well(job, spare_of_stock):
     """PyTorch's own launcher fails on a spare that was not needed (D3)."""
-    job = job(nnodes="2", conf="last_call_timeout=60")
+    job = job(nnodes="2")
     job.start(*"ab")
     first = job.group("ab")
     job.start(*"cd", LOGLEVEL="INFO")
