@@ -6,7 +6,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from test_rendezvous import meet, node, until
+from test_rendezvous import NODE, meet, node, until
 
 import rallypoint
 from rallypoint import _fence
@@ -48,6 +48,33 @@ def test_what_fails_because_another_is_gone_does_not_end_the_run(server, caplog)
     until(lambda: healthy.num_nodes_waiting() > 0)
     assert not healthy.is_closed()
     healthy.shutdown(success=False)
+
+
+def test_others_who_meet_again_because_of_a_failure_are_told_of_it(server):
+    """Their workers break with those that failed, so they come back at once, and are no sign of a lost member."""
+    failed, other = node(server, 2, 2), node(server, 2, 2)
+    meet(failed, other)
+    with ThreadPoolExecutor(1) as pool:
+        again = pool.submit(other.next_rendezvous)
+        until(lambda: failed.num_nodes_waiting() > 0)
+        assert failed.shutdown(success=False, reason="out of memory")
+        with pytest.raises(rallypoint.RendezvousClosedError, match="out of memory"):
+            again.result(60)
+
+
+def test_what_fails_because_another_was_killed_does_not_end_the_run(server, python):
+    """Not even if the others meet again before anybody knows why."""
+    broken, healthy = (node(server, 2, 3, last_call_timeout=60) for _ in range(2))
+    victim = python(NODE, server.endpoint, 2, 3, 60)
+    meet(broken, healthy)
+    victim.kill()
+    with ThreadPoolExecutor(1) as pool:
+        again = pool.submit(healthy.next_rendezvous)
+        assert broken.shutdown(success=False, reason="its peer was gone")
+        assert not again.done()
+        newcomer = node(server, 2, 3, last_call_timeout=60)
+        assert newcomer.next_rendezvous().world_size == again.result(60).world_size == 2
+    assert not newcomer.is_closed()
 
 
 def test_a_success_has_no_reason(server):

@@ -12,8 +12,8 @@ import rallypoint
 # A node of its own process: it joins, says so, and then does as it is told on its standard input.
 NODE = """
 import sys, rallypoint
-endpoint, low, high = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
-rendezvous = rallypoint.Rendezvous(endpoint, "job", low, high, last_call_timeout=0.2, is_host=False)
+endpoint, low, high, last_call = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
+rendezvous = rallypoint.Rendezvous(endpoint, "job", low, high, last_call_timeout=last_call, is_host=False)
 print("here")
 try:
     group = rendezvous.next_rendezvous()
@@ -96,7 +96,7 @@ def test_a_server_that_is_late_is_waited_for(free_port):
 
 def test_a_node_that_is_killed_is_missed(server, python):
     survivor = node(server, 1, 2, last_call_timeout=60)
-    other = python(NODE, server.endpoint, 1, 2)
+    other = python(NODE, server.endpoint, 1, 2, 60)
     # The first to come waits for the second, for as long as the last call lasts.
     assert survivor.next_rendezvous().world_size == 2
     other.kill()
@@ -105,7 +105,7 @@ def test_a_node_that_is_killed_is_missed(server, python):
 
 
 def test_ctrl_c_ends_a_wait_and_leaves_the_run_to_the_others(server, python):
-    waiting = python(NODE, server.endpoint, 2, 2)
+    waiting = python(NODE, server.endpoint, 2, 2, 60)
     assert waiting.stdout.readline() == "here\n"
     time.sleep(0.2)
     waiting.send_signal(signal.SIGINT)

@@ -1,5 +1,6 @@
 //! The rendezvous, with the server where this host is meant to run it.
 
+mod collateral;
 mod ending;
 
 use std::pin::pin;
@@ -180,8 +181,8 @@ impl Rendezvous {
 
     /// Ends it. A member of the group closes the run with it, since the job is done; unless not ``success``:
     /// then it only leaves, and the others meet again without it. With a ``reason`` why nobody can go on, it
-    /// closes the run nevertheless, and the others are to stop; unless a member of the group is lost anyway,
-    /// or was after a second, for then it was probably that which failed here. True if that came about.
+    /// closes the run nevertheless, and the others are to stop; unless the group has lost another member, or has
+    /// within a second, for then it was probably that which failed here. True if that came about.
     ///
     /// If this process runs the server, it stays until the others have ended. Ctrl-C ends it at once.
     #[pyo3(signature = (success = true, reason = None))]

@@ -8,8 +8,7 @@ use rallypoint_core::agent::Closing;
 use rallypoint_core::rendezvous::document::Author;
 use tokio::time::timeout;
 
-/// How long it may take until a member that has died is missed, if its death is what broke the workers here.
-const MISSED_AFTER: Duration = Duration::from_secs(1);
+use super::collateral::is_collateral;
 
 /// How long a node tries to close the run.
 const CLOSING: Duration = Duration::from_secs(10);
@@ -25,11 +24,6 @@ pub(super) enum Ending {
     Failed(String),
     /// It goes, and the others go on.
     Leaves,
-}
-
-/// Whether the workers of this node have to stop, whatever the reason.
-pub(super) fn is_disturbed(standing: &Standing, node: &str) -> bool {
-    standing.view.nodes_waiting > 0 || standing.fenced.is_some() || is_given_up(standing, node)
 }
 
 /// Whether another node has closed the run while this one is in its group, and not because it is done.
@@ -48,8 +42,12 @@ pub(super) async fn end(
 ) -> bool {
     let closing = match ending {
         Ending::Done => Some(Closing::Done),
-        Ending::Failed(reason) if !is_collateral(handler).await => Some(Closing::Failed(reason)),
-        Ending::Failed(_) | Ending::Leaves => None,
+        Ending::Failed(_) if is_collateral(handler).await => {
+            tracing::warn!("the group has lost a member anyway, so the run is left to the others");
+            None
+        }
+        Ending::Failed(reason) => Some(Closing::Failed(reason)),
+        Ending::Leaves => None,
     };
     let closed = match closing {
         Some(closing) => close(handler, &closing).await,
@@ -70,18 +68,6 @@ pub(super) async fn end(
         server.stop().await;
     }
     closed
-}
-
-/// Whether the group is broken anyway. When a member dies, the workers of the others often fail before it is
-/// missed; that is no failure of theirs.
-async fn is_collateral(handler: &EtcdRendezvousHandler) -> bool {
-    let mut changes = handler.changes();
-    let disturbed = changes.wait_for(|standing| is_disturbed(standing, handler.node_id()));
-    let is_collateral = matches!(timeout(MISSED_AFTER, disturbed).await, Ok(Ok(_)));
-    if is_collateral {
-        tracing::warn!("the group had to meet again anyway, so the run is left to the others");
-    }
-    is_collateral
 }
 
 /// Only who is in the group can say that the job is over. A run that is closed already stays as it is.
