@@ -38,12 +38,13 @@ def test_whoever_closes_the_run_itself_is_not_disturbed(server):
     assert alone.num_nodes_waiting() == 0
 
 
-def test_what_fails_because_another_is_gone_does_not_end_the_run(server):
+def test_what_fails_because_another_is_gone_does_not_end_the_run(server, caplog):
     nodes = [node(server, 2, 3, last_call_timeout=60) for _ in range(3)]
     meet(*nodes)
     gone, broken, healthy = nodes
     gone.leave()
     assert broken.shutdown(success=False, reason="its peer was gone")
+    until(lambda: "the run is left to the others" in caplog.text)
     until(lambda: healthy.num_nodes_waiting() > 0)
     assert not healthy.is_closed()
     healthy.shutdown(success=False)

@@ -79,16 +79,8 @@ class Job:
             "OMP_NUM_THREADS": "1", **environment,
         }  # fmt: skip
         for name in names:
-            command = [
-                sys.executable,
-                *program,
-                *self.options,
-                *options,
-                str(WORKER),
-                str(self.directory),
-                name,
-                *deeds,
-            ]
+            command = [sys.executable, *program, *self.options, *options]
+            command += [str(WORKER), str(self.directory), name, *deeds]
             with open(self.directory / f"{name}.out", "ab") as output:
                 self.agents[name] = subprocess.Popen(
                     command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=surroundings,

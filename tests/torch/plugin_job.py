@@ -115,6 +115,8 @@ while not most((directory / "stop").exists()):
     time.sleep(0.02)
 if "stubborn" in deeds:
     os.kill(found["helper"], signal.SIGKILL)
-if "train" in deeds:
-    sys.modules["torch.distributed"].destroy_process_group()
 write_down(done=True)
+if "train" in deeds:
+    # In PyTorch 2.6 whoever is still about to receive waits for ever if the sender is gone.
+    time.sleep(0.2)
+    sys.modules["torch.distributed"].destroy_process_group()

@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 
+import trustme
 from agents import free_port
 from servers import HOST, PATIENCE, TARGET
 
@@ -18,14 +19,11 @@ class Certificates:
     def __init__(self, directory):
         directory.mkdir()
         self.authority, self.certificate, self.key = (directory / name for name in ("ca.pem", "cert.pem", "key.pem"))
-        issuer = directory / "ca-key.pem"
-        new = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"]
-        run([*new, "-subj", "/CN=authority", "-keyout", issuer, "-out", self.authority])
-        run([
-            *new, "-CA", self.authority, "-CAkey", issuer, "-subj", f"/CN={HOST}",
-            "-addext", f"subjectAltName=IP:{HOST}", "-addext", "basicConstraints=CA:FALSE",
-            "-keyout", self.key, "-out", self.certificate,
-        ])  # fmt: skip
+        authority = trustme.CA()
+        issued = authority.issue_cert(HOST)
+        authority.cert_pem.write_to_path(self.authority)
+        issued.cert_chain_pems[0].write_to_path(self.certificate)
+        issued.private_key_pem.write_to_path(self.key)
 
 
 def run(command, **environment):

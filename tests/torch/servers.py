@@ -48,11 +48,14 @@ class StockServer(Server):
         # It would listen on every address of the machine; so it is given a socket that does not.
         listener = socket.create_server((HOST, 0))
         self.port = listener.getsockname()[1]
-        self._store = TCPStore(
-            HOST, self.port, is_master=True, wait_for_workers=False, timeout=PATIENCE,
-            use_libuv=True, master_listen_fd=listener.detach(),
-        )  # fmt: skip
-        assert self._store.libuvBackend
+        options = {
+            "is_master": True, "wait_for_workers": False, "timeout": PATIENCE, "master_listen_fd": listener.detach(),
+        }  # fmt: skip
+        try:
+            self._store = TCPStore(HOST, self.port, use_libuv=True, **options)
+        except NotImplementedError:
+            # In PyTorch 2.6 it takes none, but the server that was there before libuv does.
+            self._store = TCPStore(HOST, self.port, use_libuv=False, **options)
 
     def stop(self):
         self._store = None

@@ -70,8 +70,10 @@ def test_a_store_of_ours_that_is_there_already(server):
     native = rallypoint.EtcdStore(rallypoint.Client(server.endpoint), "/store", timeout=900)
     store = TorchStore(native, timedelta(milliseconds=50))
     dist._test_python_store(store)
-    other = dist.PrefixStore("part", store).clone()
-    gc.collect()
+    other = dist.PrefixStore("part", store)
+    if hasattr(dist.Store, "clone"):
+        other = other.clone()
+        gc.collect()
     other.set("key", "value")
     assert store.get("part/key") == b"value"
     for part in (store, other):

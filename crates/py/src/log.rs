@@ -17,6 +17,10 @@ use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
 /// As many as a person might still read.
 const KEPT: usize = 1000;
 
+/// Whose words are kept, those of the library and of this crate; in Python both have the name of the first.
+const LIBRARY: &str = "rallypoint";
+const THIS: &str = env!("CARGO_CRATE_NAME");
+
 /// The level in Python's numbers, who speaks, and what.
 type Record = (u8, String, String);
 
@@ -57,7 +61,8 @@ struct Keeper {
 
 impl<S: Subscriber> Layer<S> for Keeper {
     fn enabled(&self, metadata: &Metadata<'_>, _: Context<'_, S>) -> bool {
-        *metadata.level() <= self.level && metadata.target().starts_with("rallypoint")
+        let target = metadata.target();
+        *metadata.level() <= self.level && (target.starts_with(LIBRARY) || target.starts_with(THIS))
     }
 
     fn max_level_hint(&self) -> Option<LevelFilter> {
@@ -73,7 +78,7 @@ impl<S: Subscriber> Layer<S> for Keeper {
         };
         let mut sentence = Sentence::default();
         event.record(&mut sentence);
-        let speaker = event.metadata().target().replace("::", ".");
+        let speaker = event.metadata().target().replacen(THIS, LIBRARY, 1).replace("::", ".");
         let mut said = records();
         if said.len() == KEPT {
             said.pop_front();
