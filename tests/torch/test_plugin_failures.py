@@ -46,23 +46,12 @@ def killed(job):
     return before, set("abc") - {victim["agent"]}
 
 
-@pytest.fixture(scope="module")
+# First of all, since it is looked at much later.
+@pytest.fixture(scope="module", autouse=True)
 def stock_killed(c10d):
     with c10d("last_call_timeout=60", nnodes="2:3") as job:
         killed(job)
         yield job, time.monotonic()
-
-
-def test_an_agent_that_is_killed_is_missed_at_once(job, stock_killed):
-    """With PyTorch's own, nobody notices until a collective has timed out (pytorch#111646)."""
-    job = job(nnodes="2:3")
-    before, rest = killed(job)
-    job.group(rest, beyond=before)
-    job.stop_workers()
-    assert set(job.wait(*rest).values()) == {0}, job.report()
-    stock, since = stock_killed
-    time.sleep(max(0, since + SECONDS - time.monotonic()))
-    assert len(stock.events()) == 3, "PyTorch's own has noticed"
 
 
 def test_a_worker_that_fails_with_a_peer_does_not_close_the_run(job):
@@ -94,7 +83,7 @@ def around(names, job, beyond):
     return next((group for group in whole if set(names) <= {event["agent"] for event in group}), None)
 
 
-@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize(("job", "rank"), [("rallypoint", 0), ("etcd-v3", 1)], indirect=["job"])
 def test_a_peer_that_dies_before_it_has_its_ranks_is_done_without(job, rank):
     """The group has formed, and its agents are about to tell each other how many workers they have."""
     job = job(nnodes="3")
@@ -107,3 +96,15 @@ def test_a_peer_that_dies_before_it_has_its_ranks_is_done_without(job, rank):
     job.group("abc")
     job.stop_workers()
     assert job.wait("a", "b", "c") == {"a": 0, "b": 0, "c": 0}, job.report()
+
+
+def test_an_agent_that_is_killed_is_missed_at_once(job, stock_killed):
+    """With PyTorch's own, nobody notices until a collective has timed out (pytorch#111646)."""
+    job = job(nnodes="2:3")
+    before, rest = killed(job)
+    job.group(rest, beyond=before)
+    job.stop_workers()
+    assert set(job.wait(*rest).values()) == {0}, job.report()
+    stock, since = stock_killed
+    time.sleep(max(0, since + SECONDS - time.monotonic()))
+    assert len(stock.events()) == 3, "PyTorch's own has noticed"
