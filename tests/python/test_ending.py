@@ -77,6 +77,24 @@ def test_what_fails_because_another_was_killed_does_not_end_the_run(server, pyth
     assert not newcomer.is_closed()
 
 
+def test_who_is_done_does_not_end_the_run_for_those_who_meet_again(server):
+    done, failed, other = nodes = [node(server, 1, 3, last_call_timeout=60) for _ in range(3)]
+    meet(*nodes)
+    with ThreadPoolExecutor(2) as pool:
+        again = [pool.submit(one.next_rendezvous) for one in (failed, other)]
+        until(lambda: done.num_nodes_waiting() > 0)
+        assert done.shutdown()
+        assert [group.result(60).world_size for group in again] == [2, 2]
+
+
+def test_who_has_failed_does_not_end_the_run_of_a_later_group(server):
+    slow, *others = nodes = [node(server, 1, 3, last_call_timeout=1) for _ in range(3)]
+    meet(*nodes)
+    assert [group.world_size for group in meet(*others)] == [2, 2]
+    assert slow.shutdown(success=False, reason="its workers took long to stop")
+    assert [one.num_nodes_waiting() for one in others] == [0, 0] and not others[0].is_closed()
+
+
 def test_a_success_has_no_reason(server):
     with pytest.raises(rallypoint.ParameterError, match="a success has none"):
         node(server, 1, 1).shutdown(reason="tired")
@@ -133,9 +151,10 @@ def test_workers_are_ended_with_all_that_they_started(server):
     bystander = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     with worker, bystander:
         children = set(map(int, worker.stdout.readline().split()))
-        assert worker.pid in _fence.workers() and bystander.pid not in _fence.workers()
+        found = {process.pid for process in _fence.workers()}
+        assert worker.pid in found and bystander.pid not in found
         server.stop()
         assert worker.wait(60) == -9
-        until(lambda: not children & set(_fence._processes()))
+        until(lambda: not children & {process.pid for process in _fence._processes()})
         assert bystander.poll() is None
         bystander.communicate(b"\n")

@@ -45,7 +45,14 @@ impl<'a, 'py> FromPyObject<'a, 'py> for Time {
     fn extract(object: Borrowed<'a, 'py, PyAny>) -> PyResult<Self> {
         let seconds = match object.extract::<f64>() {
             Ok(seconds) => seconds,
-            Err(_) => object.call_method0("total_seconds")?.extract()?,
+            Err(_) => match object.call_method0("total_seconds") {
+                Ok(seconds) => seconds.extract()?,
+                Err(_) => {
+                    let name = object.get_type().name()?;
+                    let text = format!("give seconds or a timedelta, not {name}");
+                    return Err(PyTypeError::new_err(text));
+                }
+            },
         };
         Duration::try_from_secs_f64(seconds).map(Self).map_err(|error| {
             wrong_argument(

@@ -22,6 +22,9 @@ use crate::errors::{OrRaise, Raise, fork_error, wrong_argument};
 use crate::runtime::{Tied, wait};
 use crate::store::Store;
 
+/// The one with a server of its own, and two names for an etcd that is there already.
+const BACKENDS: [&str; 3] = ["rallypoint", "etcd", "etcd-v3"];
+
 /// Where the secret that the nodes share may stand.
 const SECRET: &str = "RALLYPOINT_SECRET";
 
@@ -39,7 +42,8 @@ const SAID_AFTER: [Duration; 3] =
 ///         Empty for a node that is alone.
 ///     run_id: the name of the run, the same for all of its nodes and for no others.
 ///     min_nodes, max_nodes: how large a group may be.
-///     backend: ``rallypoint``, or ``etcd`` for an etcd that is there already, whatever its host.
+///     backend: ``rallypoint``; or ``etcd``, also called ``etcd-v3``, for one that is there already, whatever
+///         its host.
 ///     local_addr: where the other nodes reach this one, if it cannot find out itself.
 ///     options: as in ``--rdzv-conf``: ``timeout``, ``last_call_timeout``, ``lease_ttl``, ``rank_policy``,
 ///         ``is_host``, ``protocol``, ``user``, …
@@ -90,14 +94,20 @@ impl Rendezvous {
         py: Python<'_>,
         endpoint: &str,
         run_id: &str,
-        min_nodes: usize,
-        max_nodes: usize,
+        min_nodes: i64,
+        max_nodes: i64,
         backend: &str,
         local_addr: Option<String>,
         options: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Self> {
+        if !BACKENDS.contains(&backend) {
+            let fix = format!("give one of {}", BACKENDS.join(", "));
+            return Err(wrong_argument(py, format!("backend {backend:?}: {fix}")));
+        }
         let config = arguments::options(options)?;
-        let parameters = RendezvousParameters::new(backend, endpoint, run_id, min_nodes, max_nodes);
+        // Less than nothing is as wrong as nothing.
+        let [low, high] = [min_nodes, max_nodes].map(|nodes| nodes.try_into().unwrap_or_default());
+        let parameters = RendezvousParameters::new(backend, endpoint, run_id, low, high);
         let mut parameters = parameters.or_raise(py)?;
         parameters.config = config;
         parameters.local_addr = local_addr;
@@ -148,16 +158,19 @@ impl Rendezvous {
         let handler = self.handler.get(py)?;
         wait(py, async {
             tokio::select! {
-                loss = handler.fenced() => Some(loss.to_string()),
+                biased;
                 () = self.ended.cancelled() => None,
+                loss = handler.fenced() => Some(loss.to_string()),
             }
         })
     }
 
-    /// Whether this node was in a group, is no longer sure of its place, and is in no other group yet.
+    /// Whether this node was in a group, is no longer sure of its place, and is in no other group yet. Not after
+    /// ``shutdown``.
     #[getter]
     fn is_fenced(&self, py: Python<'_>) -> PyResult<bool> {
-        Ok(self.handler.get(py)?.standing().fenced.is_some())
+        let handler = self.handler.get(py)?;
+        Ok(!self.ended.is_cancelled() && handler.standing().fenced.is_some())
     }
 
     /// Whether the run is closed: no further group will form.
@@ -184,7 +197,8 @@ impl Rendezvous {
     /// closes the run nevertheless, and the others are to stop; unless the group has lost another member, or has
     /// within a second, for then it was probably that which failed here. True if that came about.
     ///
-    /// If this process runs the server, it stays until the others have ended. Ctrl-C ends it at once.
+    /// If this process runs the server, it stays until the others have ended, also those of the same process: end
+    /// them first, or in other threads. Ctrl-C ends it at once.
     #[pyo3(signature = (success = true, reason = None))]
     fn shutdown(&self, py: Python<'_>, success: bool, reason: Option<String>) -> PyResult<bool> {
         let ending = match (success, reason) {

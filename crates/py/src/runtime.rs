@@ -60,7 +60,8 @@ where
 
 fn is_main_thread(py: Python<'_>) -> PyResult<bool> {
     let threading = py.import("threading")?;
-    Ok(threading.call_method0("current_thread")?.is(&threading.call_method0("main_thread")?))
+    let main = threading.call_method0("main_thread")?.getattr("ident")?;
+    threading.call_method0("get_ident")?.eq(main)
 }
 
 /// Something that belongs to the process that made it. In a fork it cannot be used, and is not dropped:

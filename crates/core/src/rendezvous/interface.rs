@@ -271,6 +271,8 @@ pub struct View {
     pub session: bool,
     /// The round in progress; 0 if there is none.
     pub round: u64,
+    /// The last round that has formed a group; 0 if none has.
+    pub formed: u64,
     /// The round of the group that this node is in, if it is.
     pub member_of: Option<u64>,
     /// How many nodes would like a new round. 0 unless this node is in a group.

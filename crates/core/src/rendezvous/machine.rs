@@ -251,6 +251,7 @@ impl Machine {
             known: self.knowledge.is_known(),
             session: self.lease.is_some(),
             round: active.map_or(0, |active| active.round),
+            formed: self.knowledge.rounds().map_or(0, |rounds| rounds.formed),
             member_of,
             nodes_waiting,
             lost: lost_names,

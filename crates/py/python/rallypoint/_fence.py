@@ -10,84 +10,104 @@ import contextlib
 import logging
 import multiprocessing
 import os
-import pathlib
 import signal
 import threading
 import time
+from collections.abc import Collection
+from typing import NamedTuple
 
 from rallypoint import Rendezvous
 
 logger = logging.getLogger("rallypoint.torchrun")
 
+# How often it is looked for workers that were still being started, as long as the node has no place.
+_AGAIN = 1.0
+
 
 class Fence:
-    """Watches over the workers that this process starts while it is in a group."""
+    """Watches over the workers that this process starts, which has none yet, while it is in a group."""
 
     def __init__(self, rendezvous: Rendezvous) -> None:
         self._rendezvous = rendezvous
         # Another may have the place after an eighth. Half of that is for workers that stop when they are asked to.
         self._grace = rendezvous.lease_ttl.total_seconds() / 16
+        self._others = workers()
         self._watching: threading.Thread | None = None
 
     def watch(self) -> None:
-        """To be called whenever there is a group. Until ``shutdown`` of the rendezvous, one thread watches."""
-        if self._watching is None or not self._watching.is_alive():
-            self._watching = threading.Thread(target=self._act_when_lost, name="rallypoint-fence", daemon=True)
+        """To be called when there is a group. One thread watches over all that follow, until ``shutdown``."""
+        if self._watching is None:
+            self._watching = threading.Thread(target=self._watch, name="rallypoint-fence", daemon=True)
             self._watching.start()
 
-    def _act_when_lost(self) -> None:
-        loss = self._rendezvous.fenced()
-        if loss is None:
-            return
-        doomed = workers()
-        time.sleep(self._grace)
-        if self._rendezvous.is_fenced:
-            # In no other group yet, so whatever was started meanwhile was started for the one that is lost.
-            doomed |= workers()
-        killed = sum(kill(worker) for worker in doomed)
-        if killed:
-            logger.warning("killed %d processes of workers, whose place another node may have now: %s", killed, loss)
+    def _watch(self) -> None:
+        while (loss := self._rendezvous.fenced()) is not None:
+            doomed = workers() - self._others
+            time.sleep(self._grace)
+            killed = kill(doomed)
+            if killed:
+                logger.warning("killed %d processes of workers, which another node may replace now: %s", killed, loss)
+            # In no other group yet, so whatever is started meanwhile is started for the one that is lost.
+            pause = self._grace
+            while self._rendezvous.is_fenced:
+                kill(workers() - self._others)
+                time.sleep(pause)
+                pause = _AGAIN
 
 
-def workers() -> set[int]:
-    """torchrun's workers, by their ids: each has a session of its own; or else ``multiprocessing`` started it."""
+class Process(NamedTuple):
+    """A process that lives. Its number may be another's one day, but not with the same beginning."""
+
+    pid: int
+    parent: int
+    session: int
+    begun: int
+
+
+def workers() -> set[Process]:
+    """What may be torchrun's workers: children with a session of their own, or that ``multiprocessing`` started."""
     here = os.getpid()
-    leaders = {pid for pid, (parent, session) in _processes().items() if parent == here and session == pid}
-    return leaders | {child.pid for child in multiprocessing.active_children() if child.pid is not None}
+    started = {child.pid for child in multiprocessing.active_children()}
+    return {
+        process
+        for process in _processes()
+        if process.pid in started or (process.parent == here and process.session == process.pid)
+    }
 
 
-def kill(worker: int) -> int:
-    """Ends a worker, and all that it started or that is in its session. Returns how many there were."""
+def kill(doomed: Collection[Process]) -> int:
+    """Ends workers, and all that they started or that is in their sessions. Returns how many there were."""
     killed: set[int] = set()
     # Twice, for what is started while the first look is taken.
-    for _ in range(2):
-        doomed = _belonging_to(worker)
-        for pid in doomed:
+    for _ in range(2 if doomed else 0):
+        found = _belonging_to(doomed)
+        for pid in found:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
-        killed |= doomed
+        killed |= found
     return len(killed)
 
 
-def _belonging_to(worker: int) -> set[int]:
+def _belonging_to(doomed: Collection[Process]) -> set[int]:
     processes = _processes()
-    found = {pid for pid, (_, session) in processes.items() if worker in (pid, session)}
+    # No number is given away while a session has it.
+    sessions = {worker.pid for worker in doomed if worker.session == worker.pid}
+    found = {process.pid for process in processes if process in doomed or process.session in sessions}
     while True:
-        more = {pid for pid, (parent, _) in processes.items() if parent in found} - found
+        more = {process.pid for process in processes if process.parent in found} - found
         if not more:
             return found
         found |= more
 
 
-def _processes() -> dict[int, tuple[int, int]]:
-    """The parent and the session of each process that lives."""
-    found = {}
-    for entry in pathlib.Path("/proc").iterdir():
-        if not entry.name.isdigit():
+def _processes() -> list[Process]:
+    found = []
+    for name in os.listdir("/proc"):
+        if not name.isdigit():
             continue
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError), open(f"/proc/{name}/stat", "rb", buffering=0) as file:
             # The name, in parentheses, may hold anything.
-            state, parent, _, session = (entry / "stat").read_bytes().rpartition(b")")[2].split()[:4]
-            if state not in (b"Z", b"X"):
-                found[int(entry.name)] = (int(parent), int(session))
+            fields = file.read(4096).rpartition(b")")[2].split()
+            if fields[0] not in (b"Z", b"X"):
+                found.append(Process(int(name), int(fields[1]), int(fields[3]), int(fields[19])))
     return found

@@ -1,13 +1,14 @@
 """The agents of a group come to its store, before any of them relies on the others.
 
 An agent of torchrun begins by waiting for a word of each of the others, and would not learn that one of them is dead.
-So it is let go only when all have come.
+So they begin when all have come, or not at all: rank 0 says which, unless another was the first to call it off.
 """
 
 from __future__ import annotations
 
 import contextlib
 import logging
+import socket
 import time
 from datetime import timedelta
 
@@ -22,44 +23,52 @@ logger = logging.getLogger("rallypoint.torchrun")
 # How long the agents of a group wait for each other's words, as in PyTorch's own stores.
 _STORE_TIMEOUT = timedelta(seconds=300)
 
-# A store that is there answers at once.
+# How long a store may take to answer that is there.
 _CONNECT_TIMEOUT = timedelta(seconds=5)
 
 # After how long of waiting it is asked whether the group is still one; and how soon a store that failed is asked again.
 _LOOK_AFTER = timedelta(seconds=1)
 _PAUSE = 0.1
 
-# How many agents have come to the store, and that all have.
-_COUNT = "rallypoint/arrived"
-_COMPLETE = "rallypoint/complete"
+# When a wait is said to be one, and how often after that.
+_SAID_AFTER = 3
+_SAID_AGAIN = 30
 
-# More agents than will ever come.
-_NEVER = 1 << 32
+# Whether they begin: one of these words, once that is decided.
+_DECISION = "rallypoint/decision"
+_BEGIN = b"begin"
+_CALLED_OFF = b"called off"
+
+_FAILURES = (DistNetworkError, DistStoreError, OSError)
 
 
 def gather(rendezvous: rallypoint.Rendezvous, group: rallypoint.RendezvousInfo) -> Store | None:
-    """The store of this group, when all of its agents have come to it; nothing if the group has changed before."""
+    """The store of this group, when all of its agents have come to it; nothing if it was called off."""
     store = None
-    deadline = time.monotonic() + _STORE_TIMEOUT.total_seconds()
+    begun = time.monotonic()
+    say_at = begun + _SAID_AFTER
+    where = f"rank 0's store at {group.master_addr}:{group.master_port}"
     while rendezvous.num_nodes_waiting() == 0:
         try:
             if store is None:
                 store = _connect(rendezvous, group)
-                if store.add(_COUNT, 1) == group.world_size:
-                    store.set(_COMPLETE, "")
-            store.wait([_COMPLETE], _LOOK_AFTER)
-            return store
-        except (DistNetworkError, DistStoreError) as error:
+            if _decision(store, group) == _BEGIN:
+                return store
+            break
+        except _FAILURES as error:
             if isinstance(error, DistNetworkError):
                 store = None
-            if time.monotonic() >= deadline:
-                where = f"rank 0's store at {group.master_addr}:{group.master_port}"
+            now = time.monotonic()
+            if now - begun >= _STORE_TIMEOUT.total_seconds():
                 raise RendezvousTimeoutError(
                     f"round {group.round}: not all of {group.world_size} nodes came to {where} within "
                     f"{_STORE_TIMEOUT.seconds} s; see that they reach it ({error})"
                 ) from error
+            if now >= say_at:
+                logger.info("waiting: the %d nodes of round %d to come to %s", group.world_size, group.round, where)
+                say_at = now + _SAID_AGAIN
             time.sleep(_PAUSE)
-    if store is not None and not _withdraw(store, group.world_size):
+    if store is not None and not _call_off(store):
         return store
     logger.warning("the group of round %d has changed before it began; meeting again", group.round)
     return None
@@ -69,14 +78,30 @@ def _connect(rendezvous: rallypoint.Rendezvous, group: rallypoint.RendezvousInfo
     if not rendezvous.use_agent_store:
         # A worker is to serve there, and is not started yet.
         return TorchStore(group.store, _STORE_TIMEOUT)
+    # PyTorch's client would try a port that nobody listens on again and again, with a stack trace each time.
+    socket.create_connection((group.master_addr, group.master_port), _LOOK_AFTER.total_seconds()).close()
     store = TCPStore(group.master_addr, group.master_port, is_master=False, timeout=_CONNECT_TIMEOUT)
     store.set_timeout(_STORE_TIMEOUT)
     # The workers have the same store, and keys of their own.
     return PrefixStore(f"torch.rendezvous.{rendezvous.run_id}.{group.round}", store)
 
 
-def _withdraw(store: Store, world_size: int) -> bool:
-    """Sees to it that this group does not begin without this agent. False if it has begun."""
-    with contextlib.suppress(DistNetworkError, DistStoreError):
-        return store.add(_COUNT, -_NEVER) + _NEVER < world_size
+def _decision(store: Store, group: rallypoint.RendezvousInfo) -> bytes:
+    """Says that this agent is there, and waits a moment for the decision. It may be asked again and again."""
+    store.set(_arrival(group.rank), "")
+    if group.rank > 0:
+        store.wait([_DECISION], _LOOK_AFTER)
+        return store.get(_DECISION)
+    store.wait([_arrival(rank) for rank in range(group.world_size)], _LOOK_AFTER)
+    return store.compare_set(_DECISION, b"", _BEGIN)
+
+
+def _arrival(rank: int) -> str:
+    return f"rallypoint/arrived/{rank}"
+
+
+def _call_off(store: Store) -> bool:
+    """Sees to it that this group does not begin. False if it has begun."""
+    with contextlib.suppress(*_FAILURES):
+        return store.compare_set(_DECISION, b"", _CALLED_OFF) != _BEGIN
     return True

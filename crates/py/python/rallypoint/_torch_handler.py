@@ -41,8 +41,8 @@ class TorchrunHandler(RendezvousHandler):
         # Whoever makes a handler while it handles an exception is not to be told of that one later.
         self._known_error = sys.exc_info()[1]
         # Any other name is that of an etcd which is there already.
-        backend = "rallypoint" if params.backend == "rallypoint" else "etcd"
-        if backend == "etcd" and not params.endpoint:
+        backend = params.backend if params.backend in ("rallypoint", "etcd-v3") else "etcd"
+        if backend != "rallypoint" and not params.endpoint:
             raise ParameterError(f"endpoint is missing: {params.backend} needs an etcd; give its host:port")
         _show_log()
         with as_torch():

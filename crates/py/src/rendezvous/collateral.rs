@@ -42,8 +42,10 @@ async fn has_lost_a_member(
         let found = client.range(Range { count_only: true, ..Range::new(range) }).await?;
         Ok::<_, ClientError>(found.count)
     };
-    // A member's lease goes with it, the ranks stay.
-    if count(keys.members(round)).await? < count(keys.ranks(round)).await? {
+    // A member's lease goes with it, the ranks stay. A server that knows neither has taken the place of one that
+    // was lost, and a node with it.
+    let (there, all) = (count(keys.members(round)).await?, count(keys.ranks(round)).await?);
+    if there == 0 || there < all {
         return Ok(true);
     }
     let suspects = client.range(Range { keys_only: true, ..Range::new(keys.suspects()) }).await?;

@@ -5,6 +5,7 @@ use std::time::Duration;
 use rallypoint::hosting::{EmbeddedServer, others_gone};
 use rallypoint::rendezvous::{EtcdRendezvousHandler, RendezvousHandler as _, Standing};
 use rallypoint_core::agent::Closing;
+use rallypoint_core::rendezvous::View;
 use rallypoint_core::rendezvous::document::Author;
 use tokio::time::timeout;
 
@@ -70,10 +71,24 @@ pub(super) async fn end(
     closed
 }
 
-/// Only who is in the group can say that the job is over. A run that is closed already stays as it is.
+/// Whether this node can say for all that the job is over: it is in the group, and that is the last. Others that
+/// meet again are not done, whoever is; but they need not know yet that there is no point in it.
+fn speaks_for_all(view: &View, closing: &Closing) -> bool {
+    let last = match closing {
+        Closing::Done => view.round,
+        Closing::Failed(_) | Closing::Hopeless(_) => view.formed,
+    };
+    view.member_of.is_some_and(|round| round >= last)
+}
+
+/// A run that is closed already stays as it is.
 async fn close(handler: &EtcdRendezvousHandler, closing: &Closing) -> bool {
     let view = handler.standing().view;
-    if view.member_of.is_none() || view.closed.is_some() {
+    if view.closed.is_some() {
+        return true;
+    }
+    if !speaks_for_all(&view, closing) {
+        tracing::info!("others go on without this node, so the run is left to them");
         return true;
     }
     match timeout(CLOSING, handler.set_closed(&closing.to_string())).await {
