@@ -19,6 +19,7 @@ from rallypoint._torch_store import TorchStore
 from rallypoint.errors import RendezvousTimeoutError
 
 logger = logging.getLogger("rallypoint.torchrun")
+waiting = logging.getLogger("rallypoint.waiting")
 
 # How long the agents of a group wait for each other's words, as in PyTorch's own stores.
 _STORE_TIMEOUT = timedelta(seconds=300)
@@ -65,7 +66,7 @@ def gather(rendezvous: rallypoint.Rendezvous, group: rallypoint.RendezvousInfo) 
                     f"{_STORE_TIMEOUT.seconds} s; see that they reach it ({error})"
                 ) from error
             if now >= say_at:
-                logger.info("waiting: the %d nodes of round %d to come to %s", group.world_size, group.round, where)
+                waiting.info("waiting: the %d nodes of round %d to come to %s", group.world_size, group.round, where)
                 say_at = now + _SAID_AGAIN
             time.sleep(_PAUSE)
     if store is not None and not _call_off(store):

@@ -169,6 +169,8 @@ def _show_log() -> None:
     shown = logging.StreamHandler()
     shown.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     ours.addHandler(shown)
+    # Or else it would be shown twice by a program that sets up its own log later.
+    ours.propagate = False
     asked = os.environ.get("LOGLEVEL", "").upper()
     known = isinstance(logging.getLevelName(asked), int)
     ours.setLevel(asked if known else logging.WARNING)
