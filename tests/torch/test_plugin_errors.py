@@ -1,6 +1,7 @@
 """What is wrong is said in one line under stock torchrun: the last, below PyTorch's traceback."""
 
 import pytest
+from agents import observing_stock
 from real_etcd import Certificates, Etcd
 
 import rallypoint
@@ -22,16 +23,16 @@ def last_line(job):
 
 @pytest.fixture(scope="module")
 def unknown_option_of_stock(c10d):
-    with c10d("lease_tll=3") as job:
+    """It ignores it."""
+    with observing_stock(), c10d("lease_tll=3") as job:
         job.stop_workers()
         job.start("a")
-        return job.wait()
+        assert job.wait() == {"a": 0}
 
 
+@pytest.mark.usefixtures("unknown_option_of_stock")
 @pytest.mark.parametrize("backend", ["rallypoint", "etcd-v3"])
-def test_an_unknown_option(jobs, backend, unknown_option_of_stock):
-    """PyTorch's own ignore it."""
-    assert unknown_option_of_stock == {"a": 0}
+def test_an_unknown_option(jobs, backend):
     line = last_line(jobs(backend, conf="lease_tll=3"))
     assert line.startswith("rallypoint.errors.ParameterError: "), line
     assert 'unknown option "lease_tll"' in line and "did you mean lease_ttl?" in line
