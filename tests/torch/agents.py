@@ -161,9 +161,9 @@ class Job:
         instruction.write_text(json.dumps(list(killing)))
         instruction.rename(self.directory / f"fail-{name}")
 
-    def stop_workers(self):
-        """The workers end well, those of later groups too."""
-        (self.directory / "stop").touch()
+    def stop_workers(self, name=None):
+        """The workers end well, those of later groups too; all of them, or those of one agent."""
+        (self.directory / (f"stop-{name}" if name else "stop")).touch()
 
     def wait(self, *names):
         """How these agents ended; all of them, unless told otherwise."""

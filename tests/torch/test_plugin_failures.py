@@ -94,6 +94,30 @@ def around(names, job, beyond):
     return next((group for group in whole if set(names) <= {event["agent"] for event in group}), None)
 
 
+@pytest.mark.parametrize("first", ["b", "c"])
+def test_the_others_restart_without_a_node_that_is_done(job, first):
+    """It waits in torchrun's exit barrier, which breaks when the store of its group ends. The run is not over with
+    that: it is not in the last group."""
+    job = job(nnodes="1:3", conf="last_call_timeout=1,rank_policy=hint")
+    hinted = ["--rdzv-conf", "last_call_timeout=1,rank_policy=hint,node_rank=0"]
+    options = {name: hinted if name == first else () for name in "bc"}
+    job.start_host("c", options=options["c"])
+    job.start("b", options=options["b"])
+    job.start("a", LOGLEVEL="INFO")
+    assert [event["agent"] for event in job.group("abc") if event["rank"] == 0] == [first]
+    before = job.masters()
+    job.stop_workers("a")
+    job.said("a", "Local worker group finished")
+    job.fail_worker("b")
+    job.group("bc", beyond=before)
+    assert job.wait("a") == {"a": 0}
+    # Who comes to a run that is over is told so.
+    job.start("d")
+    job.group("bcd")
+    job.stop_workers()
+    assert job.wait() == dict.fromkeys("abcd", 0), job.report()
+
+
 @pytest.mark.parametrize(("job", "rank"), [("rallypoint", 0), ("etcd-v3", 1)], indirect=["job"])
 def test_a_peer_that_dies_before_it_has_its_ranks_is_done_without(job, rank):
     """The group has formed, and its agents are about to tell each other how many workers they have."""
