@@ -1,5 +1,7 @@
 """What is wrong is said in one line under stock torchrun: the last, below PyTorch's traceback."""
 
+import pathlib
+
 import pytest
 from agents import observing_stock
 from real_etcd import Certificates, Etcd
@@ -60,6 +62,21 @@ def test_a_certificate_of_another_authority(jobs, certificates, backend):
         line = last_line(jobs(backend, server.endpoint, conf=conf + ",is_host=false" * (backend == "rallypoint")))
     assert line.startswith("rallypoint.errors.RendezvousConnectionError: "), line
     assert server.endpoint in line and "the server's certificate is not signed by the given CA" in line
+
+
+def test_a_node_without_the_secret_of_the_others(jobs):
+    """The server asks for it, and the workers do not see it."""
+    job = jobs(nnodes="2")
+    job.start_host("b", RALLYPOINT_SECRET="sesame")
+    job.start("c", RALLYPOINT_SECRET="sesame")
+    for worker in job.group("bc"):
+        environment = pathlib.Path(f"/proc/{worker['pid']}/environ").read_bytes()
+        assert b"TORCHELASTIC_RUN_ID=" in environment and b"SECRET" not in environment
+    line = last_line(job)
+    assert line.startswith("rallypoint.errors.RendezvousConnectionError: "), line
+    assert job.endpoint in line and "the server asks for a user and a password" in line
+    job.stop_workers()
+    assert job.wait("b", "c") == {"b": 0, "c": 0}, job.report()
 
 
 def test_a_certificate_that_is_not_there(jobs):
