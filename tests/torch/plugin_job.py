@@ -2,7 +2,8 @@
 
     plugin_job.py <directory> <name of its agent> [train] [count] [stubborn]
 
-`stop` ends it well. `fail-<agent>` makes one worker of that agent fail, after it killed the processes in that file.
+`stop` ends it well, and `stop-<agent>` if it is that agent's. `fail-<agent>` makes one worker of that agent fail, after
+it killed the processes in that file.
 To start quickly it does without PyTorch, unless it is to train. Then it adds up ones with the others all the time.
 """
 
@@ -110,7 +111,7 @@ write_down(
     restarts=int(os.environ["TORCHELASTIC_RESTART_COUNT"]),
     **found,
 )
-while not most((directory / "stop").exists()):
+while not most(any((directory / name).exists() for name in ("stop", f"stop-{agent}"))):
     fail_if_told()
     time.sleep(0.02)
 if "stubborn" in deeds:

@@ -1,6 +1,9 @@
 """What is wrong is said in one line under stock torchrun: the last, below PyTorch's traceback."""
 
+import pathlib
+
 import pytest
+from agents import observing_stock
 from real_etcd import Certificates, Etcd
 
 import rallypoint
@@ -22,16 +25,16 @@ def last_line(job):
 
 @pytest.fixture(scope="module")
 def unknown_option_of_stock(c10d):
-    with c10d("lease_tll=3") as job:
+    """It ignores it."""
+    with observing_stock(), c10d("lease_tll=3") as job:
         job.stop_workers()
         job.start("a")
-        return job.wait()
+        assert job.wait() == {"a": 0}
 
 
+@pytest.mark.usefixtures("unknown_option_of_stock")
 @pytest.mark.parametrize("backend", ["rallypoint", "etcd-v3"])
-def test_an_unknown_option(jobs, backend, unknown_option_of_stock):
-    """PyTorch's own ignore it."""
-    assert unknown_option_of_stock == {"a": 0}
+def test_an_unknown_option(jobs, backend):
     line = last_line(jobs(backend, conf="lease_tll=3"))
     assert line.startswith("rallypoint.errors.ParameterError: "), line
     assert 'unknown option "lease_tll"' in line and "did you mean lease_ttl?" in line
@@ -59,6 +62,21 @@ def test_a_certificate_of_another_authority(jobs, certificates, backend):
         line = last_line(jobs(backend, server.endpoint, conf=conf + ",is_host=false" * (backend == "rallypoint")))
     assert line.startswith("rallypoint.errors.RendezvousConnectionError: "), line
     assert server.endpoint in line and "the server's certificate is not signed by the given CA" in line
+
+
+def test_a_node_without_the_secret_of_the_others(jobs):
+    """The server asks for it, and the workers do not see it."""
+    job = jobs(nnodes="2")
+    job.start_host("b", RALLYPOINT_SECRET="sesame")
+    job.start("c", RALLYPOINT_SECRET="sesame")
+    for worker in job.group("bc"):
+        environment = pathlib.Path(f"/proc/{worker['pid']}/environ").read_bytes()
+        assert b"TORCHELASTIC_RUN_ID=" in environment and b"SECRET" not in environment
+    line = last_line(job)
+    assert line.startswith("rallypoint.errors.RendezvousConnectionError: "), line
+    assert job.endpoint in line and "the server asks for a user and a password" in line
+    job.stop_workers()
+    assert job.wait("b", "c") == {"b": 0, "c": 0}, job.report()
 
 
 def test_a_certificate_that_is_not_there(jobs):

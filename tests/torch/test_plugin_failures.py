@@ -5,7 +5,7 @@ import pathlib
 import time
 
 import pytest
-from agents import TORCHRUN
+from agents import NO_LEASE, TORCHRUN, observing_stock
 
 DYING = [str(pathlib.Path(__file__).with_name("dying_agent.py"))]
 
@@ -22,36 +22,47 @@ def failed_for_good(job):
 
 @pytest.fixture(scope="module")
 def stock_failed_for_good(c10d):
+    """The other workers go on as if nothing had happened."""
     with c10d(nnodes="2") as job:
-        assert failed_for_good(job).wait("a") == {"a": 1}
-        yield job
+        with observing_stock():
+            assert failed_for_good(job).wait("a") == {"a": 1}
+        yield
+        with observing_stock():
+            assert job.agents["b"].poll() is None
 
 
-def test_workers_that_fail_for_good_end_the_job_everywhere(job, stock_failed_for_good):
-    """With PyTorch's own, the other workers go on as if nothing had happened."""
+@pytest.mark.usefixtures("stock_failed_for_good")
+def test_workers_that_fail_for_good_end_the_job_everywhere(job):
+    """With PyTorch's own, it does not."""
     job = failed_for_good(job(nnodes="2"))
     assert job.wait() == {"a": 1, "b": 1}
     last = job.output("b").splitlines()[-1]
     assert last.startswith("rallypoint.errors.RendezvousClosedError: "), job.report()
     assert f'run "{job.run_id}" was closed by ' in last and "failed" in last, job.report()
-    assert stock_failed_for_good.agents["b"].poll() is None
 
 
 def killed(job):
-    """One agent of three is killed. Returns the masters until then, and the names of the others."""
-    job.start(*"abc")
-    victim = next(event for event in job.group("abc") if event["rank"] == 2)
+    """One agent of three is killed, and not the one that serves. Returns the masters until then."""
+    job.start_host("a")
+    job.start(*"bc")
+    job.group("abc")
     before = job.masters()
-    job.kill(victim["agent"])
-    return before, set("abc") - {victim["agent"]}
+    job.kill("c")
+    return before
 
 
 # First of all, since it is looked at much later.
 @pytest.fixture(scope="module", autouse=True)
 def stock_killed(c10d):
+    """Nobody notices until a collective has timed out (pytorch#111646)."""
     with c10d("last_call_timeout=60", nnodes="2:3") as job:
-        killed(job)
-        yield job, time.monotonic()
+        with observing_stock():
+            killed(job)
+        since = time.monotonic()
+        yield
+        time.sleep(max(0, since + SECONDS - time.monotonic()))
+        with observing_stock():
+            assert len(job.events()) == 3, "somebody has noticed"
 
 
 def test_a_worker_that_fails_with_a_peer_does_not_close_the_run(job):
@@ -83,6 +94,30 @@ def around(names, job, beyond):
     return next((group for group in whole if set(names) <= {event["agent"] for event in group}), None)
 
 
+@pytest.mark.parametrize("first", ["b", "c"])
+def test_the_others_restart_without_a_node_that_is_done(job, first):
+    """It waits in torchrun's exit barrier, which breaks when the store of its group ends. The run is not over with
+    that: it is not in the last group."""
+    job = job(nnodes="1:3", conf="last_call_timeout=1,rank_policy=hint")
+    hinted = ["--rdzv-conf", "last_call_timeout=1,rank_policy=hint,node_rank=0"]
+    options = {name: hinted if name == first else () for name in "bc"}
+    job.start_host("c", options=options["c"])
+    job.start("b", options=options["b"])
+    job.start("a", LOGLEVEL="INFO")
+    assert [event["agent"] for event in job.group("abc") if event["rank"] == 0] == [first]
+    before = job.masters()
+    job.stop_workers("a")
+    job.said("a", "Local worker group finished")
+    job.fail_worker("b")
+    job.group("bc", beyond=before)
+    assert job.wait("a") == {"a": 0}
+    # Who comes to a run that is over is told so.
+    job.start("d")
+    job.group("bcd")
+    job.stop_workers()
+    assert job.wait() == dict.fromkeys("abcd", 0), job.report()
+
+
 @pytest.mark.parametrize(("job", "rank"), [("rallypoint", 0), ("etcd-v3", 1)], indirect=["job"])
 def test_a_peer_that_dies_before_it_has_its_ranks_is_done_without(job, rank):
     """The group has formed, and its agents are about to tell each other how many workers they have."""
@@ -98,13 +133,11 @@ def test_a_peer_that_dies_before_it_has_its_ranks_is_done_without(job, rank):
     assert job.wait("a", "b", "c") == {"a": 0, "b": 0, "c": 0}, job.report()
 
 
-def test_an_agent_that_is_killed_is_missed_at_once(job, stock_killed):
-    """With PyTorch's own, nobody notices until a collective has timed out (pytorch#111646)."""
-    job = job(nnodes="2:3")
-    before, rest = killed(job)
-    job.group(rest, beyond=before)
+def test_an_agent_that_is_killed_is_missed_at_once(job):
+    """With PyTorch's own, it is not."""
+    job = job(nnodes="2:3", conf=NO_LEASE)
+    before = killed(job)
+    job.group("ab", beyond=before)
     job.stop_workers()
-    assert set(job.wait(*rest).values()) == {0}, job.report()
-    stock, since = stock_killed
-    time.sleep(max(0, since + SECONDS - time.monotonic()))
-    assert len(stock.events()) == 3, "PyTorch's own has noticed"
+    # If a serves, it stays until the lease of the dead one is over.
+    assert job.wait("b") == {"b": 0}, job.report()

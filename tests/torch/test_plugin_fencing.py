@@ -11,15 +11,29 @@ from real_etcd import Etcd
 
 LEASE = 2
 
-# stock torchrun gives workers 30 s to end when it is told to start them again. That would be too late.
-SOON = LEASE + 18
+FENCED = "fenced: the workers of this node must stop"
+
+# They have an eighth of the lease, at most 2 s here. stock torchrun would give them 30 s.
+SOON = 8
 
 
-def are_gone(job, name):
-    """Waits until no worker of this agent is left, and no helper of one."""
-    (worker,) = job.events(agent=name)
-    pids = [worker["pid"], worker["helper"]]
-    job.until(lambda: not any(map(lives, pids)), f"the end of {name}'s workers", seconds=SOON)
+class Doomed:
+    """The workers that an agent has now, and is to lose."""
+
+    def __init__(self, job, name):
+        worker = job.events(agent=name)[-1]
+        self.job, self.name = job, name
+        self.pids = [worker["pid"], worker["helper"]]
+        self.losses = self._losses()
+
+    def are_gone(self):
+        """Waits until the agent says that they must go, and then until they are gone, with their helpers."""
+        self.job.until(lambda: self._losses() > self.losses, f"the loss of {self.name}'s place")
+        what = f"the end of {self.name}'s workers soon after that"
+        self.job.until(lambda: not any(map(lives, self.pids)), what, seconds=SOON)
+
+    def _losses(self):
+        return self.job.output(self.name).count(FENCED)
 
 
 def test_an_agent_that_slept_through_its_lease_kills_its_workers(job):
@@ -28,25 +42,27 @@ def test_an_agent_that_slept_through_its_lease_kills_its_workers(job):
     job.start("b", deeds=["stubborn"])
     job.group("ab")
     before = job.masters()
+    doomed = Doomed(job, "b")
     job.signal("b", signal.SIGSTOP)
     job.group("a", beyond=before)
     job.signal("b", signal.SIGCONT)
-    are_gone(job, "b")
+    doomed.are_gone()
     again = job.group("ab", beyond=before)
     assert [event["predecessors"] for event in again if event["agent"] == "b"] == [[]]
     job.stop_workers()
     assert job.wait() == {"a": 0, "b": 0}, job.report()
 
 
-@pytest.mark.parametrize("how", ["pause", "stop"])
-def test_an_agent_that_is_cut_off_kills_its_workers(tmp_path, how):
-    conf = f"last_call_timeout=1,lease_ttl={LEASE}"
+@pytest.mark.parametrize(("how", "lease"), [("pause", 16), ("stop", LEASE)])
+def test_an_agent_that_is_cut_off_kills_its_workers(tmp_path, how, lease):
+    conf = f"last_call_timeout=1,lease_ttl={lease}"
     with Etcd(tmp_path / "data") as etcd, Job(tmp_path / "job", "etcd-v3", etcd.endpoint, conf=conf) as job:
         job.start("a", deeds=["stubborn"])
         job.group("a")
         before = job.masters()
+        doomed = Doomed(job, "a")
         getattr(etcd, how)()
-        are_gone(job, "a")
+        doomed.are_gone()
         etcd.resume() if how == "pause" else etcd.start()
         again = job.group("a", beyond=before)
         assert again[0]["predecessors"] == []

@@ -5,6 +5,7 @@ import sys
 import time
 
 import pytest
+from agents import NO_LEASE, observing_stock
 
 
 def trained(job):
@@ -49,24 +50,27 @@ def restarted(job, *deeds):
     }
 
 
+RESTARTED = {"codes": {"a": 0, "b": 0}, "restarts": [[0, 1], [0, 0]]}
+
+
 @pytest.fixture(scope="module")
 def restarted_by_stock(c10d):
-    with c10d(nnodes="2") as job:
-        return restarted(job)
+    """It hands the store of the dead, with their addresses in it, to the new workers (D1)."""
+    with observing_stock(), c10d(nnodes="2") as job:
+        assert restarted(job) == {**RESTARTED, "starts": [[1, 2], [3, 4]]}
 
 
-def test_a_worker_fails_and_all_start_again(job, restarted_by_stock):
-    """PyTorch's own hands the store of the dead, with their addresses in it, to the new workers (D1)."""
-    ours = restarted(job(nnodes="2"), "train")
-    assert ours.pop("starts") == [[1, 2], [1, 2]]
-    stock = dict(restarted_by_stock)
-    assert stock.pop("starts") == [[1, 2], [3, 4]]
-    assert ours == stock == {"codes": {"a": 0, "b": 0}, "restarts": [[0, 1], [0, 0]]}
+@pytest.mark.usefixtures("restarted_by_stock")
+def test_a_worker_fails_and_all_start_again(job):
+    """As with PyTorch's own, but for the store."""
+    assert restarted(job(nnodes="2"), "train") == {**RESTARTED, "starts": [[1, 2], [1, 2]]}
 
 
 def without_rank_0(job, *deeds):
-    """The agent of rank 0 is killed. Returns where it was to be found, the masters until then, and the other agents."""
-    job.start(*"abc", deeds=deeds)
+    """The agent of rank 0 is killed, which serves, if any does, as it came first. Returns where it was to be found,
+    the masters until then, and the other agents."""
+    job.start_host("a", deeds=deeds)
+    job.start(*"bc", deeds=deeds)
     victim = next(event for event in job.group("abc") if event["rank"] == 0)
     before = job.masters()
     job.kill(victim["agent"])
@@ -75,27 +79,30 @@ def without_rank_0(job, *deeds):
 
 @pytest.fixture(scope="module")
 def masters_by_stock(c10d):
-    """Which masters the survivors of rank 0 are told of, and which one is dead."""
-    with c10d("last_call_timeout=10,keep_alive_interval=1,keep_alive_max_attempt=5", nnodes="2:3") as job:
+    """One of the survivors of rank 0 is told of the dead one (D2)."""
+    conf = "last_call_timeout=10,keep_alive_interval=1,keep_alive_max_attempt=5"
+    with observing_stock(), c10d(conf, nnodes="2:3") as job:
         dead, _, rest = without_rank_0(job)
         # It does not see by itself that somebody is gone, so a worker that fails makes the agents look. It must
         # not do so before the dead one counts as dead.
         time.sleep(7)
         job.fail_worker(min(rest))
         job.until(lambda: len(job.events(world=2)) == 2, "a group of the others")
-        return {event["master"] for event in job.events(world=2)}, dead
+        masters = {event["master"] for event in job.events(world=2)}
+        assert len(masters) == 2 and dead in masters
 
 
-def test_rank_0_is_killed_and_the_others_are_told_of_the_new_one(job, masters_by_stock):
-    """With PyTorch's own, survivors are told of the dead one (D2). If rank 0's agent served, another takes over."""
-    job = job(nnodes="2:3")
+# Where rank 0's agent serves, another takes over. It does not know the leases of the others, who learn that when they
+# next renew them: each third of a lease, so that is a short one there.
+@pytest.mark.usefixtures("masters_by_stock")
+@pytest.mark.parametrize(("job", "conf"), [("rallypoint", ""), ("etcd-v3", NO_LEASE)], indirect=["job"])
+def test_rank_0_is_killed_and_the_others_are_told_of_the_new_one(job, conf):
+    job = job(nnodes="2:3", conf=conf)
     _, before, rest = without_rank_0(job, "train")
     again = job.group(rest, beyond=before)
     assert sorted(event["rank"] for event in again) == [0, 1]
     job.stop_workers()
     assert set(job.wait(*rest).values()) == {0}, job.report()
-    masters, dead = masters_by_stock
-    assert len(masters) == 2 and dead in masters
 
 
 def test_a_worker_serves_the_store_if_that_is_wanted(jobs):

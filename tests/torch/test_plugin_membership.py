@@ -3,30 +3,32 @@
 import signal
 
 import pytest
+from agents import observing_stock
 
 WAITS = "Rendezvous'ing worker group"
 
 
 @pytest.fixture(scope="module")
 def spare_of_stock(c10d):
-    """How a spare that was not needed ends, and what it says."""
-    with c10d(nnodes="1") as job:
+    """Its launcher fails on a spare that was not needed (D3)."""
+    with observing_stock(), c10d(nnodes="1") as job:
         job.start("a")
         job.group("a")
         job.start("spare", TORCH_LOGS="+torch.distributed.elastic")
         job.said("spare", "is in redundancy list")
         job.stop_workers()
-        return job.wait(), job.output("spare")
+        assert job.wait() == {"a": 0, "spare": 1}
+        assert "AttributeError" in job.output("spare").splitlines()[-1], job.report()
 
 
-def test_a_spare_waits_takes_over_and_ends_well(job, spare_of_stock):
-    """PyTorch's own launcher fails on a spare that was not needed (D3)."""
+@pytest.mark.usefixtures("spare_of_stock")
+def test_a_spare_waits_takes_over_and_ends_well(job):
     job = job(nnodes="2")
     job.start(*"ab")
     first = job.group("ab")
-    job.start(*"cd", LOGLEVEL="INFO")
+    job.start(*"cd")
     for spare in "cd":
-        job.said(spare, WAITS)
+        job.said(spare, "a place to become free")
     assert len(job.events()) == 2
     victim = next(event for event in first if event["rank"] == 1)
     job.kill(victim["agent"])
@@ -41,8 +43,6 @@ def test_a_spare_waits_takes_over_and_ends_well(job, spare_of_stock):
     codes = job.wait()
     assert codes.pop(victim["agent"]) == -signal.SIGKILL
     assert set(codes.values()) == {0}, job.report()
-    codes, said = spare_of_stock
-    assert codes == {"a": 0, "spare": 1} and "AttributeError" in said.splitlines()[-1], said
 
 
 def test_nodes_come_and_go(job):
@@ -105,19 +105,19 @@ def interrupted(job):
 
 @pytest.fixture(scope="module")
 def interrupted_by_stock(c10d):
-    with c10d(nnodes="2") as job:
-        interrupted(job).wait()
-        return job.wait("b", "c"), job.output("b")
+    """It closes the job for everybody (D4)."""
+    with observing_stock(), c10d(nnodes="2") as job:
+        assert interrupted(job).wait("b", "c") == {"b": 1, "c": 1}
+        assert "RendezvousClosedError" in job.output("b")
 
 
-def test_ctrl_c_while_waiting_leaves_the_job_to_the_others(job, interrupted_by_stock):
-    """With PyTorch's own, it closes the job for everybody (D4). If the one that waits serves, another does then."""
+@pytest.mark.usefixtures("interrupted_by_stock")
+def test_ctrl_c_while_waiting_leaves_the_job_to_the_others(job):
+    """If the one that waits serves, another does then."""
     job = interrupted(job(nnodes="2"))
     job.group("bc")
     job.stop_workers()
     assert job.wait("b", "c") == {"b": 0, "c": 0}
-    codes, said = interrupted_by_stock
-    assert codes == {"b": 1, "c": 1} and "RendezvousClosedError" in said
 
 
 def test_ctrl_c_on_the_one_that_serves_while_others_wait(jobs):
