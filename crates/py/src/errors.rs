@@ -5,7 +5,7 @@ use std::error::Error;
 use pyo3::prelude::*;
 use rallypoint::client::ClientError;
 use rallypoint::etcd_server::EtcdServerError;
-use rallypoint::hosting::HostError;
+use rallypoint::hosting::{HostError, SecretError};
 use rallypoint::rendezvous::{CreateError, ParameterError, RendezvousError};
 use rallypoint::server::ServeError;
 use rallypoint::store::StoreError;
@@ -63,6 +63,17 @@ impl Raise for CreateError {
 impl Raise for HostError {
     fn class(&self) -> &'static str {
         "RendezvousConnectionError"
+    }
+}
+
+impl Raise for SecretError {
+    fn class(&self) -> &'static str {
+        "RendezvousConnectionError"
+    }
+
+    fn raise(self, py: Python<'_>) -> PyErr {
+        let fix = "give all nodes of the job the same, by RALLYPOINT_SECRET";
+        exception(py, self.class(), format!("{self}; {fix}"))
     }
 }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use rallypoint::hosting::{EmbeddedServer, HostError, Meeting, ThisHost};
+use rallypoint::hosting::{EmbeddedServer, HostError, Meeting, SecretError, ThisHost};
 use rallypoint::rendezvous::{
     CreateError, EtcdRendezvousHandler, RendezvousHandler as _, RendezvousParameters,
 };
@@ -67,6 +67,25 @@ pub(crate) struct Rendezvous {
 enum OpenError {
     Host(HostError),
     Create(CreateError),
+    Secret(SecretError),
+}
+
+impl OpenError {
+    fn new(error: CreateError, meeting: &Meeting) -> Self {
+        let secret = match &error {
+            CreateError::Rendezvous(error) => meeting.secret_error(error),
+            _ => None,
+        };
+        secret.map_or(Self::Create(error), Self::Secret)
+    }
+
+    fn raise(self, py: Python<'_>) -> PyErr {
+        match self {
+            Self::Host(error) => error.raise(py),
+            Self::Create(error) => error.raise(py),
+            Self::Secret(error) => error.raise(py),
+        }
+    }
 }
 
 async fn open(
@@ -76,8 +95,8 @@ async fn open(
         tracing::warn!("{warning}");
     }
     let server = EmbeddedServer::start(&mut meeting).await.map_err(OpenError::Host)?;
-    let handler = EtcdRendezvousHandler::from_parameters(&meeting.parameters);
-    Ok((handler.await.map_err(OpenError::Create)?, server))
+    let handler = EtcdRendezvousHandler::from_parameters(&meeting.parameters).await;
+    Ok((handler.map_err(|error| OpenError::new(error, &meeting))?, server))
 }
 
 #[pymethods]
@@ -115,11 +134,8 @@ impl Rendezvous {
         // A name may have to be looked up.
         let meeting = py
             .detach(|| Meeting::from_parameters(parameters, &ThisHost::look(), secret.as_deref()));
-        let (handler, server) = match wait(py, open(meeting.or_raise(py)?))? {
-            Ok(opened) => opened,
-            Err(OpenError::Host(error)) => return Err(error.raise(py)),
-            Err(OpenError::Create(error)) => return Err(error.raise(py)),
-        };
+        let opened = wait(py, open(meeting.or_raise(py)?))?;
+        let (handler, server) = opened.map_err(|error| error.raise(py))?;
         Ok(Self {
             backend: backend.to_owned(),
             handler: Tied::new(Arc::new(handler)),

@@ -2,9 +2,13 @@
 
 use std::net::SocketAddr;
 
+use thiserror::Error;
+
 use super::here::{Meaning, ThisHost, listening, meaning};
-use crate::client::{Credentials, ETCD_PORT, TlsOptions};
-use crate::rendezvous::{Endpoint, EtcdOptions, ParameterError, RendezvousParameters, suggest};
+use crate::client::{ClientError, Credentials, ETCD_PORT, TlsOptions};
+use crate::rendezvous::{
+    Endpoint, EtcdOptions, ParameterError, RendezvousError, RendezvousParameters, suggest,
+};
 
 /// The backend that brings its own server.
 pub(crate) const OWN: &str = "rallypoint";
@@ -84,12 +88,30 @@ impl Meeting {
         Ok(Self { parameters, hosting, credentials, tls, warnings })
     }
 
-    /// Whether the server, if it wants to know who asks, wants a secret: it is one that the nodes bring, and
-    /// they were given no other credentials for it.
-    pub(crate) fn is_by_secret(&self) -> bool {
+    /// Whether an error means that this node has not the secret of the others: the server is one that the nodes
+    /// bring, and they were given no other credentials for it.
+    pub fn secret_error(&self, error: &RendezvousError) -> Option<SecretError> {
         let is_secret = |credentials: &Credentials| credentials.user == USER;
-        self.parameters.backend == OWN && self.credentials.as_ref().is_none_or(is_secret)
+        let by_secret =
+            self.parameters.backend == OWN && self.credentials.as_ref().is_none_or(is_secret);
+        let RendezvousError::Connection { source, .. } = error else { return None };
+        let is_stranger = source.downcast_ref().is_some_and(ClientError::is_stranger);
+        (by_secret && is_stranger).then(|| {
+            let endpoint = self.parameters.endpoint.clone();
+            SecretError { endpoint, has_secret: self.credentials.is_some() }
+        })
     }
+}
+
+/// The nodes of a job share a secret, and this one does not.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error(
+    "the server at {endpoint} does not let this node in: {}",
+    if *.has_secret { "its secret is another" } else { "it asks for a secret, and here is none" }
+)]
+pub struct SecretError {
+    endpoint: String,
+    has_secret: bool,
 }
 
 /// The one option of this backend that was read before the others.

@@ -34,6 +34,6 @@ pub use self::here::ThisHost;
 #[cfg(test)]
 pub(crate) use self::here::tests;
 pub(crate) use self::here::{Meaning, listening, meaning};
-pub use self::meeting::{Hosting, Meeting, PORT};
+pub use self::meeting::{Hosting, Meeting, PORT, SecretError};
 pub(crate) use self::meeting::{OWN, USER, written};
 pub use self::server::{EmbeddedServer, HostError, others_gone};

@@ -34,9 +34,8 @@ use self::waiting::{Detail, Waiting};
 use self::workers::{Outfit, Output, StartError};
 use crate::blocking::blocking;
 use crate::cli::run::plan::Plan;
-use crate::client::ClientError;
-use crate::hosting::{EmbeddedServer, HostError, Hosting};
-use crate::rendezvous::{RegistryError, RendezvousError, RendezvousHandlerRegistry};
+use crate::hosting::{EmbeddedServer, HostError, Hosting, SecretError};
+use crate::rendezvous::{RegistryError, RendezvousHandlerRegistry};
 
 /// Why nothing was run.
 #[derive(Debug, Error)]
@@ -51,12 +50,8 @@ pub(crate) enum LaunchError {
     #[error(transparent)]
     Workers(#[from] StartError),
     /// The others do not let us in.
-    #[error(
-        "the server at {endpoint} does not let this node in: {}; give all nodes of the job the same, by \
-         --secret-file or RALLYPOINT_SECRET",
-        if *.has_secret { "its secret is another" } else { "it asks for a secret, and here is none" }
-    )]
-    Secret { endpoint: String, has_secret: bool },
+    #[error("{0}; give all nodes of the job the same, by --secret-file or RALLYPOINT_SECRET")]
+    Secret(SecretError),
     /// It was over before this node came.
     #[error(
         "run {run_id:?} is over, so this node has nothing to do: {closed}; a new job needs another \
@@ -173,17 +168,11 @@ async fn open(
 
 /// A server that the nodes bring knows of users and passwords, but its users only of a secret.
 fn no_peers(plan: &Plan, error: RegistryError) -> LaunchError {
-    let meeting = &plan.meeting;
-    match &error {
-        RegistryError::Rendezvous(RendezvousError::Connection { source, .. })
-            if meeting.is_by_secret()
-                && source.downcast_ref::<ClientError>().is_some_and(ClientError::is_stranger) =>
-        {
-            let endpoint = meeting.parameters.endpoint.clone();
-            LaunchError::Secret { endpoint, has_secret: meeting.credentials.is_some() }
-        }
-        _ => error.into(),
-    }
+    let secret = match &error {
+        RegistryError::Rendezvous(error) => plan.meeting.secret_error(error),
+        _ => None,
+    };
+    secret.map_or_else(|| error.into(), LaunchError::Secret)
 }
 
 /// torchrun's word for it that every node has the same workers.
