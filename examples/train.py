@@ -34,10 +34,11 @@ FEATURES = 16
 
 def arguments():
     parser = argparse.ArgumentParser(description="Trains a small model, elastically, on CPUs.")
-    parser.add_argument("--epochs", type=int, default=4)
+    parser.add_argument("--epochs", type=int, default=4, help="(default 4)")
     parser.add_argument("--steps", type=int, default=50, help="steps of an epoch (default 50)")
     parser.add_argument("--batch", type=int, default=64, help="samples of a step, over all ranks (default 64)")
-    parser.add_argument("--checkpoint", default="checkpoint.pt", metavar="FILE", help="where all ranks can read it")
+    where = "where all ranks can read it, and from where they go on (default checkpoint.pt)"
+    parser.add_argument("--checkpoint", default="checkpoint.pt", metavar="FILE", help=where)
     parser.add_argument("--checkpoint-every", type=int, default=10, metavar="STEPS", help="(default 10)")
     parser.add_argument("--step-seconds", type=float, default=0, metavar="S", help="slow it down, to be watched")
     parser.add_argument("--weights-hash", metavar="FILE", help="write the hash of the final weights there as well")

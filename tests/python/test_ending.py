@@ -17,7 +17,7 @@ def test_when_one_is_done_the_others_finish_undisturbed(server):
     meet(one, other)
     assert one.shutdown()
     until(other.is_closed)
-    assert other.num_nodes_waiting() == 0
+    assert other.num_nodes_waiting() == 0 and other.disturbance is None
     assert other.shutdown()
 
 
@@ -26,6 +26,7 @@ def test_when_one_has_failed_for_good_the_others_are_to_stop(server):
     meet(one, other)
     assert one.shutdown(success=False, reason="rank 1 ran out of memory")
     until(lambda: other.num_nodes_waiting() > 0)
+    assert other.disturbance.endswith("closed the run: failed: rank 1 ran out of memory")
     with pytest.raises(rallypoint.RendezvousClosedError, match=f"{one.node_id}.*failed: rank 1 ran out of memory"):
         other.next_rendezvous()
 
@@ -43,6 +44,9 @@ def test_what_fails_because_another_is_gone_does_not_end_the_run(server, caplog)
     meet(*nodes)
     gone, broken, healthy = nodes
     gone.leave()
+    # Whoever opened the round coordinates it.
+    causes = ("the coordinator of the round is gone", f"the group has lost {gone.node_id}")
+    until(lambda: healthy.disturbance in causes)
     assert broken.shutdown(success=False, reason="its peer was gone")
     until(lambda: "the run is left to the others" in caplog.text)
     until(lambda: healthy.num_nodes_waiting() > 0)
@@ -63,11 +67,12 @@ def test_others_who_meet_again_because_of_a_failure_are_told_of_it(server):
 
 
 def test_what_fails_because_another_was_killed_does_not_end_the_run(server, python):
-    """Not even if the others meet again before anybody knows why."""
+    """Not even if the others meet again, and nothing tells any more why."""
     broken, healthy = (node(server, 2, 3, last_call_timeout=60) for _ in range(2))
     victim = python(NODE, server.endpoint, 2, 3, 60)
     meet(broken, healthy)
     victim.kill()
+    until(lambda: broken.num_nodes_waiting() > 0 and healthy.num_nodes_waiting() > 0)
     with ThreadPoolExecutor(1) as pool:
         again = pool.submit(healthy.next_rendezvous)
         assert broken.shutdown(success=False, reason="its peer was gone")
@@ -119,6 +124,7 @@ def test_who_has_lost_its_place_is_told(server):
         server.stop()
         assert "was not renewed" in fenced.result(60)
     assert alone.is_fenced and alone.num_nodes_waiting() == 1
+    assert alone.disturbance.startswith("this node has lost its place: ")
 
 
 def test_at_the_end_nobody_waits_for_a_loss(server):

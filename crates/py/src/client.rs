@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use rallypoint::client::{Client as Native, ClientOptions};
@@ -37,6 +38,20 @@ impl Client {
         let connecting = Native::connect(options);
         let native = wait(py, connecting)?.or_raise(py)?;
         Ok(Self { endpoint, native: Tied::new(native) })
+    }
+
+    /// A client that is there, or one for the server that a text names.
+    pub(crate) fn from_any<'py>(given: &Bound<'py, PyAny>) -> PyResult<Bound<'py, Self>> {
+        if let Ok(client) = given.cast::<Self>() {
+            return Ok(client.clone());
+        }
+        let Ok(endpoint) = given.extract::<String>() else {
+            let name = given.get_type().name()?;
+            let text =
+                format!("client: give a rallypoint.Client or the text host:port, not {name}");
+            return Err(PyTypeError::new_err(text));
+        };
+        Bound::new(given.py(), Self::create(given.py(), &endpoint, None)?)
     }
 
     pub(crate) fn native(&self, py: Python<'_>) -> PyResult<Native> {

@@ -16,7 +16,7 @@ pub(crate) trait Raise: Error + Sized {
     fn class(&self) -> &'static str;
 
     fn raise(self, py: Python<'_>) -> PyErr {
-        exception(py, self.class(), sentence(&self))
+        exception(py, self.class(), rallypoint::sentence(&self))
     }
 }
 
@@ -136,20 +136,4 @@ pub(crate) fn not_running(py: Python<'_>) -> PyErr {
 fn exception(py: Python<'_>, class: &str, text: String) -> PyErr {
     let made = || py.import("rallypoint.errors")?.getattr(class)?.call1((text,));
     made().map_or_else(|error| error, PyErr::from_value)
-}
-
-/// The error and everything that led to it, on one line.
-fn sentence(error: &dyn Error) -> String {
-    let mut line = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        // Some errors say what caused them themselves.
-        let text = cause.to_string();
-        if !line.contains(&text) {
-            line.push_str(": ");
-            line.push_str(&text);
-        }
-        source = cause.source();
-    }
-    line
 }

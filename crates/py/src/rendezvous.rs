@@ -16,7 +16,7 @@ use rallypoint::rendezvous::{
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-use self::ending::{Ending, end, is_given_up};
+use self::ending::{Ending, disturbance, end, is_given_up};
 use crate::arguments;
 use crate::errors::{OrRaise, Raise, fork_error, wrong_argument};
 use crate::runtime::{Tied, wait};
@@ -45,15 +45,17 @@ const SAID_AFTER: [Duration; 3] =
 ///     backend: ``rallypoint``; or ``etcd``, also called ``etcd-v3``, for one that is there already, whatever
 ///         its host.
 ///     local_addr: where the other nodes reach this one, if it cannot find out itself.
-///     options: as in ``--rdzv-conf``: ``timeout``, ``last_call_timeout``, ``lease_ttl``, ``rank_policy``,
-///         ``is_host``, ``protocol``, ``user``, …
+///     options: as in ``--rdzv-conf``. ``timeout``: how long a group may take to form, 600 s unless given;
+///         ``last_call_timeout``: how long it waits for more than ``min_nodes``, 30 s; ``lease_ttl``: how long a
+///         silent node counts as alive, 10 s; ``rank_policy``, ``is_host``, ``protocol``, ``user``, …
 ///
 /// >>> with rallypoint.Rendezvous("", "job-7", 1, 1) as rendezvous:
 /// ...     group = rendezvous.next_rendezvous()
 /// ...     group.rank, group.world_size, group.round
 /// (0, 1, 1)
 ///
-/// In ``asyncio``: ``group = await asyncio.to_thread(rendezvous.next_rendezvous)``.
+/// In ``asyncio``, within such a block: ``group = await asyncio.to_thread(rendezvous.next_rendezvous)``. The end
+/// of the block, or ``leave()``, also ends a call that waits in another thread, which Ctrl-C alone does not.
 #[pyclass(module = "rallypoint", subclass, frozen)]
 pub(crate) struct Rendezvous {
     backend: String,
@@ -165,6 +167,13 @@ impl Rendezvous {
         let handler = self.handler.get(py)?;
         let waiting = wait(py, handler.num_nodes_waiting())?.or_raise(py)?;
         Ok(waiting.max(is_given_up(&handler.standing(), handler.node_id()).into()))
+    }
+
+    /// Why ``num_nodes_waiting()`` is not 0, in a sentence; ``None`` if it is.
+    #[getter]
+    fn disturbance(&self, py: Python<'_>) -> PyResult<Option<String>> {
+        let handler = self.handler.get(py)?;
+        Ok(disturbance(&handler.standing(), handler.node_id()))
     }
 
     /// Waits until this node was in a group and can no longer be sure of its place, since the servers do not

@@ -213,7 +213,8 @@ impl Store {
 /// A store on an etcd, or on a ``rallypoint.Server``. It survives every node.
 ///
 /// Args:
-///     client: a ``rallypoint.Client``, which several stores may share.
+///     client: a ``rallypoint.Client``, which several stores may share; or the text ``host:port``, for one of
+///         its own.
 ///     prefix: where its keys lie. All who use one prefix share one store.
 ///     timeout: how long calls wait, as a ``timedelta`` or in seconds; 300 unless given.
 ///
@@ -233,13 +234,14 @@ impl EtcdStore {
     #[pyo3(signature = (client, prefix, timeout = None))]
     fn create(
         py: Python<'_>,
-        client: &Client,
+        client: Bound<'_, PyAny>,
         prefix: &str,
         timeout: Option<Time>,
     ) -> PyResult<PyClassInitializer<Self>> {
+        let client = Client::from_any(&client)?;
         let timeout = timeout.map_or(DEFAULT_TIMEOUT, |Time(timeout)| timeout);
         // Nobody would renew a lease when the last user has gone, so there is none.
-        let native = NativeEtcd::new(client.native(py)?, folder(prefix), 0, timeout);
+        let native = NativeEtcd::new(client.get().native(py)?, folder(prefix), 0, timeout);
         Ok(PyClassInitializer::from(Store::new(Arc::new(native))).add_subclass(Self {}))
     }
 }

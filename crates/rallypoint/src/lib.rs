@@ -12,6 +12,7 @@
 //! - [`proto`]: the wire as generated code, for those who need it bare.
 //! - [`core`]: the pure part below: the vocabulary of a versioned store, and the store.
 //! - [`cli`]: the `rallypoint` command, as a function.
+//! - [`sentence()`]: an error as people read it.
 
 mod blocking;
 pub mod cli;
@@ -26,8 +27,11 @@ mod launch;
 mod process;
 pub mod proto;
 pub mod rendezvous;
+mod sentence;
 pub mod server;
 pub mod session;
 pub mod store;
 
 pub use rallypoint_core as core;
+
+pub use self::sentence::sentence;

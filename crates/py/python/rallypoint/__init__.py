@@ -9,7 +9,8 @@ when a node dies or a new one comes.
 - ``Server``: the coordination server; ``EtcdServer``: a real etcd, as a child process.
 - ``rallypoint.torch``: stores and a rendezvous backend for PyTorch, in place of those that speak etcd's v2.
 
-A call that waits lets other threads run, and ends at Ctrl-C. In ``asyncio``, use ``asyncio.to_thread``.
+A call that waits lets other threads run, and ends at Ctrl-C if it is in the main thread. In ``asyncio``, use
+``asyncio.to_thread``, within the block of a ``with``, whose end also ends what still waits.
 
 A process that was forked while any of this was in use can use none of it (``ForkError``), and ends nothing of its
 parent's. But it holds what the parent had open until it ends or runs another program: if the parent is killed

@@ -21,6 +21,9 @@ from rallypoint.errors import ParameterError, RallypointError, RendezvousGracefu
 
 logger = logging.getLogger("rallypoint.torchrun")
 
+# What torchrun calls a run whose name it was not told.
+_NO_ID = "none"
+
 # Where the secret stands that the nodes share.
 _SECRET = "RALLYPOINT_SECRET"
 
@@ -37,6 +40,7 @@ class TorchrunHandler(RendezvousHandler):
     def __init__(self, params: RendezvousParameters) -> None:
         self._name = params.backend
         self._dismissed = False
+        self._is_told = False
         self._pid = os.getpid()
         # Whoever makes a handler while it handles an exception is not to be told of that one later.
         self._known_error = sys.exc_info()[1]
@@ -45,6 +49,8 @@ class TorchrunHandler(RendezvousHandler):
         if backend != "rallypoint" and not params.endpoint:
             raise ParameterError(f"endpoint is missing: {params.backend} needs an etcd; give its host:port")
         _show_log()
+        if backend != "rallypoint" and params.run_id == _NO_ID:
+            logger.warning("no --rdzv-id was given: jobs on this etcd without one are taken for one; give each its own")
         with as_torch():
             self._rendezvous = rallypoint.Rendezvous(
                 params.endpoint,
@@ -78,6 +84,8 @@ class TorchrunHandler(RendezvousHandler):
                 group = self._meet()
                 store = gather(self._rendezvous, group)
         self._fence.watch()
+        self._is_told = False
+        logger.info("round %d: this node has rank %d of %d", group.round, group.rank, group.world_size)
         master = RendezvousStoreInfo(group.master_addr, group.master_port)
         return RendezvousInfo(store, group.rank, group.world_size, master)
 
@@ -91,7 +99,12 @@ class TorchrunHandler(RendezvousHandler):
 
     def num_nodes_waiting(self) -> int:
         with as_torch():
-            return self._rendezvous.num_nodes_waiting()
+            waiting = self._rendezvous.num_nodes_waiting()
+            if waiting > 0 and not self._is_told:
+                # The agent says only that there are some.
+                logger.info("the workers are to stop: %s", self._rendezvous.disturbance)
+                self._is_told = True
+            return waiting
 
     def is_closed(self) -> bool:
         with as_torch():
@@ -175,5 +188,5 @@ def _show_log() -> None:
     known = isinstance(logging.getLevelName(asked), int)
     ours.setLevel(asked if known else logging.WARNING)
     if not known:
-        for name in ("hosting", "waiting", "rendezvous.etcd.handler"):
+        for name in ("hosting", "torchrun", "waiting", "rendezvous.etcd.handler"):
             logging.getLogger(f"rallypoint.{name}").setLevel(logging.INFO)

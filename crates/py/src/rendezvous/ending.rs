@@ -35,6 +35,26 @@ pub(super) fn is_given_up(standing: &Standing, node: &str) -> bool {
     standing.view.member_of.is_some() && standing.view.closed.as_ref().is_some_and(given_up)
 }
 
+/// Why the workers of this node have to stop, in a sentence; nothing if they need not.
+pub(super) fn disturbance(standing: &Standing, node: &str) -> Option<String> {
+    let Standing { view, fenced, .. } = standing;
+    if let Some(loss) = fenced {
+        return Some(format!("this node has lost its place: {loss}"));
+    }
+    if let Some((by, reason)) = view.closed.as_ref().filter(|_| is_given_up(standing, node)) {
+        return Some(format!("{by} closed the run: {reason}"));
+    }
+    match (view.nodes_waiting, view.member_of) {
+        (0, _) => None,
+        _ if !view.lost.is_empty() => Some(format!("the group has lost {}", view.lost.join(", "))),
+        (_, Some(round)) if view.round > round => {
+            Some(format!("the others meet again: round {} has begun", view.round))
+        }
+        (_, Some(_)) if view.round == 0 => Some("the coordinator of the round is gone".to_owned()),
+        (waiting, _) => Some(format!("nodes that would like to join: {waiting}")),
+    }
+}
+
 /// Ends it. False if the run could not be closed although it should be.
 pub(super) async fn end(
     handler: &EtcdRendezvousHandler,

@@ -202,20 +202,8 @@ fn report(error: &dyn Error, format: LogFormat) {
     }
 }
 
-/// The error and everything that led to it, on one line.
 fn told(error: &dyn Error) -> String {
-    let mut line = format!("rallypoint: {error}");
-    let mut source = error.source();
-    // Whoever has a status says what is in it, and leaves out its code and metadata.
-    while let Some(cause) = source.filter(|cause| !cause.is::<tonic::Status>()) {
-        // Some errors say what caused them themselves.
-        let text = cause.to_string();
-        if !line.contains(&text) {
-            line.push_str(&format!(": {text}"));
-        }
-        source = cause.source();
-    }
-    line
+    format!("rallypoint: {}", crate::sentence(error))
 }
 
 fn start_log<W>(format: LogFormat, usual: &str, writer: W)

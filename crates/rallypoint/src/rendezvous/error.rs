@@ -10,7 +10,9 @@ use thiserror::Error;
 #[non_exhaustive]
 pub enum RendezvousError {
     /// The run is over: no further group will form.
-    #[error("run {run_id:?} was closed by {by}: {reason}; a new job needs another run id")]
+    #[error(
+        "run {run_id:?} was closed by {by}: {reason}; a new job needs another run id (--rdzv-id)"
+    )]
     Closed {
         /// The run.
         run_id: String,

@@ -115,7 +115,7 @@ async fn a_closed_run_says_by_whom_and_why() {
         comes.set_closed("another reason").await.unwrap();
         let by = format!("node {} (127.0.0.1)", closes.node_id());
         let words = format!(
-            "run \"over\" was closed by {by}: the data are exhausted; a new job needs another run id"
+            "run \"over\" was closed by {by}: the data are exhausted; a new job needs another run id (--rdzv-id)"
         );
         for error in [meeting.await.unwrap().unwrap_err(), failure(&comes).await] {
             assert!(
