@@ -98,7 +98,8 @@ async fn dynamic_four_nodes_meet_and_a_spare_is_sent_home_when_the_run_is_closed
         assert_eq!(error.to_string(), expected);
         let error = late.next_rendezvous().await.unwrap_err();
         assert!(matches!(error, RendezvousError::Closed { .. }), "{error:?}");
-        assert_eq!(error.to_string(), format!("run \"four\" was {words}"));
+        let fix = "a new job needs another run id (--rdzv-id)";
+        assert_eq!(error.to_string(), format!("run \"four\" was {words}; {fix}"));
         assert!(late.is_closed().await.unwrap());
         for (handler, _) in &met {
             assert!(handler.shutdown().await, "{} on {}", handler.node(), ground.name);
