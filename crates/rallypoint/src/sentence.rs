@@ -5,8 +5,10 @@ use std::error::Error;
 /// The error and everything that led to it, on one line.
 ///
 /// ```
-/// let error = rallypoint::client::ClientOptions::new(["nowhere:port"]).hosts().unwrap_err();
-/// assert!(rallypoint::sentence(&error).contains("nowhere:port"));
+/// use rallypoint::rendezvous::RendezvousParameters;
+///
+/// let error = RendezvousParameters::new("etcd", "head:2379", "job-7", 0, 2).unwrap_err();
+/// assert!(rallypoint::sentence(&error).starts_with("min_nodes \"0\": "));
 /// ```
 pub fn sentence(error: &dyn Error) -> String {
     let mut line = error.to_string();
