@@ -108,6 +108,6 @@ def _processes() -> list[Process]:
         with contextlib.suppress(OSError), open(f"/proc/{name}/stat", "rb", buffering=0) as file:
             # The name, in parentheses, may hold anything.
             fields = file.read(4096).rpartition(b")")[2].split()
-            if fields[0] not in (b"Z", b"X"):
+            if len(fields) > 19 and fields[0] not in (b"Z", b"X"):
                 found.append(Process(int(name), int(fields[1]), int(fields[3]), int(fields[19])))
     return found
