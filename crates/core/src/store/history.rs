@@ -13,6 +13,9 @@ use crate::kv::{Event, EventKind, KeyRange, KeyValue, LeaseId, Revision};
 /// The revision of a store in which nothing has happened.
 const FIRST: Revision = 1;
 
+/// What happened in a range with so few keys is read from their own lists of versions.
+const NARROW: usize = 16;
+
 #[derive(Debug, Clone)]
 pub(super) struct Version {
     pub(super) revision: Revision,
@@ -60,6 +63,15 @@ impl Version {
     fn bytes(&self) -> usize {
         size_of::<Self>() + self.value.as_ref().map_or(0, Bytes::len)
     }
+
+    /// What the key takes for as long as this is its newest version: nothing once it is deleted.
+    fn live_bytes(&self, key: &[u8]) -> usize {
+        if self.value.is_some() { self.bytes() + key_bytes(key) } else { 0 }
+    }
+}
+
+fn key_bytes(key: &[u8]) -> usize {
+    key.len() + size_of::<(Bytes, Vec<Version>)>()
 }
 
 #[derive(Debug, Clone)]
@@ -78,6 +90,7 @@ pub(super) struct History {
     /// The oldest revision that can be read, or -1 if nothing was ever compacted.
     compacted: Revision,
     bytes: usize,
+    live: usize,
 }
 
 impl Default for History {
@@ -88,6 +101,7 @@ impl Default for History {
             head: FIRST,
             compacted: -1,
             bytes: 0,
+            live: 0,
         }
     }
 }
@@ -105,6 +119,11 @@ impl History {
     /// About how much memory the versions take.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
+    }
+
+    /// How much of it the newest versions of the keys that exist take, which no compaction frees.
+    pub(super) fn live(&self) -> usize {
+        self.live
     }
 
     // ---- Reading
@@ -152,18 +171,15 @@ impl History {
         from: Revision,
         to: Revision,
     ) -> Box<dyn Iterator<Item = Event> + 'a> {
-        if let KeyRange::Key(key) = range {
-            // One key has its own list, which spares a look at everybody else's changes.
-            let Some((key, versions)) = self.keys.get_key_value(key) else {
-                return Box::new(std::iter::empty());
-            };
-            let first = versions.partition_point(|version| version.revision < from);
-            return Box::new(
-                versions[first..]
-                    .iter()
-                    .take_while(move |version| version.revision <= to)
-                    .map(|version| version.event(key)),
-            );
+        // A few keys have their own lists, which spares a look at everybody else's changes. Ten
+        // thousand watches that wait for a key each would all go through those of the others.
+        if self.versions_in(range).nth(NARROW).is_none() {
+            let lists = self.versions_in(range).map(|(key, versions)| {
+                let first = versions.partition_point(|version| version.revision < from);
+                let behind = versions.partition_point(|version| version.revision <= to);
+                (key, versions.get(first..behind).unwrap_or_default())
+            });
+            return Box::new(merged(lists.collect()));
         }
         Box::new(
             self.changes(from, to)
@@ -204,15 +220,17 @@ impl History {
     fn push(&mut self, key: &[u8], version: Version) -> Bytes {
         let change = Change { revision: version.revision, sub: version.sub, key: Bytes::new() };
         self.bytes += version.bytes() + size_of::<Change>();
+        self.live += version.live_bytes(key);
         // The key is copied once, when it is new: the slice we were given may pin a whole
         // network buffer, and every later version shares the copy.
-        let key = if let Some((key, _)) = self.keys.get_key_value(key) {
+        let key = if let Some((key, versions)) = self.keys.get_key_value(key) {
+            self.live -= versions.last().map_or(0, |before| before.live_bytes(key));
             let key = key.clone();
             self.keys.get_mut(&key).expect("it was there just now").push(version);
             key
         } else {
             let key = Bytes::copy_from_slice(key);
-            self.bytes += key.len() + size_of::<(Bytes, Vec<Version>)>();
+            self.bytes += key_bytes(&key);
             self.keys.insert(key.clone(), vec![version]);
             key
         };
@@ -254,7 +272,7 @@ impl History {
         self.bytes = self.bytes.saturating_sub(freed);
         if versions.is_empty() {
             self.keys.remove(key);
-            self.bytes = self.bytes.saturating_sub(key.len() + size_of::<(Bytes, Vec<Version>)>());
+            self.bytes = self.bytes.saturating_sub(key_bytes(key));
         }
     }
 
@@ -294,6 +312,18 @@ impl History {
         }
         all
     }
+}
+
+/// The events of several keys, each in order, in the order of all.
+fn merged<'a>(mut lists: Vec<(&'a Bytes, &'a [Version])>) -> impl Iterator<Item = Event> + 'a {
+    std::iter::from_fn(move || {
+        let begun = lists.iter_mut().filter(|(_, versions)| !versions.is_empty());
+        let (key, versions) =
+            begun.min_by_key(|(_, versions)| (versions[0].revision, versions[0].sub))?;
+        let (first, rest) = versions.split_first()?;
+        *versions = rest;
+        Some(first.event(key))
+    })
 }
 
 fn version_at(versions: &[Version], revision: Revision) -> Option<&Version> {

@@ -3,7 +3,8 @@
 //! - `history`: every version of every key since the last compaction.
 //! - `check`: what can be said of a request by looking at it alone.
 //! - `range`, `txn`: reading and transactions on top of it.
-//! - `lease`, `watch`: who keeps a key alive, who hears of its changes.
+//! - `lease`, `watch`: who keeps a key alive, who hears of its changes; `spans` finds them.
+//! - `space`: how much history is kept, and who is refused when there is no room.
 //! - `record`: what must be written down for the store to be the same after a restart.
 //!
 //! # Writing and being seen
@@ -17,6 +18,8 @@ mod history;
 mod lease;
 mod range;
 mod record;
+mod space;
+mod spans;
 mod txn;
 mod watch;
 
@@ -30,7 +33,7 @@ use self::lease::Leases;
 use self::watch::Watchers;
 use crate::error::StoreError;
 use crate::kv::{
-    Delete, DeleteResult, EventKind, KeyRange, LeaseId, LeaseStatus, Op, Put, PutResult, Range,
+    Delete, DeleteResult, EventKind, KeyRange, LeaseId, LeaseStatus, Put, PutResult, Range,
     RangeResult, Revision, Time, Txn, TxnResult, Watch,
 };
 
@@ -47,9 +50,12 @@ pub struct StoreOptions {
     /// Watches at one time.
     pub max_watches: usize,
     /// Memory for keys, values and their history. etcd: 2 GiB.
+    ///
+    /// History takes a quarter of it at most and gives way to what is put, unless `keep_revisions` is
+    /// 0; an eighth is kept back for small writes.
     pub max_bytes: usize,
-    /// Revisions of history to keep; older ones are compacted as new ones come. 0 keeps all, as
-    /// etcd does unless told otherwise.
+    /// Revisions of history to keep, if `max_bytes` has room for them; older ones are compacted as new
+    /// ones come. 0 keeps all until somebody compacts, as etcd does unless told otherwise.
     pub keep_revisions: Revision,
 }
 
@@ -124,6 +130,11 @@ impl Store {
         self.history.bytes()
     }
 
+    /// How much of it the pairs that exist take: what is left when all history is compacted.
+    pub fn live_bytes(&self) -> usize {
+        self.history.live()
+    }
+
     // ---- Reading
 
     /// Reads keys as of the last published revision, or an older one.
@@ -154,7 +165,7 @@ impl Store {
         // In etcd's order, which is the other way round inside a transaction.
         self.check_lease(&put)?;
         self.check_ignored(&put)?;
-        self.check_space(put.key.len() + put.value.len())?;
+        self.make_room(self.put_bytes(&put))?;
         Ok(self.write(|writing| writing.put(&put)))
     }
 
@@ -167,7 +178,7 @@ impl Store {
     /// Runs a transaction on the newest state. All that it changes is one revision.
     pub fn txn(&mut self, txn: Txn) -> Result<TxnResult, StoreError> {
         check::txn(&txn, self.options.max_txn_ops)?;
-        self.check_space(put_bytes(&txn))?;
+        self.make_room(self.txn_bytes(&txn))?;
         let now = self.history.head();
         let plan = txn::plan(&self.history, now, &txn);
         txn::check_plan(self, &plan, now)?;
@@ -197,13 +208,6 @@ impl Store {
     fn check_lease(&self, put: &Put) -> Result<(), StoreError> {
         if put.lease != 0 && !self.leases.contains(put.lease) {
             return Err(StoreError::LeaseNotFound);
-        }
-        Ok(())
-    }
-
-    fn check_space(&self, more: usize) -> Result<(), StoreError> {
-        if more > 0 && self.history.bytes() + more > self.options.max_bytes {
-            return Err(StoreError::NoSpace);
         }
         Ok(())
     }
@@ -249,15 +253,6 @@ impl Store {
     /// Lets readers and watches see everything there is.
     pub fn publish_all(&mut self) -> Vec<StreamId> {
         self.publish(self.history.head())
-    }
-
-    /// Compacts once history is an eighth longer than it should be, so that it is done seldom.
-    fn trim(&mut self) {
-        let keep = self.options.keep_revisions;
-        let kept = self.revision() - self.history.compacted().max(1);
-        if keep > 0 && kept - keep > keep / 8 {
-            self.compact(self.revision() - keep).expect("it is published and not yet compacted");
-        }
     }
 
     // ---- Leases
@@ -473,18 +468,4 @@ impl Writing<'_> {
         }
         DeleteResult { revision: self.revision(), deleted: doomed.len() as i64, prev_kvs }
     }
-}
-
-/// How many bytes the larger branch of a transaction would put.
-fn put_bytes(txn: &Txn) -> usize {
-    let branch = |ops: &[Op]| -> usize {
-        ops.iter()
-            .map(|op| match op {
-                Op::Put(put) => put.key.len() + put.value.len(),
-                Op::Txn(inner) => put_bytes(inner),
-                Op::Range(_) | Op::Delete(_) => 0,
-            })
-            .sum()
-    };
-    branch(&txn.success).max(branch(&txn.failure))
 }

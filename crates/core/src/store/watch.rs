@@ -10,6 +10,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use bytes::Bytes;
 
 use super::history::History;
+use super::spans::Spans;
 use crate::kv::{Event, EventKind, KeyRange, Revision, Watch};
 
 /// Names a stream, which carries any number of watches to one reader.
@@ -84,9 +85,9 @@ struct Stream {
 pub(super) struct Watchers {
     streams: BTreeMap<StreamId, Stream>,
     /// Who watches what. Streams that watch the same range, as members of one group do, share one
-    /// entry, so a change looks at distinct ranges, not at watches.
+    /// entry, and both are ordered, so a change looks at those alone who watch its key.
     by_key: BTreeMap<Bytes, BTreeSet<(StreamId, WatchId)>>,
-    by_range: BTreeMap<KeyRange, BTreeSet<(StreamId, WatchId)>>,
+    by_range: Spans<BTreeSet<(StreamId, WatchId)>>,
     next_stream: StreamId,
     count: usize,
 }
@@ -147,7 +148,7 @@ impl Watchers {
         }
         match &watch.range {
             KeyRange::Key(key) => self.by_key.entry(key.clone()).or_default(),
-            range => self.by_range.entry(range.clone()).or_default(),
+            range => self.by_range.entry(range),
         }
         .insert((stream, id));
         owner.watchers.insert(id, Watcher { watch, pending, quiet: true });
@@ -159,7 +160,9 @@ impl Watchers {
     pub(super) fn cancel(&mut self, stream: StreamId, id: WatchId) -> bool {
         let Some(owner) = self.streams.get_mut(&stream) else { return false };
         let Some(watcher) = owner.watchers.remove(&id) else { return false };
-        owner.ready.retain(|ready| *ready != id);
+        if watcher.pending.is_some() {
+            owner.ready.retain(|ready| *ready != id);
+        }
         self.unlist(&watcher.watch.range, (stream, id));
         true
     }
@@ -202,11 +205,7 @@ impl Watchers {
         if let Some(list) = self.by_key.get(key) {
             list.iter().for_each(&mut mark);
         }
-        for (range, list) in &self.by_range {
-            if range.contains(key) {
-                list.iter().for_each(&mut mark);
-            }
-        }
+        self.by_range.containing(key, &mut |list| list.iter().for_each(&mut mark));
     }
 
     /// What the stream has to say next, if anything.
@@ -222,6 +221,9 @@ impl Watchers {
             let watcher = owner.watchers.get_mut(&id).expect("only what exists is ready");
             let from = watcher.pending.expect("only what is pending is ready");
             if from < history.compacted() {
+                // It is the first in line, and there may be ten thousand more: no search for it.
+                owner.ready.pop_front();
+                watcher.pending = None;
                 self.cancel(stream, id);
                 return Some(WatchMessage::Compacted { id, compacted: history.compacted() });
             }

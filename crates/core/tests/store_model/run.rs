@@ -5,6 +5,7 @@ use std::fmt::Debug;
 use std::time::Duration;
 
 use bytes::Bytes;
+use rallypoint_core::error::StoreError;
 use rallypoint_core::kv::{KeyRange, LeaseId, Range, Revision, Time, Watch};
 use rallypoint_core::store::{Record, Store, StoreOptions, StreamId, WatchId};
 
@@ -56,11 +57,21 @@ impl Run {
     pub(crate) fn step(&mut self, step: &Step) -> Verdict {
         let (store, model, now) = (&mut self.store, &mut self.model, self.now);
         match step {
-            Step::Put(put) => same("put", store.put(put.clone()), model.put(put))?,
+            Step::Put(put) => {
+                let answer = store.put(put.clone());
+                if self.had_room(&answer, put.key.len() + put.value.len())? {
+                    same("put", answer, self.model.put(put))?;
+                }
+            }
             Step::Delete(delete) => {
                 same("delete", store.delete(delete.clone()), model.delete(delete))?;
             }
-            Step::Txn(txn) => same("txn", store.txn(txn.clone()), model.txn(txn))?,
+            Step::Txn(txn) => {
+                let answer = store.txn(txn.clone());
+                if self.had_room(&answer, 0)? {
+                    same("txn", answer, self.model.txn(txn))?;
+                }
+            }
             Step::Range(range) => same("range", store.range(range), model.range(range))?,
             Step::ReadTxn(txn) => same("read_txn", store.read_txn(txn), model.read_txn(txn))?,
             Step::Compact(at) => same("compact", store.compact(*at), model.compact(*at))?,
@@ -120,11 +131,61 @@ impl Run {
         Ok(())
     }
 
+    // ---- Space
+
+    /// Whether a write was not refused for want of room. The model has no bytes: it takes the store's
+    /// word for how many there are, and judges what follows from that.
+    fn had_room<T>(&mut self, answer: &Result<T, StoreError>, more: usize) -> Result<bool, String> {
+        self.forget_as_the_store_did(more)?;
+        if !matches!(answer, Err(StoreError::NoSpace)) {
+            return Ok(true);
+        }
+        let (store, options) = (&self.store, &self.model.options);
+        // What a transaction would put is not known here; it is small.
+        let more = if more == 0 { 200 } else { more };
+        let kept = options.keep_revisions == 0 || store.compacted().max(1) == store.revision();
+        if store.live_bytes() + more > options.max_bytes
+            || (kept && store.bytes() + more > options.max_bytes)
+        {
+            return Ok(false);
+        }
+        let (live, all) = (store.live_bytes(), store.bytes());
+        Err(format!("refused with {live} bytes of pairs, {all} in all"))
+    }
+
+    /// Nothing may be forgotten without need, nor before it was seen.
+    fn forget_as_the_store_did(&mut self, more: usize) -> Verdict {
+        let (store, model) = (&self.store, &mut self.model);
+        if store.compacted() == model.compacted {
+            return Ok(());
+        }
+        let needed = model.options.keep_revisions > 0 && model.options.max_bytes < 10_000;
+        if !needed || store.compacted() < model.compacted || store.compacted() > model.published {
+            let (by, to) = (store.bytes() + more, store.compacted());
+            return Err(format!("history up to {to} was forgotten for {by} bytes"));
+        }
+        model.compacted = store.compacted();
+        Ok(())
+    }
+
+    /// After everyone was told, history takes no more than its share.
+    fn check_history(&self) -> Verdict {
+        let (store, options) = (&self.store, &self.model.options);
+        let history = store.bytes() - store.live_bytes();
+        let forgotten = store.compacted().max(1) == store.revision();
+        if options.keep_revisions > 0 && history > options.max_bytes / 4 && !forgotten {
+            return Err(format!("history takes {history} bytes of {}", options.max_bytes));
+        }
+        Ok(())
+    }
+
     // ---- Publishing and watching
 
     fn publish(&mut self, revision: Revision) -> Verdict {
         let woken = self.store.publish(revision);
         self.model.publish(revision);
+        self.forget_as_the_store_did(0)?;
+        self.check_history()?;
         let distinct: BTreeSet<StreamId> = woken.iter().copied().collect();
         same("number of streams woken", woken.len(), distinct.len())?;
         let mut found = 0;
@@ -236,6 +297,7 @@ impl Run {
         let (store, model) = (&self.store, &self.model);
         same("revision", store.revision(), model.published)?;
         same("head", store.head(), model.head())?;
+        same("bytes of the pairs that exist", store.live_bytes(), model.live_bytes())?;
         same("compacted", store.compacted(), model.compacted)?;
         same("lease_count", store.lease_count(), model.lease_count())?;
         same("next_expiry", store.next_expiry(), model.next_expiry())?;

@@ -76,8 +76,10 @@ pub(crate) fn options() -> impl Strategy<Value = StoreOptions> {
     let ops = prop_oneof![6 => Just(128), 1 => Just(4), 1 => Just(2)];
     let keep = prop_oneof![6 => Just(0), 1 => 1..4_i64, 2 => Just(9)];
     let few = prop_oneof![8 => Just(1000), 1 => Just(2_usize)];
-    (ops, keep, few.clone(), few).prop_map(|(ops, keep, leases, watches)| {
+    let bytes = prop_oneof![6 => Just(2_usize << 30), 1 => 1500..6000_usize];
+    (ops, keep, few.clone(), few, bytes).prop_map(|(ops, keep, leases, watches, bytes)| {
         let mut options = StoreOptions::default();
+        options.max_bytes = bytes;
         options.max_txn_ops = ops;
         options.keep_revisions = keep;
         options.max_leases = leases;

@@ -224,6 +224,7 @@ fn a_large_revision_is_a_message_by_itself() {
 fn a_full_store_takes_no_more_but_gives_up_what_it_has() {
     let mut options = StoreOptions::default();
     options.max_bytes = 2000;
+    options.keep_revisions = 0;
     let mut store = Store::new(options);
     let full = loop {
         let answer = store.put(Put::new("a", "0123456789"));

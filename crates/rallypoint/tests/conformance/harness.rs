@@ -124,7 +124,7 @@ impl Server {
     async fn start_with_quota(arm: Arm) -> Self {
         let quota = QUOTA.to_string();
         let real = ["--quota-backend-bytes", &quota];
-        let ours = ["--max-bytes", &quota];
+        let ours = ["--max-bytes", &quota, "--keep-revisions", "0"];
         match arm {
             Arm::EmbeddedMemory => Self::Ours(Embedded::start_with(false, &ours).await),
             Arm::EmbeddedDisk => Self::Ours(Embedded::start_with(true, &ours).await),

@@ -15,7 +15,7 @@ use rallypoint_core::kv::{
     Delete, DeleteResult, Event, EventKind, KeyRange, KeyValue, LeaseId, Put, PutResult, Range,
     RangeResult, Revision, Time,
 };
-use rallypoint_core::store::StoreOptions;
+use rallypoint_core::store::{Store, StoreOptions};
 
 use self::lease::Lease;
 
@@ -57,6 +57,15 @@ impl Model {
 
     pub(crate) fn head(&self) -> Revision {
         self.states.len() as Revision - 1
+    }
+
+    /// What the pairs that exist take: each as much as an empty one, and its bytes.
+    pub(crate) fn live_bytes(&self) -> usize {
+        let mut one = Store::default();
+        one.put(Put::new("k", "")).expect("there is room for one");
+        let each = one.live_bytes() - 1;
+        let pairs = self.states[self.head() as usize].values();
+        pairs.map(|kv| each + kv.key.len() + kv.value.len()).sum()
     }
 
     /// What revision `revision` changed, in order.
