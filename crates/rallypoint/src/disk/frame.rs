@@ -79,7 +79,7 @@ pub(super) fn frames(records: Vec<Record>) -> impl Iterator<Item = Frame> {
 }
 
 /// About how many bytes a record takes.
-fn size(record: &Record) -> usize {
+pub(super) fn size(record: &Record) -> usize {
     match record {
         Record::Write { events, .. } => {
             events.iter().map(|event| event.kv.key.len() + event.kv.value.len() + 64).sum()

@@ -15,6 +15,7 @@ use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, Read};
 use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use rallypoint_core::store::Record;
 use thiserror::Error;
@@ -31,6 +32,10 @@ const LOCK: &str = "lock";
 
 /// A log shorter than this is never worth writing anew.
 const SMALL: u64 = 64 << 20;
+
+/// How long to wait after a log could not be written anew: twice as long each time.
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_secs(300);
 
 /// Why a data directory cannot be used. When a server does not start for one of these, nothing in the
 /// directory was changed.
@@ -108,6 +113,8 @@ pub(crate) struct Log {
     capacity: u64,
     /// How long the log was when it was last known to hold nothing superfluous; 0 if it never was.
     fresh: u64,
+    /// It could not be written anew: when to try again, and how long that was to wait for.
+    postponed: Option<(Instant, Duration)>,
     _lock: File,
 }
 
@@ -124,7 +131,9 @@ impl Log {
         let path = dir.join(LOG);
         if !path.try_exists().map_err(context("look for", &path))? {
             let cluster_id = fastrand::u64(1..);
-            let (file, end) = write_log(dir, cluster_id, Vec::new())?;
+            let (file, end) = write_new(dir, cluster_id, Vec::new())?;
+            rename_new(dir)?;
+            sync_dir(dir).map_err(context("sync", dir))?;
             return Ok((Self::new(dir, cluster_id, file, (end, end), lock)?, Vec::new()));
         }
         let bytes = fs::read(&path).map_err(context("read", &path))?;
@@ -134,6 +143,8 @@ impl Log {
             what: damage.what,
         })?;
         let file = OpenOptions::new().write(true).open(&path).map_err(context("open", &path))?;
+        // A server that was killed while it wrote the log anew has left what it had.
+        remove_new(dir)?;
         if contents.torn > 0 {
             tracing::warn!(
                 bytes = contents.torn,
@@ -160,7 +171,8 @@ impl Log {
     ) -> Result<Self, DiskError> {
         let path = dir.join(LOG);
         let capacity = file.metadata().map_err(context("measure", &path))?.len();
-        Ok(Self { dir: dir.to_owned(), cluster_id, file, end, capacity, fresh, _lock: lock })
+        let (dir, postponed) = (dir.to_owned(), None);
+        Ok(Self { dir, cluster_id, file, end, capacity, fresh, postponed, _lock: lock })
     }
 
     /// Appends records. They are on the disk when this returns.
@@ -208,12 +220,42 @@ impl Log {
         self.end > SMALL.max(2 * self.fresh)
     }
 
-    /// Puts a log with these records in the place of the old one.
-    pub(crate) fn rewrite(&mut self, records: Vec<Record>) -> Result<(), DiskError> {
-        let (file, end) = write_log(&self.dir, self.cluster_id, records)?;
+    /// Whether it is long, and no attempt to write it anew failed a short while ago.
+    pub(crate) fn is_due(&self) -> bool {
+        self.is_long() && self.postponed.is_none_or(|(again, _)| Instant::now() >= again)
+    }
+
+    /// Puts a log with these records in the place of the old one, and tells whether that was possible. If
+    /// not, most likely for want of room, the old one is as it was and goes on; what there was of the new
+    /// one is removed.
+    ///
+    /// After an error nothing is known of what is on the disk, and the log must not be used again.
+    pub(crate) fn rewrite(&mut self, records: Vec<Record>) -> Result<bool, DiskError> {
+        let written = write_new(&self.dir, self.cluster_id, records);
+        let replaced = written.and_then(|written| rename_new(&self.dir).map(|()| written));
+        let (file, end) = match replaced {
+            Ok(written) => written,
+            Err(error) => {
+                let pause = self.postponed.map_or(FIRST_PAUSE, |(_, pause)| pause * 2);
+                let pause = pause.min(LONGEST_PAUSE);
+                self.postponed = Some((Instant::now() + pause, pause));
+                let source = std::error::Error::source(&error).map(ToString::to_string);
+                tracing::warn!(
+                    %error, source, log_bytes = self.end, again_in = ?pause,
+                    "the log cannot be written anew and goes on growing; make room on the disk"
+                );
+                if let Err(error) = remove_new(&self.dir) {
+                    tracing::warn!(%error, "what there is of the new log stays on the disk");
+                }
+                return Ok(false);
+            }
+        };
+        // The new name must be as durable as the file.
+        sync_dir(&self.dir).map_err(context("sync", &self.dir))?;
         let capacity = capacity(end);
         (self.file, self.end, self.capacity, self.fresh) = (file, end, capacity, end);
-        Ok(())
+        self.postponed = None;
+        Ok(true)
     }
 }
 
@@ -294,10 +336,10 @@ fn lock(dir: &Path) -> Result<File, DiskError> {
     }
 }
 
-/// Writes a whole log beside the old one and renames it over that, so that one of them is there
-/// whatever happens.
-fn write_log(dir: &Path, cluster_id: u64, records: Vec<Record>) -> Result<(File, u64), DiskError> {
-    let (path, new_path) = (dir.join(LOG), dir.join(NEW_LOG));
+/// Writes a whole log beside the old one, if there is one. It is on the disk when this returns, and takes
+/// the old one's place by a rename, so that one of them is there whatever happens.
+fn write_new(dir: &Path, cluster_id: u64, records: Vec<Record>) -> Result<(File, u64), DiskError> {
+    let new_path = dir.join(NEW_LOG);
     let file = OpenOptions::new()
         .create(true)
         .truncate(true)
@@ -306,6 +348,7 @@ fn write_log(dir: &Path, cluster_id: u64, records: Vec<Record>) -> Result<(File,
         .open(&new_path)
         .map_err(context("create", &new_path))?;
     let write = || -> io::Result<u64> {
+        reserve(&file, records.iter().map(frame::size).sum())?;
         file.write_all_at(HEADER, 0)?;
         let mut end = HEADER.len() as u64;
         let mut append = |frame| -> io::Result<()> {
@@ -318,13 +361,35 @@ fn write_log(dir: &Path, cluster_id: u64, records: Vec<Record>) -> Result<(File,
         frame::frames(records).try_for_each(append)?;
         file.set_len(capacity(end))?;
         file.sync_all()?;
-        fs::rename(&new_path, &path)?;
-        // The new name must be as durable as the file.
-        sync_dir(dir)?;
         Ok(end)
     };
     let end = write().map_err(context("write", &new_path))?;
     Ok((file, end))
+}
+
+/// Takes room on the disk before anything is written, so that a lack of it is known at once and nobody
+/// else's writes fail meanwhile. Not every file system can.
+fn reserve(file: &File, bytes: usize) -> io::Result<()> {
+    use rustix::fs::{FallocateFlags, fallocate};
+    use rustix::io::Errno;
+    match fallocate(file, FallocateFlags::empty(), 0, capacity(bytes as u64)) {
+        Err(error @ (Errno::NOSPC | Errno::DQUOT | Errno::FBIG)) => Err(error.into()),
+        _ => Ok(()),
+    }
+}
+
+fn rename_new(dir: &Path) -> Result<(), DiskError> {
+    let path = dir.join(LOG);
+    fs::rename(dir.join(NEW_LOG), &path).map_err(context("replace", &path))
+}
+
+/// Removes what there is of a log that was to take the place of another.
+fn remove_new(dir: &Path) -> Result<(), DiskError> {
+    let path = dir.join(NEW_LOG);
+    match fs::remove_file(&path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        removed => removed.map_err(context("remove", &path)),
+    }
 }
 
 fn sync_dir(dir: &Path) -> io::Result<()> {

@@ -5,6 +5,7 @@ use std::fs;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use proptest::collection::vec;
@@ -365,8 +366,9 @@ fn a_rewrite_that_was_interrupted_is_forgotten() {
     drop(log);
     fs::write(dir.path().join("log.new"), "half of something").unwrap();
     let (mut log, records) = Log::open(dir.path()).unwrap();
+    assert!(!dir.path().join("log.new").exists(), "it fills the disk until the next rewrite");
     assert_eq!(records, [put(2, "first")]);
-    log.rewrite(vec![put(3, "second")]).unwrap();
+    assert!(log.rewrite(vec![put(3, "second")]).unwrap());
     log.append(vec![put(4, "third")]).unwrap();
     drop(log);
     assert!(!dir.path().join("log.new").exists());
@@ -392,6 +394,33 @@ fn a_log_that_was_long_before_a_restart_is_written_anew_after_it() {
     assert!(log.is_long(), "every restart would double what a log may grow to");
     log.rewrite(vec![put(3, value)]).unwrap();
     assert!(!log.is_long());
+}
+
+#[test]
+fn a_log_that_cannot_be_written_anew_goes_on_and_is_tried_later() {
+    let dir = TempDir::new().unwrap();
+    let (mut log, _) = Log::open(dir.path()).unwrap();
+    let value = Bytes::from(vec![7; 1 << 20]);
+    while !log.is_due() {
+        log.append(vec![put(2, value.clone())]).unwrap();
+    }
+    let obstacle = dir.path().join("log.new");
+    fs::create_dir(&obstacle).unwrap();
+    let length = log.len();
+    assert!(!log.rewrite(vec![put(3, "dump")]).unwrap());
+    assert!(log.is_long() && !log.is_due(), "it would be tried with every batch");
+    log.append(vec![put(4, "after")]).unwrap();
+    assert!(log.len() > length);
+    fs::remove_dir(&obstacle).unwrap();
+    let started = Instant::now();
+    while !log.is_due() {
+        assert!(started.elapsed() < Duration::from_secs(10), "it is not tried again");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert!(log.rewrite(vec![put(5, "dump")]).unwrap());
+    assert!(!log.is_long());
+    drop(log);
+    assert_eq!(Log::open(dir.path()).unwrap().1, [put(5, "dump")]);
 }
 
 #[test]

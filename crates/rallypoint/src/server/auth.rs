@@ -20,6 +20,15 @@ const TOKEN_LIFE: Duration = Duration::from_secs(300);
 /// A client that asks for a token and never uses it cannot fill the memory.
 const MOST_TOKENS: usize = 100_000;
 
+/// Why a call may go on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Admitted {
+    /// It needs no token.
+    Anybody,
+    /// It has a valid one.
+    ByToken,
+}
+
 /// The one user, and the tokens given out.
 pub(super) struct Gate {
     credentials: Credentials,
@@ -54,16 +63,16 @@ impl Gate {
         Ok(token)
     }
 
-    /// Whether a call with these headers may go on.
+    /// Whether a call with these headers may go on, and whether by a token.
     pub(super) fn check(
         &self,
         service: &str,
         method: &str,
         headers: &http::HeaderMap,
-    ) -> Result<(), Status> {
+    ) -> Result<Admitted, Status> {
         // The way to get a token, and the questions whether we are up.
-        if matches!((service, method), (AUTH | HEALTH, _) | (MAINTENANCE, "Status")) {
-            return Ok(());
+        if matches!((service, method), (AUTH, _) | (HEALTH, "Check") | (MAINTENANCE, "Status")) {
+            return Ok(Admitted::Anybody);
         }
         let token = headers.get("token").or_else(|| headers.get("authorization"));
         let Some(token) = token else {
@@ -74,7 +83,7 @@ impl Gate {
         match used.filter(|used| used.elapsed() < TOKEN_LIFE) {
             Some(used) => {
                 *used = Instant::now();
-                Ok(())
+                Ok(Admitted::ByToken)
             }
             None => Err(Status::unauthenticated("etcdserver: invalid auth token")),
         }

@@ -250,11 +250,12 @@ impl Engine {
         // Also if this thread panics: nobody may wait for a log that nobody writes.
         let _ended = LogEnded(self);
         while let Some((batch, head, dump)) = self.next_batch(&log) {
-            let written = match dump {
+            let written = match dump.map(|records| log.rewrite(records)) {
                 // The dump holds the batch too.
-                Some(records) => log.rewrite(records),
-                None if batch.records.is_empty() => Ok(()),
-                None => log.append(batch.records),
+                Some(Ok(true)) => Ok(()),
+                Some(Err(error)) => Err(error),
+                _ if batch.records.is_empty() => Ok(()),
+                _ => log.append(batch.records),
             };
             let mut state = self.lock();
             state.writing = false;
@@ -280,7 +281,7 @@ impl Engine {
             if !batch.is_empty() {
                 let batch = std::mem::take(batch);
                 state.writing = true;
-                let dump = log.is_long().then(|| state.store.dump());
+                let dump = log.is_due().then(|| state.store.dump());
                 return Some((batch, state.store.head(), dump));
             }
             if !state.open {

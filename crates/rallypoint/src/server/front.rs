@@ -16,13 +16,14 @@ pub(super) const HEALTH: &str = "grpc.health.v1.Health";
 /// What the gRPC library says of a message that is over the limit.
 const TOO_LONG: &str = "Error, decoded message length too large: found ";
 
-/// What the token check has to say to a call that refuses each request by itself.
-#[derive(Clone)]
-pub(super) struct Refusal(pub(super) Status);
-
 /// The two parts of a path.
 pub(super) fn service_and_method(path: &str) -> (&str, &str) {
     path.trim_start_matches('/').rsplit_once('/').unwrap_or((path, ""))
+}
+
+/// Whether a call goes on for as long as its client likes.
+pub(super) fn is_lasting(service: &str, method: &str) -> bool {
+    matches!((service, method), (WATCH, "Watch") | (LEASE, "LeaseKeepAlive"))
 }
 
 pub(super) fn is_grpc(headers: &HeaderMap) -> bool {

@@ -6,6 +6,7 @@ use futures_util::stream::{self, BoxStream, StreamExt};
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status, Streaming};
 
+use super::calls::Place;
 use super::engine::{Engine, stopped};
 use super::reply::Replies;
 use crate::convert;
@@ -44,12 +45,13 @@ impl pb::lease_server::Lease for LeaseService {
 
     async fn lease_keep_alive(
         &self,
-        request: Request<Streaming<pb::LeaseKeepAliveRequest>>,
+        mut request: Request<Streaming<pb::LeaseKeepAliveRequest>>,
     ) -> Result<Response<Self::LeaseKeepAliveStream>, Status> {
         let replies = self.replies;
-        let state = (request.into_inner(), self.engine.clone(), self.stopping.clone());
+        let place = request.extensions_mut().remove::<Place>();
+        let state = (request.into_inner(), self.engine.clone(), self.stopping.clone(), place);
         let answers = stream::unfold(Some(state), move |state| async move {
-            let (mut renewals, engine, stopping) = state?;
+            let (mut renewals, engine, stopping, place) = state?;
             let renewal = tokio::select! {
                 renewal = renewals.message() => renewal,
                 () = stopping.cancelled() => Err(stopped()),
@@ -59,7 +61,7 @@ impl pb::lease_server::Lease for LeaseService {
                     let (revision, ttl) = engine.keep_alive(id);
                     let header = replies.header(revision);
                     let answer = pb::LeaseKeepAliveResponse { header, id, ttl };
-                    Some((Ok(answer), Some((renewals, engine, stopping))))
+                    Some((Ok(answer), Some((renewals, engine, stopping, place))))
                 }
                 Ok(None) => None,
                 Err(status) => Some((Err(status), None)),

@@ -23,6 +23,7 @@ use tokio_rustls::server::TlsStream;
 use tokio_util::sync::CancellationToken;
 use tonic_health::pb::health_server::Health;
 
+use super::calls::{Calls, MOST_STREAMS};
 use super::services::Services;
 
 /// An idle connection is asked for a sign of life so often, and has so long to give it.
@@ -36,8 +37,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// How long a client has to read what was said last, and to close its side.
 const LINGER: Duration = Duration::from_secs(1);
 
-/// Descriptors that connections must leave: the log is rewritten through new ones, and the server
-/// would stop if it could not.
+/// Descriptors that connections must leave: the log is rewritten through new ones, and would grow without
+/// end if it could not be.
 const SPARE_DESCRIPTORS: u64 = 64;
 
 /// What an HTTP/2 client sends before anything else.
@@ -114,7 +115,7 @@ async fn serve<H: Health>(
     builder
         .http2()
         .timer(TokioTimer::new())
-        .max_concurrent_streams(None)
+        .max_concurrent_streams(MOST_STREAMS)
         .keep_alive_interval(PING_INTERVAL)
         .keep_alive_timeout(PING_TIMEOUT);
     builder.http1().timer(TokioTimer::new()).header_read_timeout(PATIENCE);
@@ -132,9 +133,10 @@ async fn serve<H: Health>(
             Err(_) => return tracing::info!(?peer, "a TLS handshake took too long"),
         },
     };
+    let calls = Arc::new(Calls::new());
     let service = service_fn(move |request| {
-        let services = services.clone();
-        async move { Ok::<_, Infallible>(services.call(request, local_address).await) }
+        let (services, calls) = (services.clone(), calls.clone());
+        async move { Ok::<_, Infallible>(services.call(request, local_address, &calls).await) }
     });
     let mut connection = pin!(builder.serve_connection(TokioIo::new(Connection::new(io)), service));
     let ended = tokio::select! {

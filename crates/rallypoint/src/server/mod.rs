@@ -3,7 +3,7 @@
 //! - `engine`: the store with its lock, clock, log and the streams to wake.
 //! - `kv`, `lease`, `watch`, `status`, `auth`: the gRPC services, a file each.
 //! - `services`, `front`, `reply`: which of them a call goes to; the words before and after.
-//! - `listener`, `tls`: connections.
+//! - `listener`, `tls`, `calls`: connections; what each may have under way.
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")]
@@ -23,6 +23,7 @@
 //! ```
 
 mod auth;
+mod calls;
 mod engine;
 mod front;
 mod kv;

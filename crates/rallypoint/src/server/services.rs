@@ -12,9 +12,10 @@ use tonic::body::Body;
 use tonic_health::pb::health_server::{Health, HealthServer};
 use tower::Service;
 
-use super::auth::{AuthService, Gate};
+use super::auth::{Admitted, AuthService, Gate};
+use super::calls::{Calls, Place};
 use super::engine::Engine;
-use super::front::{self, Refusal};
+use super::front;
 use super::kv::KvService;
 use super::lease::LeaseService;
 use super::reply::Replies;
@@ -84,25 +85,27 @@ pub(super) fn services(
 }
 
 impl<H: Health> Services<H> {
-    /// Answers a request that came in on a connection to `local_address`.
+    /// Answers a request that came in on a connection to `local_address`, which has these calls.
     pub(super) async fn call(
         &self,
         mut request: Request<Incoming>,
         local_address: SocketAddr,
+        calls: &Calls,
     ) -> Response<Body> {
         if !front::is_grpc(request.headers()) {
             return front::not_grpc();
         }
         let uri = request.uri().clone();
         let (service, method) = front::service_and_method(uri.path());
-        if let Some(gate) = &self.gate
-            && let Err(status) = gate.check(service, method, request.headers())
-        {
-            // Watches are refused one by one on a stream that stays open.
-            if service != front::WATCH {
-                return status.into_http();
+        let _place = match self.admit(service, method, request.headers(), calls) {
+            Ok(place) => place,
+            Err(status) => return status.into_http(),
+        };
+        if front::is_lasting(service, method) {
+            match calls.lasting() {
+                Ok(place) => drop(request.extensions_mut().insert(place)),
+                Err(status) => return status.into_http(),
             }
-            request.extensions_mut().insert(Refusal(status));
         }
         let response = match service {
             front::KV => answer(&self.kv, request).await,
@@ -121,6 +124,27 @@ impl<H: Health> Services<H> {
             Some(status) => front::reword(service, method, self.max_message_bytes, &status)
                 .map_or(response, Status::into_http),
             None => response,
+        }
+    }
+}
+
+impl<H: Health> Services<H> {
+    /// Whether a call may go on, and its place if it is one of a stranger. A stream without a token ends
+    /// here like any other call, where etcd would open it and refuse each watch: it costs nothing then.
+    fn admit(
+        &self,
+        service: &str,
+        method: &str,
+        headers: &http::HeaderMap,
+        calls: &Calls,
+    ) -> Result<Option<Place>, Status> {
+        let Some(gate) = &self.gate else { return Ok(None) };
+        match gate.check(service, method, headers)? {
+            Admitted::Anybody => calls.before_token(),
+            Admitted::ByToken => {
+                calls.show_token();
+                Ok(None)
+            }
         }
     }
 }

@@ -16,8 +16,8 @@ use tokio::time::Interval;
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status, Streaming};
 
+use super::calls::Place;
 use super::engine::{Engine, stopped};
-use super::front::Refusal;
 use super::reply::Replies;
 use crate::proto::etcd as pb;
 use crate::proto::etcd::watch_request::RequestUnion;
@@ -43,18 +43,14 @@ impl pb::watch_server::Watch for WatchService {
 
     async fn watch(
         &self,
-        request: Request<Streaming<pb::WatchRequest>>,
+        mut request: Request<Streaming<pb::WatchRequest>>,
     ) -> Result<Response<Self::WatchStream>, Status> {
         let (id, notify) = self.engine.open_stream()?;
         let mut progress = tokio::time::interval(self.progress_interval.max(SHORTEST_INTERVAL));
         progress.reset();
-        let refusal = request.extensions().get::<Refusal>().map(|Refusal(status)| {
-            // As the Go library prints a status, which is what clients of etcd take apart.
-            format!("rpc error: code = {:?} desc = {}", status.code(), status.message())
-        });
         let session = WatchSession {
             id,
-            refusal,
+            _place: request.extensions_mut().remove::<Place>(),
             notify,
             progress,
             requests: Some(request.into_inner()),
@@ -85,8 +81,8 @@ struct WatchSession {
     notify: Arc<Notify>,
     /// `None` once the client has nothing more to ask; it may go on listening.
     requests: Option<Streaming<pb::WatchRequest>>,
-    /// Why this client may not watch anything.
-    refusal: Option<String>,
+    /// Among the streams of its connection.
+    _place: Option<Place>,
     stopping: CancellationToken,
     progress: Interval,
     /// Answers to the last request, or the fragments of the last message.
@@ -172,13 +168,9 @@ impl WatchSession {
     fn create(&mut self, create: pb::WatchCreateRequest) {
         let wanted = Some(create.watch_id).filter(|id| *id != 0);
         let fragment = create.fragment;
-        let (revision, created) = self.engine.watches(|store| {
-            let created = match self.refusal.clone() {
-                Some(refusal) => Err(refusal),
-                None => store.watch(self.id, wanted, create.into()).map_err(|it| it.to_string()),
-            };
-            (store.revision(), created)
-        });
+        let (revision, created) = self
+            .engine
+            .watches(|store| (store.revision(), store.watch(self.id, wanted, create.into())));
         let mut response = pb::WatchResponse {
             header: self.replies.header(revision),
             created: true,
@@ -194,7 +186,7 @@ impl WatchSession {
             Err(refused) => {
                 response.watch_id = NO_WATCH;
                 response.canceled = true;
-                response.cancel_reason = refused;
+                response.cancel_reason = refused.to_string();
             }
         }
         self.outgoing.push_back(response);

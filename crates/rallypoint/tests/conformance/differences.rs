@@ -15,6 +15,9 @@ pub struct Differences {
     /// for and "permission denied". The first etcds of 3.5 do; before and after, the id is -1, as for
     /// every refused watch, and the reason is the one that other requests get.
     pub refused_watch_is_vague: bool,
+    /// Whether a watch stream without a valid token is opened, and each watch on it refused. Ours is ended
+    /// at once, since whoever has no password must not cost memory for as long as they like.
+    pub opens_streams_of_strangers: bool,
     /// Whether a token that means nothing is refused even by a server that wants none. Ours has no
     /// users to compare it with, and a client may well bring one from a server that had.
     pub checks_tokens_while_off: bool,
@@ -41,6 +44,7 @@ pub fn of(arm: Arm) -> Differences {
             progress_without_watches: true,
             alarm_header: false,
             refused_watch_is_vague: false,
+            opens_streams_of_strangers: true,
             checks_tokens_while_off: true,
             members_need_a_token: false,
             transactions_need_room: false,
@@ -52,6 +56,7 @@ pub fn of(arm: Arm) -> Differences {
             progress_without_watches: true,
             alarm_header: true,
             refused_watch_is_vague: true,
+            opens_streams_of_strangers: true,
             checks_tokens_while_off: true,
             members_need_a_token: false,
             transactions_need_room: true,
@@ -63,6 +68,7 @@ pub fn of(arm: Arm) -> Differences {
             progress_without_watches: false,
             alarm_header: true,
             refused_watch_is_vague: false,
+            opens_streams_of_strangers: false,
             checks_tokens_while_off: false,
             members_need_a_token: true,
             transactions_need_room: false,

@@ -120,6 +120,59 @@ async fn memory_for_keys_is_bounded() {
     server.assert_unharmed();
 }
 
+/// It refused every put and every rendezvous, for ever, with nothing in it.
+#[tokio::test]
+async fn an_empty_store_whose_history_has_filled_its_space_takes_puts() {
+    for disk in [&["--data-dir", "DIR/data"][..], &[]] {
+        let args = [&["--max-bytes", "20000000"][..], disk].concat();
+        let mut server = Target::start(&args).await;
+        let mut kv = wire::kv(&server.endpoint());
+        let value: bytes::Bytes = vec![7; 1 << 20].into();
+        for _ in 0..60 {
+            let put =
+                pb::PutRequest { key: "k".into(), value: value.clone(), ..Default::default() };
+            kv.put(put).await.unwrap();
+            let delete = pb::DeleteRangeRequest { key: "k".into(), ..Default::default() };
+            kv.delete_range(delete).await.unwrap();
+        }
+        server.assert_unharmed();
+    }
+}
+
+#[tokio::test]
+async fn large_values_leave_room_for_small_writes() {
+    let mut server = Target::start(&["--max-bytes", "20000000"]).await;
+    let mut kv = wire::kv(&server.endpoint());
+    let put = |key: String, length| pb::PutRequest {
+        key: key.into(),
+        value: vec![7; length].into(),
+        ..Default::default()
+    };
+    let mut number = 0;
+    let refused = loop {
+        number += 1;
+        assert!(number < 40, "the limit does not hold");
+        if let Err(refused) = kv.put(put(format!("large/{number}"), 1 << 20)).await {
+            break refused;
+        }
+    };
+    assert_eq!(refused.message(), "etcdserver: mvcc: database space exceeded");
+    // And those who fill up what is left, to the last byte that they can have.
+    for size in [500_000, 100_000, 20_000] {
+        while kv.put(put(format!("large/{number}"), size)).await.is_ok() {
+            number += 1;
+        }
+    }
+    let mut leases = pb::lease_client::LeaseClient::new(wire::channel(&server.endpoint()));
+    leases.lease_grant(pb::LeaseGrantRequest { ttl: 60, id: 7 }).await.unwrap();
+    for number in 0..100 {
+        let node = put(format!("rdzv/node/{number}"), 2 << 10);
+        kv.put(pb::PutRequest { lease: 7, ..node }).await.unwrap();
+    }
+    leases.lease_revoke(pb::LeaseRevokeRequest { id: 7 }).await.unwrap();
+    server.assert_unharmed();
+}
+
 #[tokio::test]
 async fn what_is_too_large_is_refused_and_the_connection_goes_on() {
     let server = Target::start(&[]).await;

@@ -35,6 +35,8 @@ mod retry;
 mod secure;
 mod session;
 mod slow_watch;
+mod small_disk;
 mod stopping;
+mod strangers;
 mod watch;
 mod wire;

@@ -65,6 +65,11 @@ impl Target {
         format!("http://{}", self.address)
     }
 
+    /// The number that the kernel knows it by.
+    pub fn id(&self) -> u32 {
+        self.process.id()
+    }
+
     /// The directory that it was started in.
     pub fn directory(&self) -> &Path {
         self.directory.path()
@@ -151,6 +156,7 @@ pub const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 pub mod kind {
     pub const DATA: u8 = 0;
     pub const HEADERS: u8 = 1;
+    pub const RST_STREAM: u8 = 3;
     pub const SETTINGS: u8 = 4;
     pub const PING: u8 = 6;
     pub const GOAWAY: u8 = 7;
