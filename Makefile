@@ -9,7 +9,7 @@ help:
 	@echo "make test-torch      our stores, launcher and torchrun plugin under stock PyTorch (fetches it, 5 GB; TORCH=2.6.0: another)"
 	@echo "make test-wheel      what make wheel makes, in a fresh environment with that PyTorch"
 	@echo "make wheel           the Python package, for others to install"
-	@echo "make bench           ours and real etcd side by side, a few minutes"
+	@echo "make bench           ours and real etcd side by side, and what an exit barrier costs, a few minutes"
 	@echo "make bench-stores    our stores and PyTorch's side by side, a few minutes (OPTIONS=--json)"
 	@echo "make bench-launcher  rallypoint run, and torchrun with our plugin, beside torchrun, a few minutes (OPTIONS=--json)"
 
@@ -47,6 +47,7 @@ wheel:
 
 bench: tools
 	cargo bench --locked --bench versus_etcd
+	cargo bench --locked --bench exit_barrier
 
 bench-stores: tools
 	cargo build --release --locked --example agent_store --bin rallypoint
