@@ -26,6 +26,7 @@ pub mod hosting;
 mod launch;
 mod process;
 pub mod proto;
+mod random;
 pub mod rendezvous;
 mod sentence;
 pub mod server;

@@ -18,7 +18,6 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout_at};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
-use tonic::Status;
 
 use self::life::Life;
 use crate::client::{Client, ClientError, KeepAliveStream, StreamFailed, describe};
@@ -300,10 +299,7 @@ async fn renew_on(
         let seconds = match timeout_at(Instant::now() + patience, stream.answer()).await {
             Ok(Ok(seconds)) => seconds,
             Ok(Err(failed)) => return Some(failed),
-            Err(_) => {
-                let text = format!("no answer from {} within {patience:.1?}", stream.endpoint());
-                return Some(stream.abandon(Status::deadline_exceeded(text)));
-            }
+            Err(_) => return Some(stream.abandon(patience)),
         };
         let wait = if seconds > 0 {
             *failures = 0;
@@ -326,7 +322,7 @@ async fn renew_on(
         tokio::select! {
             () = sleep(wait) => {}
             // Nothing was asked, so all that can come is the end of the stream.
-            answer = stream.answer() => if let Err(failed) = answer { return Some(failed) },
+            failed = stream.ended() => return Some(failed),
         }
         if shared.check() {
             return None;

@@ -36,11 +36,14 @@ struct Failed {
 
 impl Client {
     /// Sends `message` until it is answered, as often as `repeat` allows, within the time-out.
+    ///
+    /// Sets `in_doubt` if one of the attempts before the last may have been executed.
     pub(super) async fn call<Q, A, S, F>(
         &self,
         request: &'static str,
         repeat: Repeat,
         message: Q,
+        in_doubt: &mut bool,
         send: S,
     ) -> Result<A, ClientError>
     where
@@ -62,18 +65,19 @@ impl Client {
             let connection = endpoints.current();
             let bound = deadline.min(Instant::now() + self.attempt_timeout(attempts));
             attempts += 1;
-            let answer_bound = if repeat == Repeat::Always { bound } else { deadline };
-            let sent = self.attempt(&connection, bound, answer_bound, message.clone(), &send).await;
+            let sent =
+                self.attempt(&connection, repeat, (bound, deadline), message.clone(), &send).await;
             let Failed { failure, status, token } = match sent {
                 Ok(answer) => return Ok(answer),
                 Err(failed) => failed,
             };
             tracing::debug!(request, attempts, endpoint = %connection.name, ?failure, %status);
+            *in_doubt |= failure == Failure::Lost;
             let endpoint = connection.name.to_string();
             let step = retry::step(failure, repeat, attempts, endpoints.len());
             match step {
                 Step::Again => {}
-                Step::Elsewhere => endpoints.failed(&connection),
+                Step::Elsewhere => drop(endpoints.failed(&connection)),
                 Step::Authenticate if tokens < MAX_TOKENS && self.shared.auth.user().is_some() => {
                     tokens += 1;
                     if let Some(token) = &token {
@@ -104,12 +108,12 @@ impl Client {
         }
     }
 
-    /// One attempt: the token until `bound`, the answer until `answer_bound`.
+    /// One attempt: all of it until `bound`, but the answer to what cannot be repeated until `deadline`.
     async fn attempt<Q, A, S, F>(
         &self,
         connection: &Connection,
-        bound: Instant,
-        answer_bound: Instant,
+        repeat: Repeat,
+        (bound, deadline): (Instant, Instant),
         message: Q,
         send: &S,
     ) -> Result<A, Failed>
@@ -120,10 +124,21 @@ impl Client {
         F: Future<Output = Result<Response<A>, Status>>,
     {
         let (token, message) = self.prepare(connection, bound, message).await?;
+        let answer_bound = match repeat {
+            Repeat::Always => bound,
+            Repeat::IfNotExecuted => {
+                let greeted = within(bound, self.greet(connection)).await;
+                greeted.map_err(|status| not_sent(status, Some(token.clone())))?;
+                deadline
+            }
+        };
         self.shared.meter.sent(message.get_ref());
-        let begun = Instant::now();
-        let answer = timeout_at(answer_bound, send(connection.channel.clone(), message)).await;
-        match answer.unwrap_or_else(|_| Err(no_answer(begun))) {
+        let answer = async {
+            let answer = send(connection.channel.clone(), message).await;
+            connection.line.hear_of(&answer);
+            answer
+        };
+        match within(answer_bound, self.owed(connection, answer)).await {
             Ok(response) => {
                 let answer = response.into_inner();
                 self.shared.meter.received(&answer);
@@ -142,16 +157,8 @@ impl Client {
         bound: Instant,
         message: Q,
     ) -> Result<(Token, Request<Q>), Failed> {
-        let begun = Instant::now();
-        let token = timeout_at(bound, self.shared.auth.token(&connection.channel)).await;
-        let token = token.unwrap_or_else(|_| Err(no_answer(begun))).map_err(|status| {
-            // The request itself was not sent, whatever became of the one for the token.
-            let failure = match retry::failure(&status) {
-                Failure::Lost | Failure::TokenInvalid => Failure::NotServing,
-                failure => failure,
-            };
-            Failed { failure, status, token: None }
-        })?;
+        let token = self.owed(connection, self.shared.auth.token(&connection.channel));
+        let token = within(bound, token).await.map_err(|status| not_sent(status, None))?;
         let mut request = Request::new(message);
         // A member that is cut off from the rest says so at once, instead of letting us wait.
         request.metadata_mut().insert("hasleader", MetadataValue::from_static("true"));
@@ -206,9 +213,12 @@ impl Client {
             let error = fatal.then(|| self.refused(request, endpoint, None, status.clone()));
             StreamFailed { failure, status, error }
         })?;
-        let begun = Instant::now();
-        let answer = timeout_at(bound, send(connection.channel.clone(), message)).await;
-        match answer.unwrap_or_else(|_| Err(no_answer(begun))) {
+        let answer = async {
+            let answer = send(connection.channel.clone(), message).await;
+            connection.line.hear_of(&answer);
+            answer
+        };
+        match within(bound, self.owed(&connection, answer)).await {
             Ok(response) => Ok(Stream {
                 client: self.clone(),
                 request,
@@ -243,7 +253,7 @@ impl Client {
         match (failure, token) {
             (Failure::TokenInvalid, Some(token)) => self.shared.auth.discard(token),
             (Failure::Busy | Failure::Refused, _) => {}
-            _ => self.shared.endpoints.failed(connection),
+            _ => drop(self.shared.endpoints.failed(connection)),
         }
     }
 
@@ -262,8 +272,25 @@ impl Client {
     }
 }
 
-fn no_answer(begun: Instant) -> Status {
-    Status::deadline_exceeded(format!("no answer within {:.1?}", begun.elapsed()))
+/// The answer, if it comes in time.
+async fn within<T>(
+    bound: Instant,
+    answer: impl Future<Output = Result<T, Status>>,
+) -> Result<T, Status> {
+    let begun = Instant::now();
+    timeout_at(bound, answer).await.unwrap_or_else(|_| {
+        let text = format!("no answer within {:.1?}", begun.elapsed());
+        Err(Status::deadline_exceeded(text))
+    })
+}
+
+/// How an attempt failed before the request itself was sent, whatever became of what was sent for its sake.
+fn not_sent(status: Status, token: Option<Token>) -> Failed {
+    let failure = match retry::failure(&status) {
+        Failure::Lost | Failure::TokenInvalid => Failure::NotServing,
+        failure => failure,
+    };
+    Failed { failure, status, token }
 }
 
 /// What a caller sends on a stream, as the transport wants it.
@@ -306,17 +333,46 @@ pub(crate) struct StreamFailed {
 }
 
 impl<A: Message> Stream<A> {
-    /// The next message. Cancel-safe: what has arrived in part stays in the stream.
+    /// The next message, if there is one. Cancel-safe: what has arrived in part stays in the stream.
     pub(super) async fn next(&mut self) -> Result<A, StreamFailed> {
-        let status = match self.responses.message().await {
-            Ok(Some(message)) => {
-                self.client.shared.meter.received(&message);
-                return Ok(message);
-            }
-            Ok(None) => Status::unavailable("the server closed the stream"),
-            Err(status) => status,
+        let Self { connection, responses, .. } = self;
+        let message = tokio::select! {
+            biased;
+            message = responses.message() => message,
+            () = connection.line.lost() => Err(connection.gone()),
         };
-        Err(self.ended(status))
+        self.take(message)
+    }
+
+    /// The next message, which the server owes us: if nothing comes from it at all, the connection is lost.
+    /// Cancel-safe.
+    pub(super) async fn answer(&mut self) -> Result<A, StreamFailed> {
+        let Self { client, connection, responses, .. } = self;
+        let message = client.owed(connection, responses.message()).await;
+        self.take(message)
+    }
+
+    fn take(&self, message: Result<Option<A>, Status>) -> Result<A, StreamFailed> {
+        match message {
+            Ok(Some(message)) => {
+                self.connection.line.hear();
+                self.client.shared.meter.received(&message);
+                Ok(message)
+            }
+            Ok(None) => Err(self.ended(Status::unavailable("the server closed the stream"))),
+            Err(status) => Err(self.ended(status)),
+        }
+    }
+
+    /// Gives up on a server that left us without an answer for so long. If nothing else came either, the connection
+    /// is lost to all.
+    pub(super) fn unanswered(&self, patience: Duration) -> StreamFailed {
+        let Connection { name, line, .. } = &self.connection;
+        if line.heard().is_none_or(|heard| heard.elapsed() >= patience) {
+            self.client.shared.endpoints.lost(&self.connection);
+        }
+        let text = format!("no answer from {name} within {patience:.1?}");
+        self.ended(Status::deadline_exceeded(text))
     }
 
     /// Gives up on the stream for what `status` says, and on its endpoint or its token if that is why.

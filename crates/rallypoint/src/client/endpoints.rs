@@ -1,13 +1,17 @@
 //! Which server is being talked to.
 //!
 //! A client holds one connection at a time, since a cluster may have ten thousand clients. It begins at
-//! a random endpoint, stays while that answers, and goes on to the next one when it does not.
+//! a random endpoint, stays while that answers, and goes on to the next one when it does not. If it was a call that
+//! failed, what else is under way stays where it is; if the connection is lost, all of it moves.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
+use tokio::time::Instant;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
 
 use super::error::ClientError;
+use super::line::{LEAST_PATIENCE, Line};
 use super::options::ClientOptions;
 
 pub(super) struct Endpoints {
@@ -24,15 +28,22 @@ struct Current {
     index: usize,
     /// Grows with each change, so that a hundred calls that failed together move on once.
     generation: u64,
-    /// Made when first wanted; it connects by itself, and again when the connection is lost.
-    channel: Option<Channel>,
+    /// Made when first wanted; it connects by itself, and again when the server ends the connection.
+    open: Option<(Channel, Arc<Line>)>,
+    /// How many connections were lost to silence, one soon after the other, and the last of them when.
+    losses: u32,
+    lost_at: Option<Instant>,
 }
+
+/// A loss this long ago says nothing about the servers of today.
+const LONG_AGO: Duration = Duration::from_secs(30);
 
 /// The way to one server.
 #[derive(Clone)]
 pub(super) struct Connection {
     pub(super) channel: Channel,
     pub(super) name: Arc<str>,
+    pub(super) line: Arc<Line>,
     generation: u64,
 }
 
@@ -61,8 +72,12 @@ impl Endpoints {
             targets.push(Target { name: name.into(), endpoint });
         }
         let index = fastrand::usize(..targets.len());
-        let current = Mutex::new(Current { index, generation: 0, channel: None });
-        Ok(Self { targets, current })
+        let current = Current { index, generation: 0, open: None, losses: 0, lost_at: None };
+        Ok(Self { targets, current: Mutex::new(current) })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Current> {
+        self.current.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn len(&self) -> usize {
@@ -71,26 +86,51 @@ impl Endpoints {
 
     /// The way to the current server. Must be called inside a tokio runtime.
     pub(super) fn current(&self) -> Connection {
-        let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut current = self.lock();
         let target = &self.targets[current.index];
-        let channel = current.channel.get_or_insert_with(|| target.endpoint.connect_lazy()).clone();
-        Connection { channel, name: target.name.clone(), generation: current.generation }
+        let open = || (target.endpoint.connect_lazy(), Arc::default());
+        let (channel, line) = current.open.get_or_insert_with(open).clone();
+        Connection { channel, name: target.name.clone(), line, generation: current.generation }
     }
 
-    /// Goes on to the next server, unless somebody has done so since `connection` was handed out.
+    /// How long the current server may take to answer a probe.
+    ///
+    /// It doubles when all endpoints were lost in turn, so that servers which are slow under load are heard out, and
+    /// are not burdened with the same connections again and again.
+    pub(super) fn patience(&self) -> Duration {
+        let current = self.lock();
+        let recent = current.lost_at.is_some_and(|lost| lost.elapsed() < LONG_AGO);
+        let rounds = if recent { current.losses as usize / self.targets.len() } else { 0 };
+        LEAST_PATIENCE * (1 << rounds.min(4))
+    }
+
+    /// Gives up on `connection` for all who use it, and goes on to the next server.
+    pub(super) fn lost(&self, connection: &Connection) {
+        if self.failed(connection) {
+            let mut current = self.lock();
+            let recent = current.lost_at.is_some_and(|lost| lost.elapsed() < LONG_AGO);
+            current.losses = if recent { current.losses.saturating_add(1) } else { 1 };
+            current.lost_at = Some(Instant::now());
+        }
+        connection.line.lose();
+    }
+
+    /// Goes on to the next server, unless somebody has done so since `connection` was handed out; then false. What
+    /// is under way on the old connection may still be answered.
     ///
     /// With a single endpoint this still makes a new connection: the old one may be dead without knowing.
-    pub(super) fn failed(&self, connection: &Connection) {
-        let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+    pub(super) fn failed(&self, connection: &Connection) -> bool {
+        let mut current = self.lock();
         if current.generation != connection.generation {
-            return;
+            return false;
         }
         current.generation += 1;
         current.index = (current.index + 1) % self.targets.len();
         // Calls still under way hold the channel; with the last of them its connection closes.
-        current.channel = None;
+        current.open = None;
         let next = &self.targets[current.index].name;
         tracing::debug!(endpoint = %connection.name, %next, "an endpoint failed");
+        true
     }
 }
 

@@ -9,6 +9,7 @@ mod call;
 mod cluster;
 mod endpoints;
 mod error;
+mod line;
 mod options;
 mod retry;
 mod rpc;
@@ -40,7 +41,7 @@ use self::auth::Auth;
 use self::endpoints::Endpoints;
 use self::traffic::Meter;
 use crate::blocking::blocking;
-use crate::convert;
+use crate::{convert, random};
 
 /// A client of one cluster. Clones are cheap and share its one connection.
 ///
@@ -76,6 +77,9 @@ impl std::fmt::Debug for Client {
         f.debug_struct("Client").field("timeout", &self.timeout).finish_non_exhaustive()
     }
 }
+
+/// How many ids are tried for a lease. Even the second is hardly ever needed.
+const MOST_IDS: u32 = 4;
 
 /// A lease as it was granted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -185,8 +189,9 @@ impl Client {
     /// etcd) if that is more.
     ///
     /// Without an `id` the client chooses one at random from all positive numbers, so that it can repeat
-    /// the request: if the lease exists at the second attempt, the first had been executed. One that was
-    /// made without our hearing of it lapses by itself.
+    /// the request: if the lease exists after an attempt that was not answered, that had been executed. One that
+    /// exists at the first attempt is another's, and another id is chosen. A lease that was made without our hearing
+    /// of it lapses by itself.
     ///
     /// # Errors
     /// [`ClientError::Store`] if the `id` given is taken, or the time to live is beyond all measure.
@@ -199,17 +204,25 @@ impl Client {
             let response = self.rpc_grant(rpc::lease_grant(id, ttl)).await?;
             return Ok(GrantedLease { id: response.id, ttl: response.ttl });
         }
-        let id = fastrand::i64(1..=i64::MAX);
-        match self.rpc_grant_own(rpc::lease_grant(id, ttl)).await {
-            Ok(response) => Ok(GrantedLease { id: response.id, ttl: response.ttl }),
-            Err(ClientError::Store(StoreError::LeaseExists)) => {
-                let status = self.lease_time_to_live(id, false).await?;
-                // It may be gone by now if it was short and the repeat late.
-                let status = status.ok_or(ClientError::Store(StoreError::LeaseNotFound))?;
-                Ok(GrantedLease { id, ttl: status.granted_ttl })
+        for _ in 0..MOST_IDS {
+            // Any but 0, which asks the server to choose.
+            let id = i64::try_from(random::number() >> 1).unwrap_or(i64::MAX).max(1);
+            let mut in_doubt = false;
+            match self.rpc_grant_own(rpc::lease_grant(id, ttl), &mut in_doubt).await {
+                Ok(response) => return Ok(GrantedLease { id: response.id, ttl: response.ttl }),
+                Err(ClientError::Store(StoreError::LeaseExists)) if in_doubt => {
+                    let status = self.lease_time_to_live(id, false).await?;
+                    // It may be gone by now if it was short and the repeat late.
+                    let status = status.ok_or(ClientError::Store(StoreError::LeaseNotFound))?;
+                    return Ok(GrantedLease { id, ttl: status.granted_ttl });
+                }
+                Err(ClientError::Store(StoreError::LeaseExists)) => {
+                    tracing::warn!(lease = id, "another has a lease of this id; taking another id");
+                }
+                Err(error) => return Err(error),
             }
-            Err(error) => Err(error),
         }
+        Err(ClientError::Store(StoreError::LeaseExists))
     }
 
     /// Ends a lease and deletes the keys that live on it.

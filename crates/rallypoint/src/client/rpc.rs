@@ -1,13 +1,17 @@
 //! etcd's calls, message for message. Names no type of the vocabulary (invariant A2).
 
+use std::time::Duration;
+
 use tokio::sync::mpsc;
 use tokio::time::Instant;
+use tonic::Status;
 use tonic::transport::Channel;
 
 use super::Client;
 use super::call::{Stream, StreamFailed};
 use super::error::ClientError;
 use super::retry::Repeat;
+use super::traffic::Meter;
 use crate::proto::etcd as pb;
 use crate::proto::etcd::cluster_client::ClusterClient;
 use crate::proto::etcd::kv_client::KvClient;
@@ -32,7 +36,7 @@ macro_rules! calls {
         = $client:expr, $call:ident;)*) => {
         impl Client {
             $(pub(super) async fn $method(&self, message: $request) -> Result<$response, ClientError> {
-                self.call($name, $repeat, message, |channel, message| async move {
+                self.call($name, $repeat, message, &mut false, |channel, message| async move {
                     $client(channel).$call(message).await
                 })
                 .await
@@ -52,9 +56,6 @@ calls! {
         = kv, compact;
     rpc_grant("lease grant", Repeat::IfNotExecuted, pb::LeaseGrantRequest) -> pb::LeaseGrantResponse
         = lease, lease_grant;
-    // For an id that nobody else can have chosen.
-    rpc_grant_own("lease grant", Repeat::Always, pb::LeaseGrantRequest) -> pb::LeaseGrantResponse
-        = lease, lease_grant;
     rpc_revoke("lease revoke", Repeat::IfNotExecuted, pb::LeaseRevokeRequest)
         -> pb::LeaseRevokeResponse = lease, lease_revoke;
     rpc_time_to_live("lease time-to-live", Repeat::Always, pb::LeaseTimeToLiveRequest)
@@ -65,6 +66,28 @@ calls! {
         = ClusterClient::new, member_list;
     rpc_status("status", Repeat::Always, pb::StatusRequest) -> pb::StatusResponse
         = MaintenanceClient::new, status;
+}
+
+impl Client {
+    /// Asks for a lease whose id is of our own choice; sets `in_doubt` if it may have been made by an attempt that
+    /// was not answered.
+    pub(super) async fn rpc_grant_own(
+        &self,
+        message: pb::LeaseGrantRequest,
+        in_doubt: &mut bool,
+    ) -> Result<pb::LeaseGrantResponse, ClientError> {
+        let send = |channel, message| async move { lease(channel).lease_grant(message).await };
+        self.call("lease grant", Repeat::Always, message, in_doubt, send).await
+    }
+}
+
+/// What every server answers at once, of its own knowledge and to anybody.
+pub(super) async fn probe(channel: Channel, meter: &Meter) -> Result<(), Status> {
+    let message = pb::StatusRequest {};
+    meter.sent(&message);
+    let response = MaintenanceClient::new(channel).status(message).await?;
+    meter.received(response.get_ref());
+    Ok(())
 }
 
 // What is asked in so few words that it needs no conversion.
@@ -161,12 +184,21 @@ impl KeepAliveStream {
     /// Waits for the answer to the oldest unanswered renewal: the seconds that the lease now has, none
     /// or fewer if there is no such lease. Cancel-safe.
     pub(crate) async fn answer(&mut self) -> Result<i64, StreamFailed> {
-        Ok(self.responses.next().await?.ttl)
+        Ok(self.responses.answer().await?.ttl)
     }
 
-    /// Gives up on the endpoint, which did not answer.
-    pub(crate) fn abandon(self, status: tonic::Status) -> StreamFailed {
-        self.responses.ended(status)
+    /// Waits until the stream ends, while nothing is asked. Cancel-safe.
+    pub(crate) async fn ended(&mut self) -> StreamFailed {
+        loop {
+            if let Err(failed) = self.responses.next().await {
+                return failed;
+            }
+        }
+    }
+
+    /// Gives up on the endpoint, which did not answer for so long.
+    pub(crate) fn abandon(self, patience: Duration) -> StreamFailed {
+        self.responses.unanswered(patience)
     }
 
     pub(crate) fn endpoint(&self) -> &str {

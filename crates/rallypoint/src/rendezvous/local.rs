@@ -8,6 +8,8 @@ use std::time::Duration;
 use tokio::net::{TcpSocket, UdpSocket, lookup_host};
 use tokio::time::timeout;
 
+use crate::random;
+
 /// How long a name server may take.
 const RESOLUTION: Duration = Duration::from_secs(2);
 
@@ -21,7 +23,8 @@ pub(super) fn host_name() -> String {
 pub(super) fn node_id(host: &str) -> String {
     let plain = |c: char| if c.is_ascii_alphanumeric() || c == '.' { c } else { '-' };
     let host: String = host.chars().map(plain).collect();
-    format!("{host}-{}-{:08x}", std::process::id(), fastrand::u32(..))
+    // In containers all hosts may have the same name, and all processes the same number.
+    format!("{host}-{}-{:016x}", std::process::id(), random::number())
 }
 
 /// Where others reach this host: what was `given`, or else the address by which it reaches `servers`, or
@@ -126,6 +129,16 @@ impl HeldPort {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn nodes_whose_generators_agree_have_different_names() {
+        let names = [0; 2].map(|_| {
+            fastrand::seed(7);
+            node_id("a host")
+        });
+        assert_ne!(names[0], names[1]);
+        assert!(names[0].starts_with(&format!("a-host-{}-", std::process::id())), "{}", names[0]);
+    }
 
     #[test]
     fn a_name_is_served_on_all_interfaces_and_an_address_on_its_own() {

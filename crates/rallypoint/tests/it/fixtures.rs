@@ -54,6 +54,13 @@ async fn a_proxy_hangs_severs_refuses_and_heals() {
     assert!(late.is_err(), "a connection that lost bytes answered: {late:?}");
     assert_eq!(put(&proxy.endpoint(), "b").await.unwrap(), 3);
 
+    let mut forgotten = wire::kv(&proxy.endpoint());
+    forgotten.range(read()).await.unwrap();
+    proxy.forget();
+    let late = tokio::time::timeout(Duration::from_millis(200), forgotten.range(read())).await;
+    assert!(late.is_err(), "a forgotten connection answered: {late:?}");
+    wire::kv(&proxy.endpoint()).range(read()).await.unwrap();
+
     let stuck = tokio::spawn({
         let mut old = old.clone();
         async move { old.range(read()).await }

@@ -5,7 +5,8 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use rallypoint::client::{Client, ClientError};
+use rallypoint::client::{Client, ClientError, ClientOptions};
+use rallypoint::core::error::StoreError;
 use rallypoint::core::kv::{Compare, KeyRange, Op, Put, Txn};
 use rallypoint::proto::etcd as pb;
 use rallypoint::proto::etcd::kv_server::{Kv, KvServer};
@@ -16,10 +17,12 @@ use tonic::transport::server::TcpIncoming;
 use tonic::{Code, Request, Response, Status, Streaming};
 
 use crate::client::client;
+use crate::support::Embedded;
 
-/// Refuses the first requests as scripted, then answers; remembers what it was asked.
+/// Refuses the first requests as scripted, then answers; remembers what it was asked. It takes its time
+/// for a read or a put.
 #[derive(Clone, Default)]
-struct Script(Arc<Mutex<(VecDeque<Status>, Vec<String>)>>);
+struct Script(Arc<Mutex<(VecDeque<Status>, Vec<String>)>>, Duration);
 
 impl Script {
     fn asked(&self, what: impl Into<String>) -> Result<(), Status> {
@@ -46,11 +49,13 @@ impl Kv for Script {
         _: Request<pb::RangeRequest>,
     ) -> Result<Response<pb::RangeResponse>, Status> {
         self.asked("range")?;
+        tokio::time::sleep(self.1).await;
         Ok(Response::new(Default::default()))
     }
 
     async fn put(&self, _: Request<pb::PutRequest>) -> Result<Response<pb::PutResponse>, Status> {
         self.asked("put")?;
+        tokio::time::sleep(self.1).await;
         Ok(Response::new(Default::default()))
     }
 
@@ -125,14 +130,19 @@ impl Lease for Script {
 
 async fn scripted() -> (Script, Client, AbortOnDropHandle<()>) {
     let script = Script::default();
+    let (address, server) = serve(script.clone()).await;
+    (script, client([address]).await, server)
+}
+
+async fn serve(script: Script) -> (String, AbortOnDropHandle<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap().to_string();
     let server = tonic::transport::Server::builder()
         .add_service(KvServer::new(script.clone()))
-        .add_service(LeaseServer::new(script.clone()))
+        .add_service(LeaseServer::new(script))
         .serve_with_incoming(TcpIncoming::from(listener));
     let server = tokio::spawn(async move { server.await.unwrap() });
-    (script, client([address]).await, AbortOnDropHandle::new(server))
+    (address, AbortOnDropHandle::new(server))
 }
 
 const BUSY: (Code, &str) = (Code::Unknown, "etcdserver: too many requests");
@@ -184,6 +194,58 @@ async fn a_lease_whose_grant_was_not_heard_of_is_found_again() {
     let lease = client.lease_grant(5, None).await.unwrap();
     assert_eq!(lease.ttl, 5);
     assert_eq!(script.heard(), [lease.id.to_string(), lease.id.to_string()]);
+}
+
+const EXISTS: (Code, &str) = (Code::FailedPrecondition, "etcdserver: lease already exists");
+
+#[tokio::test]
+async fn a_lease_that_exists_before_it_was_asked_for_is_not_ours() {
+    let (script, client, _server) = scripted().await;
+    // In the second case the first attempt was surely not executed.
+    for (answers, taken) in [(vec![EXISTS], 1), (vec![BUSY, EXISTS], 2), (vec![EXISTS, EXISTS], 2)]
+    {
+        script.say(answers);
+        let lease = client.lease_grant(5, None).await.unwrap();
+        let heard = script.heard();
+        assert_eq!(heard.last(), Some(&lease.id.to_string()));
+        assert_eq!(heard.len(), taken + 1, "{heard:?}");
+        assert!(!heard[..taken].contains(&lease.id.to_string()), "{heard:?}");
+    }
+    // A server that says so for ever is not asked for ever.
+    script.say([EXISTS; 100]);
+    let taken = client.lease_grant(5, None).await.unwrap_err();
+    assert!(matches!(taken, ClientError::Store(StoreError::LeaseExists)), "{taken}");
+}
+
+/// Nodes that started in the same moment after their machines did.
+#[tokio::test]
+async fn two_nodes_whose_generators_agree_do_not_share_a_lease() {
+    let server = Embedded::memory().await;
+    let client = client([server.endpoint()]).await;
+    let mut ids = Vec::new();
+    for _ in 0..2 {
+        fastrand::seed(7);
+        ids.push(client.lease_grant(60, None).await.unwrap().id);
+    }
+    assert_ne!(ids[0], ids[1]);
+    assert_eq!(client.leases().await.unwrap().len(), 2);
+}
+
+/// One answer that takes its time is no reason to leave a server that answers others.
+#[tokio::test]
+async fn a_slow_answer_is_waited_for_while_the_server_answers_at_all() {
+    let script = Script(Default::default(), Duration::from_millis(2500));
+    let (address, _server) = serve(script.clone()).await;
+    let attempt_timeout = Duration::from_secs(8);
+    let options = ClientOptions { attempt_timeout, ..ClientOptions::new([address]) };
+    let client = Client::connect(options).await.unwrap();
+    let (read, written) =
+        tokio::join!(client.range(KeyRange::all()), client.put(Put::new("a", "")));
+    read.unwrap();
+    written.unwrap();
+    let mut heard = script.heard();
+    heard.sort();
+    assert_eq!(heard, ["put", "range"]);
 }
 
 #[tokio::test]

@@ -24,6 +24,8 @@ struct State {
     mode: Mode,
     /// Connections of an earlier age are to close.
     age: u64,
+    /// Connections that are older than this are silent.
+    forgotten: u64,
 }
 
 /// A proxy in front of one server, which lives on the runtime that started it.
@@ -41,7 +43,7 @@ impl Proxy {
         let target = target.as_ref().rsplit('/').next().unwrap().to_owned();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let (state, seen) = watch::channel(State { mode: Mode::Open, age: 0 });
+        let (state, seen) = watch::channel(State { mode: Mode::Open, age: 0, forgotten: 0 });
         let accepted = Arc::new(AtomicUsize::new(0));
         let task = tokio::spawn(accept(listener, target, seen, accepted.clone()));
         Self { address, state, accepted, task }
@@ -68,6 +70,11 @@ impl Proxy {
         self.state.send_modify(|state| state.mode = Mode::Hang);
     }
 
+    /// Keeps the connections there are and swallows what comes from either side, for ever; new ones are served.
+    pub fn forget(&self) {
+        self.state.send_modify(|state| state.forgotten += 1);
+    }
+
     /// Closes all connections. New ones are served as before.
     pub fn sever(&self) {
         self.state.send_modify(|state| state.age += 1);
@@ -75,7 +82,9 @@ impl Proxy {
 
     /// Closes all connections and each new one, until [`Self::heal`].
     pub fn refuse(&self) {
-        self.state.send_modify(|state| *state = State { mode: Mode::Refuse, age: state.age + 1 });
+        self.state.send_modify(|state| {
+            *state = State { mode: Mode::Refuse, age: state.age + 1, ..*state };
+        });
     }
 
     /// Serves new connections, and old ones that lost nothing.
@@ -107,7 +116,7 @@ async fn accept(
 }
 
 async fn connection(near: TcpStream, target: String, mut state: watch::Receiver<State>) {
-    let age = state.borrow().age;
+    let State { age, forgotten, .. } = *state.borrow();
     let Ok(far) = TcpStream::connect(&target).await else { return };
     let _ = near.set_nodelay(true);
     let _ = far.set_nodelay(true);
@@ -116,13 +125,18 @@ async fn connection(near: TcpStream, target: String, mut state: watch::Receiver<
     let severed = state.wait_for(|state| state.age != age);
     // Whoever ends first, the whole connection ends: gRPC has no use for a half.
     tokio::select! {
-        () = pump(&near, &far, &modes, &broken) => {}
-        () = pump(&far, &near, &modes, &broken) => {}
+        () = pump(&near, &far, (&modes, forgotten), &broken) => {}
+        () = pump(&far, &near, (&modes, forgotten), &broken) => {}
         _ = severed => {}
     }
 }
 
-async fn pump(from: &TcpStream, to: &TcpStream, state: &watch::Receiver<State>, lost: &AtomicBool) {
+async fn pump(
+    from: &TcpStream,
+    to: &TcpStream,
+    (state, born): (&watch::Receiver<State>, u64),
+    lost: &AtomicBool,
+) {
     let mut buffer = vec![0; 64 << 10];
     loop {
         if from.readable().await.is_err() {
@@ -140,7 +154,8 @@ async fn pump(from: &TcpStream, to: &TcpStream, state: &watch::Receiver<State>, 
             Err(error) if error.kind() == ErrorKind::WouldBlock => continue,
             Err(_) => return,
         };
-        if state.borrow().mode == Mode::Hang {
+        let State { mode, forgotten, .. } = *state.borrow();
+        if mode == Mode::Hang || forgotten > born {
             lost.store(true, Ordering::SeqCst);
         }
         if lost.load(Ordering::SeqCst) {

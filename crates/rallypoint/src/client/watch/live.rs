@@ -75,7 +75,7 @@ impl Live {
         let mut created_at = Vec::with_capacity(watches.len());
         let mut cluster = 0;
         while created_at.len() < watches.len() {
-            let Ok(message) = timeout_at(bound, stream.responses.next()).await else {
+            let Ok(message) = timeout_at(bound, stream.responses.answer()).await else {
                 let status = Status::deadline_exceeded("the watch was not acknowledged in time");
                 return Err(stream.responses.ended(status).into());
             };

@@ -164,12 +164,13 @@ impl EtcdRendezvousBackend {
     async fn renew_lease(&self) -> Result<bool, ClientError> {
         let mut failures = 0;
         loop {
-            let bound = Instant::now() + self.client.stream_timeout(failures);
+            let patience = self.client.stream_timeout(failures);
+            let bound = Instant::now() + patience;
             let answer = async {
                 let mut stream = KeepAliveStream::open(&self.client, self.lease, bound).await?;
                 match timeout_at(bound, stream.answer()).await {
                     Ok(answer) => answer,
-                    Err(_) => Err(stream.abandon(tonic::Status::deadline_exceeded("no answer"))),
+                    Err(_) => Err(stream.abandon(patience)),
                 }
             };
             match answer.await {
