@@ -17,6 +17,7 @@
 mod blocking;
 pub mod cli;
 pub mod client;
+mod clock;
 mod codec;
 mod convert;
 mod credentials;

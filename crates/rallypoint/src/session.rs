@@ -3,7 +3,8 @@
 //! Whoever holds a session may act as a member; whoever lost it must stop before another takes its
 //! place. So the session counts its time from the moment it *sent* the last renewal that was
 //! acknowledged: the server, which counts from when it received it, always runs out later. And it
-//! counts to seven eighths of the time to live, which leaves the last for stopping what must stop.
+//! counts to seven eighths of the time to live, which leaves the last for stopping what must stop: by force
+//! when half of that is gone ([`Session::fence_at`]).
 
 mod life;
 
@@ -21,6 +22,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use self::life::Life;
 use crate::client::{Client, ClientError, KeepAliveStream, StreamFailed, describe};
+use crate::clock::boot_time;
 
 /// A lease, kept alive in the background.
 ///
@@ -57,7 +59,8 @@ pub struct Session {
 pub enum Loss {
     /// Seven eighths of the time to live passed without an acknowledged renewal: the servers could not be reached, or
     /// this process did not run.
-    #[error("lease {lease:x} was not renewed for {silent:.1?}, its time to live is {ttl:?}{}",
+    #[error("lease {lease:x} was not renewed for {silent:.1?}, its time to live is {ttl:?}{}{}",
+        .slept.map(|slept| format!("; this process did not run for {slept:.1?}")).unwrap_or_default(),
         .last_error.as_ref().map(|error| format!("; the last attempt: {error}")).unwrap_or_default())]
     Expired {
         /// The lease.
@@ -66,6 +69,9 @@ pub enum Loss {
         ttl: Duration,
         /// How long ago the last acknowledged renewal was sent.
         silent: Duration,
+        /// How long this process itself stood still when the lease ran out, if it did: it was stopped, or the machine
+        /// was suspended or had no time for it. Then nobody tried to renew the lease.
+        slept: Option<Duration>,
         /// How the last attempt to renew it failed, if one did.
         last_error: Option<String>,
     },
@@ -88,6 +94,7 @@ struct Shared {
     life: Mutex<Life>,
     last_error: Mutex<Option<String>>,
     lost: watch::Sender<Option<Loss>>,
+    fence_at: watch::Sender<Time>,
 }
 
 impl std::fmt::Debug for Session {
@@ -110,11 +117,13 @@ impl Session {
             return Err(ClientError::invalid("time to live", format!("{ttl:?}"), fix));
         }
         let seconds = ttl.as_secs().saturating_add(u64::from(ttl.subsec_nanos() > 0));
-        let sent = life::now();
+        let sent = boot_time();
         let granted = client.lease_grant(i64::try_from(seconds).unwrap_or(i64::MAX), None).await?;
+        let life = Life::new(boot_time(), sent, seconds_of(granted.ttl));
         let shared = Arc::new(Shared {
             lease: granted.id,
-            life: Mutex::new(Life::new(sent, seconds_of(granted.ttl))),
+            fence_at: watch::Sender::new(life.fence_at()),
+            life: Mutex::new(life),
             last_error: Mutex::default(),
             lost: watch::Sender::new(None),
         });
@@ -136,7 +145,16 @@ impl Session {
 
     /// How long the session lives if no further renewal succeeds; nothing if it is lost.
     pub fn remaining(&self) -> Duration {
-        if self.is_lost() { Duration::ZERO } else { self.shared.life().left(life::now()) }
+        if self.is_lost() { Duration::ZERO } else { self.shared.life().left(boot_time()) }
+    }
+
+    /// When the workers of this node must be dead at the latest, whatever becomes of this process: 15/16 of the
+    /// time to live after the last acknowledged renewal was sent. It moves on with each acknowledged renewal, and
+    /// stays where it is when the session is lost.
+    ///
+    /// The time is that of `CLOCK_BOOTTIME`, which another process of this host can read as well.
+    pub fn fence_at(&self) -> watch::Receiver<Time> {
+        self.shared.fence_at.subscribe()
     }
 
     /// Waits until the session is lost, and tells why. Any number of tasks may wait; the future does not
@@ -195,22 +213,26 @@ impl Shared {
 
     /// Looks at the clock; true if the session is lost.
     fn check(&self) -> bool {
-        let now = life::now();
-        let (expired, ttl, silent) = {
+        let now = boot_time();
+        let (expired, slept, ttl, silent) = {
             let mut life = self.life();
-            (life.check(now), life.ttl(), life.silent(now))
+            (life.check(now), life.slept(), life.ttl(), life.silent(now))
         };
         if expired && self.lost.borrow().is_none() {
             let last_error = self.last_error.lock().unwrap_or_else(PoisonError::into_inner).clone();
-            self.lose(Loss::Expired { lease: self.lease, ttl, silent, last_error });
+            self.lose(Loss::Expired { lease: self.lease, ttl, silent, slept, last_error });
         }
         self.lost.borrow().is_some()
     }
 
     /// Notes that a renewal sent at `sent` was acknowledged; false if that came too late.
     fn renewed(&self, sent: Time, ttl: Duration) -> bool {
-        let in_time = self.life().renewed(life::now(), sent, ttl);
-        if in_time {
+        let fence_at = {
+            let mut life = self.life();
+            life.renewed(boot_time(), sent, ttl).then(|| life.fence_at())
+        };
+        if let Some(fence_at) = fence_at {
+            self.fence_at.send_replace(fence_at);
             *self.last_error.lock().unwrap_or_else(PoisonError::into_inner) = None;
         }
         !self.check()
@@ -246,8 +268,10 @@ async fn run(client: Client, shared: Arc<Shared>, stop: CancellationToken) {
 /// Waits until the lease has run out by our own clock.
 async fn expiry(shared: &Shared) {
     while !shared.check() {
-        let left = shared.life().left(life::now());
-        let often = shared.life().ttl() / 8;
+        let (left, often) = {
+            let life = shared.life();
+            (life.left(boot_time()), life.often())
+        };
         // A renewal in the meantime makes us wait again. Timers stand still while the machine is
         // suspended and the clock of the lease does not, so we look at it more often than it ends.
         sleep(left.min(often)).await;
@@ -258,12 +282,12 @@ async fn expiry(shared: &Shared) {
 async fn renewals(client: &Client, shared: &Shared) {
     let interval = shared.life().ttl() / 3;
     // The grant was as good as a renewal.
-    let silent = shared.life().silent(life::now());
+    let silent = shared.life().silent(boot_time());
     sleep(interval.saturating_sub(silent)).await;
     let mut failures: u32 = 0;
     while !shared.check() {
         let patience = interval.min(client.stream_timeout(failures));
-        let sent = life::now();
+        let sent = boot_time();
         let opened = KeepAliveStream::open(client, shared.lease, Instant::now() + patience).await;
         let failed = match opened {
             Ok(stream) => match renew_on(stream, shared, sent, patience, &mut failures).await {
@@ -308,7 +332,7 @@ async fn renew_on(
             if !shared.renewed(sent, ttl) {
                 return None;
             }
-            (ttl / 3).saturating_sub(shared.life().silent(life::now()))
+            (ttl / 3).saturating_sub(shared.life().silent(boot_time()))
         } else if doubtful {
             let endpoint = stream.endpoint().to_owned();
             shared.lose(Loss::Gone { lease: shared.lease, endpoint });
@@ -327,7 +351,7 @@ async fn renew_on(
         if shared.check() {
             return None;
         }
-        sent = life::now();
+        sent = boot_time();
         stream.renew();
     }
 }

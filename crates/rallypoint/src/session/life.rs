@@ -1,26 +1,27 @@
-//! How long a lease surely lives: arithmetic on moments, and the clock they come from.
+//! How long a lease surely lives, and whether it was lost in sleep: arithmetic on moments.
 
 use std::time::Duration;
 
 use rallypoint_core::kv::Time;
-use rustix::time::{ClockId, clock_gettime};
-
-/// This moment, on a clock that nobody can set and that goes on while the machine is suspended.
-pub(super) fn now() -> Time {
-    // Elsewhere the monotonic clock is the nearest there is; on Linux it stands still in a suspended
-    // machine, while the server's does not.
-    #[cfg(target_os = "linux")]
-    const CLOCK: ClockId = ClockId::Boottime;
-    #[cfg(not(target_os = "linux"))]
-    const CLOCK: ClockId = ClockId::Monotonic;
-    let now = clock_gettime(CLOCK);
-    let seconds = u64::try_from(now.tv_sec).unwrap_or(0);
-    Duration::new(seconds, u32::try_from(now.tv_nsec).unwrap_or(0))
-}
 
 /// This part of the time to live is not used: a server may end a lease to the millisecond, and whoever
 /// lost it must have noticed, and have stopped what it runs, by then. Two renewals still fit before it.
 const RESERVE: u32 = 8;
+
+/// This part of it is left when what must stop is stopped by force: between noticing and that lies as much time again.
+const LAST_RESERVE: u32 = 16;
+
+/// The clock is looked at so often in a time to live.
+const LOOKS: u32 = 8;
+
+/// A look that is late by no more than this is late for ordinary reasons.
+const LATE: Duration = Duration::from_millis(500);
+
+/// How long the process did not run between two looks at the clock that should have been `often` apart; nothing if they
+/// were, or nearly so. It is the least that it can have been: when the sleep began is not known.
+fn slept(gap: Duration, often: Duration) -> Option<Duration> {
+    gap.checked_sub(often).filter(|late| *late > LATE)
+}
 
 /// The life of a lease as seen from this side. Once over it is over.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,12 +29,16 @@ pub(super) struct Life {
     ttl: Duration,
     /// When the last renewal that was acknowledged had been sent.
     sent: Time,
+    /// When somebody last looked at the clock.
+    looked: Time,
     over: bool,
+    slept: Option<Duration>,
 }
 
 impl Life {
-    pub(super) fn new(sent: Time, ttl: Duration) -> Self {
-        Self { ttl, sent, over: false }
+    /// The life of a lease that was asked for at `sent`, and granted by `now`.
+    pub(super) fn new(now: Time, sent: Time, ttl: Duration) -> Self {
+        Self { ttl, sent, looked: now, over: false, slept: None }
     }
 
     pub(super) fn ttl(&self) -> Duration {
@@ -51,9 +56,30 @@ impl Life {
         if self.over { Duration::ZERO } else { usable.saturating_sub(self.silent(now)) }
     }
 
+    /// When everything must be dead that may only run while the lease is held.
+    pub(super) fn fence_at(&self) -> Time {
+        self.sent.saturating_add(self.ttl - self.ttl / LAST_RESERVE)
+    }
+
+    /// How often somebody must look at the clock, at least.
+    pub(super) fn often(&self) -> Duration {
+        self.ttl / LOOKS
+    }
+
+    /// How long the process did not run when the lease ran out, if that is why nobody renewed it.
+    pub(super) fn slept(&self) -> Option<Duration> {
+        self.slept
+    }
+
     /// Whether it is over at `now`, and then for good.
     pub(super) fn check(&mut self, now: Time) -> bool {
-        self.over |= self.left(now).is_zero();
+        if !self.over {
+            self.over = self.left(now).is_zero();
+            if self.over {
+                self.slept = slept(now.saturating_sub(self.looked), self.often());
+            }
+            self.looked = now;
+        }
         self.over
     }
 
@@ -103,7 +129,7 @@ mod tests {
             (&[(106.0, 105.0), (106.5, 103.0)], 111.9, false),
         ];
         for (renewals, moment, over) in table {
-            let mut life = Life::new(at(100.0), at(8.0));
+            let mut life = Life::new(at(100.0), at(100.0), at(8.0));
             for (seen, sent) in renewals {
                 life.renewed(at(*seen), at(*sent), at(8.0));
             }
@@ -113,7 +139,7 @@ mod tests {
 
     #[test]
     fn what_is_over_stays_over() {
-        let mut life = Life::new(at(100.0), at(10.0));
+        let mut life = Life::new(at(100.0), at(100.0), at(10.0));
         assert!(life.check(at(111.0)));
         assert!(!life.renewed(at(111.0), at(110.9), at(10.0)));
         // Not even a clock that went backwards helps.
@@ -122,9 +148,44 @@ mod tests {
     }
 
     #[test]
-    fn the_clock_runs() {
-        let before = now();
-        std::thread::sleep(Duration::from_millis(2));
-        assert!(now() - before >= Duration::from_millis(2));
+    fn a_lease_that_ran_out_in_sleep_says_so() {
+        // A lease of 8 s, of which 7 are used, granted at 100 and looked at every second; the looks, and what is known
+        // at the last of them.
+        type Looks = &'static [f64];
+        let table: [(Looks, bool, Option<f64>); 9] = [
+            (&[101.0, 102.0], false, None),
+            // The servers could not be reached.
+            (&[101.0, 102.0, 103.0, 104.0, 105.0, 106.0, 107.0], true, None),
+            // A machine with too much to do is no reason.
+            (&[101.3, 102.7, 104.2, 105.7, 107.2], true, None),
+            // Asleep past the end.
+            (&[101.0, 113.0], true, Some(11.0)),
+            (&[101.0, 102.0, 103.0, 104.0, 105.0, 106.0, 107.6], true, Some(0.6)),
+            (&[107.0], true, Some(6.0)),
+            // Asleep, but awake again before the end: then it was not the sleep alone.
+            (&[101.0, 105.0, 106.0, 107.0], true, None),
+            // Once over, a later sleep says nothing.
+            (&[101.0, 102.0, 103.0, 104.0, 105.0, 106.0, 107.0, 190.0], true, None),
+            (&[101.0, 113.0, 114.0, 190.0], true, Some(11.0)),
+        ];
+        for (looks, over, slept) in table {
+            let mut life = Life::new(at(100.0), at(100.0), at(8.0));
+            let last = looks.iter().fold(false, |_, look| life.check(at(*look)));
+            let told = life.slept().map(|slept| (slept.as_secs_f64() * 1000.0).round() / 1000.0);
+            assert_eq!((last, told), (over, slept), "{looks:?}");
+        }
+    }
+
+    #[test]
+    fn what_must_be_dead_is_dead_before_the_server_lets_go() {
+        let mut life = Life::new(at(101.0), at(100.0), at(16.0));
+        assert_eq!(life.fence_at(), at(115.0));
+        assert!(life.renewed(at(106.0), at(105.0), at(16.0)));
+        assert_eq!(life.fence_at(), at(120.0));
+        // By then it was noticed for as long as is left.
+        assert_eq!(life.left(at(119.0)), Duration::ZERO);
+        // A renewal that came too late moves nothing.
+        assert!(!life.renewed(at(119.0), at(118.0), at(16.0)));
+        assert_eq!(life.fence_at(), at(120.0));
     }
 }

@@ -11,7 +11,7 @@ use tokio::time::timeout;
 
 use crate::client::client;
 use crate::support::process::{Directory, Process, Recipe};
-use crate::support::{Etcd, Proxy, Version};
+use crate::support::{Embedded, Etcd, Proxy, Version};
 
 #[tokio::test]
 async fn a_session_outlives_its_time_to_live_and_ends_when_closed() {
@@ -63,6 +63,7 @@ async fn a_session_that_is_cut_off_knows_before_the_server_does() {
     let loss = timeout(Duration::from_secs(10), session.lost()).await.unwrap();
     let noticed = cut.elapsed();
     assert!(matches!(&loss, Loss::Expired { last_error: Some(_), .. }), "{loss}");
+    assert!(!loss.to_string().contains("did not run"), "{loss}");
     assert!(noticed < Duration::from_millis(3100), "noticed after {noticed:?}");
     let kept = direct.range(KeyRange::key("me")).await.unwrap();
     assert_eq!(kept.count, 1, "the server was quicker");
@@ -72,6 +73,33 @@ async fn a_session_that_is_cut_off_knows_before_the_server_does() {
     proxy.heal();
     assert!(session.is_lost());
     timeout(Duration::from_secs(1), session.close()).await.unwrap().unwrap();
+}
+
+/// The guard's deadline: after the loss is noticed, before the server lets go.
+#[tokio::test]
+async fn the_time_to_be_dead_moves_with_each_acknowledged_renewal() {
+    const TTL: Duration = Duration::from_secs(4);
+    let server = Embedded::memory().await;
+    let proxy = Proxy::start(server.endpoint()).await;
+    let asked = boot_time();
+    let session = Session::open(&client([proxy.endpoint()]).await, TTL).await.unwrap();
+    let mut fence_at = session.fence_at();
+    let first = *fence_at.borrow_and_update();
+    let most = TTL * 15 / 16;
+    assert!(asked + most <= first && first <= boot_time() + most, "{first:?}");
+    timeout(TTL, fence_at.changed()).await.unwrap().unwrap();
+    let second = *fence_at.borrow_and_update();
+    assert!(second > first + TTL / 4 && second <= boot_time() + most, "{first:?}, {second:?}");
+    proxy.hang();
+    session.lost().await;
+    let last = *fence_at.borrow_and_update();
+    let now = boot_time();
+    assert!(now < last && last < now + TTL / 8, "lost at {now:?}, dead at {last:?}");
+}
+
+fn boot_time() -> Duration {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    Duration::new(now.tv_sec.try_into().unwrap(), now.tv_nsec.try_into().unwrap())
 }
 
 #[tokio::test]
@@ -154,5 +182,7 @@ async fn a_process_that_was_stopped_too_long_finds_its_session_lost() {
     process.signal(Signal::CONT);
     let noticed = wait_for_line(&mut process, "lost: lease").await;
     assert!(noticed < Duration::from_millis(500), "noticed after {noticed:?}");
+    // It knows that it was not the network.
+    wait_for_line(&mut process, "this process did not run for").await;
     wait_for_line(&mut process, "refused").await;
 }

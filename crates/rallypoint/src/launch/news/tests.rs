@@ -65,7 +65,7 @@ fn of_a_closed_run_nothing_else_is_told() {
 #[test]
 fn the_time_that_is_left_is_what_the_lease_has() {
     let (ttl, silent) = (Duration::from_secs(8), Duration::from_secs(7));
-    let expired = Loss::Expired { lease: 1, ttl, silent, last_error: None };
+    let expired = Loss::Expired { lease: 1, ttl, silent, slept: None, last_error: None };
     assert_eq!(left(&expired), Duration::from_secs(1));
     let gone = Loss::Gone { lease: 1, endpoint: "a".into() };
     assert_eq!(left(&gone), Duration::ZERO);
