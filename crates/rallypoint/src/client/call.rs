@@ -14,6 +14,7 @@ use super::Client;
 use super::auth::Token;
 use super::endpoints::Connection;
 use super::error::ClientError;
+use super::line::PATIENCE;
 use super::retry::{self, Failure, Repeat, Step};
 use crate::convert;
 
@@ -138,7 +139,7 @@ impl Client {
             connection.line.hear_of(&answer);
             answer
         };
-        match within(answer_bound, self.owed(connection, answer)).await {
+        match within(answer_bound, self.owed(connection, PATIENCE, answer)).await {
             Ok(response) => {
                 let answer = response.into_inner();
                 self.shared.meter.received(&answer);
@@ -157,7 +158,7 @@ impl Client {
         bound: Instant,
         message: Q,
     ) -> Result<(Token, Request<Q>), Failed> {
-        let token = self.owed(connection, self.shared.auth.token(&connection.channel));
+        let token = self.owed(connection, PATIENCE, self.shared.auth.token(&connection.channel));
         let token = within(bound, token).await.map_err(|status| not_sent(status, None))?;
         let mut request = Request::new(message);
         // A member that is cut off from the rest says so at once, instead of letting us wait.
@@ -194,7 +195,7 @@ impl Client {
         &self,
         request: &'static str,
         requests: mpsc::Receiver<Q>,
-        bound: Instant,
+        (bound, patience): (Instant, Duration),
         send: S,
     ) -> Result<Stream<A>, StreamFailed>
     where
@@ -218,12 +219,13 @@ impl Client {
             connection.line.hear_of(&answer);
             answer
         };
-        match within(bound, self.owed(&connection, answer)).await {
+        match within(bound, self.owed(&connection, patience, answer)).await {
             Ok(response) => Ok(Stream {
                 client: self.clone(),
                 request,
                 connection,
                 token,
+                patience,
                 responses: response.into_inner(),
             }),
             Err(status) => Err(self.end_of_stream(request, &connection, &token, status)),
@@ -320,6 +322,8 @@ pub(super) struct Stream<A> {
     request: &'static str,
     connection: Connection,
     token: Token,
+    /// With which an answer is waited for.
+    patience: Duration,
     responses: Streaming<A>,
 }
 
@@ -347,8 +351,8 @@ impl<A: Message> Stream<A> {
     /// The next message, which the server owes us: if nothing comes from it at all, the connection is lost.
     /// Cancel-safe.
     pub(super) async fn answer(&mut self) -> Result<A, StreamFailed> {
-        let Self { client, connection, responses, .. } = self;
-        let message = client.owed(connection, responses.message()).await;
+        let Self { client, connection, patience, responses, .. } = self;
+        let message = client.owed(connection, *patience, responses.message()).await;
         self.take(message)
     }
 

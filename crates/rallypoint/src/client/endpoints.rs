@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
 
 use super::error::ClientError;
-use super::line::{LEAST_PATIENCE, Line};
+use super::line::Line;
 use super::options::ClientOptions;
 
 pub(super) struct Endpoints {
@@ -93,15 +93,15 @@ impl Endpoints {
         Connection { channel, name: target.name.clone(), line, generation: current.generation }
     }
 
-    /// How long the current server may take to answer a probe.
+    /// How long the current server may take to answer a probe, where at first it may take as long as `least`.
     ///
     /// It doubles when all endpoints were lost in turn, so that servers which are slow under load are heard out, and
     /// are not burdened with the same connections again and again.
-    pub(super) fn patience(&self) -> Duration {
+    pub(super) fn patience(&self, least: Duration) -> Duration {
         let current = self.lock();
         let recent = current.lost_at.is_some_and(|lost| lost.elapsed() < LONG_AGO);
         let rounds = if recent { current.losses as usize / self.targets.len() } else { 0 };
-        LEAST_PATIENCE * (1 << rounds.min(4))
+        least * (1 << rounds.min(3))
     }
 
     /// Gives up on `connection` for all who use it, and goes on to the next server.

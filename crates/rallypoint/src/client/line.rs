@@ -11,7 +11,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::{OnceCell, Semaphore};
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
 
@@ -19,18 +19,27 @@ use super::Client;
 use super::endpoints::Connection;
 use super::rpc;
 
-/// How long nothing may come before a probe is sent. With the least patience it is less than a second.
-const QUIET: Duration = Duration::from_millis(400);
+/// How long nothing may come before a probe is sent.
+const QUIET: Duration = Duration::from_millis(500);
 
 /// How long to wait before the next probe of a server that answers probes, but not the call.
 const LONGEST_QUIET: Duration = Duration::from_secs(2);
 
-/// How long a probe may take, at first: see [`super::endpoints::Endpoints::patience`].
-pub(super) const LEAST_PATIENCE: Duration = Duration::from_millis(500);
+/// How long the probe may take that is sent because of a call, at first: see
+/// [`super::endpoints::Endpoints::patience`]. Before that, nothing had come for [`QUIET`]. When a large group forms, a
+/// server may well have work for a second before it comes to a call.
+pub(super) const PATIENCE: Duration = Duration::from_millis(1500);
 
-/// Patience is counted in pieces of this length, so that a process that was itself stopped for a while does not
+/// The same because of a renewal. A third of the lease may have passed until that was due, so there is less time.
+pub(super) const PATIENCE_FOR_RENEWALS: Duration = Duration::from_millis(500);
+
+/// Silence is counted in pieces of this length, so that a process that was itself stopped for a while does not
 /// take that time for silence of the server: what came meanwhile is read before the next piece is over.
-const PIECE: Duration = Duration::from_millis(100);
+const PIECE: Duration = Duration::from_millis(250);
+
+/// A piece that is this much late counts for a quarter only: this process has too much to do, and what came may still be
+/// unread.
+const LATE: Duration = Duration::from_millis(50);
 
 /// One connection as all of its users see it.
 #[derive(Default)]
@@ -86,10 +95,12 @@ impl Connection {
 }
 
 impl Client {
-    /// Waits for what the server owes us, for as long as the connection is not known to be lost.
+    /// Waits for what the server owes us, for as long as the connection is not known to be lost. With so much `patience`
+    /// it is found out here.
     pub(super) async fn owed<T>(
         &self,
         connection: &Connection,
+        patience: Duration,
         answer: impl Future<Output = Result<T, Status>>,
     ) -> Result<T, Status> {
         tokio::select! {
@@ -97,7 +108,7 @@ impl Client {
             biased;
             answer = answer => answer,
             () = connection.line.lost() => Err(connection.gone()),
-            () = self.silence(connection) => {
+            () = self.silence(connection, patience) => {
                 self.shared.endpoints.lost(connection);
                 Err(connection.gone())
             }
@@ -112,28 +123,24 @@ impl Client {
             return Ok(());
         }
         let greeting = async {
-            let answer = self.owed(connection, self.probe(connection)).await;
+            let answer = self.owed(connection, PATIENCE, self.probe(connection)).await;
             if line.heard().is_some() { Ok(()) } else { answer }
         };
         line.greeting.get_or_try_init(|| greeting).await.copied()
     }
 
     /// Waits until nothing has come from the server for too long, not even the answer to a probe.
-    async fn silence(&self, connection: &Connection) {
+    async fn silence(&self, connection: &Connection, patience: Duration) {
         let line = &connection.line;
-        let asked = Instant::now();
         let mut quiet = QUIET;
         loop {
-            let last = line.heard().map_or(asked, |heard| heard.max(asked));
-            sleep_until(last + quiet).await;
-            if line.heard().is_some_and(|heard| heard > last) {
+            let heard = line.heard();
+            in_pieces(quiet).await;
+            if line.heard() != heard {
                 continue;
             }
             // One probe is enough for all who wait.
-            let Ok(_turn) = line.probes.0.try_acquire() else {
-                sleep(PIECE).await;
-                continue;
-            };
+            let Ok(_turn) = line.probes.0.try_acquire() else { continue };
             let probed = async {
                 let answer = self.probe(connection).await;
                 if answer.is_err_and(|status| status.source().is_some()) {
@@ -144,7 +151,7 @@ impl Client {
             tokio::select! {
                 biased;
                 () = probed => quiet = (quiet * 2).min(LONGEST_QUIET),
-                () = in_pieces(self.shared.endpoints.patience()) => return,
+                () = in_pieces(self.shared.endpoints.patience(patience)) => return,
             }
         }
     }
@@ -159,8 +166,9 @@ impl Client {
 async fn in_pieces(patience: Duration) {
     let mut left = patience;
     while !left.is_zero() {
-        let piece = left.min(PIECE);
+        let (begun, piece) = (Instant::now(), left.min(PIECE));
         sleep(piece).await;
-        left -= piece;
+        let late = begun.elapsed() > piece + LATE;
+        left = left.saturating_sub(if late { PIECE / 4 } else { piece });
     }
 }

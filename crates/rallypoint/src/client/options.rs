@@ -36,7 +36,7 @@ pub struct ClientOptions {
     pub timeout: Duration,
     /// How long one endpoint may take to answer a read before another is asked. It doubles with each
     /// attempt, so that a slow server is not asked for ever without hearing it out. An endpoint from which nothing
-    /// comes at all, not even the answer to a probe, is left within a second, by all who use the client.
+    /// comes at all, not even the answer to a probe, is left within two seconds, by all who use the client.
     pub attempt_timeout: Duration,
     /// How long it may take to open a connection.
     pub connect_timeout: Duration,

@@ -10,6 +10,7 @@ use tonic::transport::Channel;
 use super::Client;
 use super::call::{Stream, StreamFailed};
 use super::error::ClientError;
+use super::line::{PATIENCE, PATIENCE_FOR_RENEWALS};
 use super::retry::Repeat;
 use super::traffic::Meter;
 use crate::proto::etcd as pb;
@@ -138,7 +139,7 @@ impl WatchStream {
             let _ = sender.try_send(request);
         }
         let responses = client
-            .open("watch", receiver, bound, |channel, requests| async move {
+            .open("watch", receiver, (bound, PATIENCE), |channel, requests| async move {
                 let mut client = WatchClient::new(channel).max_decoding_message_size(MAX_MESSAGE);
                 client.watch(requests).await
             })
@@ -168,11 +169,10 @@ impl KeepAliveStream {
     ) -> Result<Self, StreamFailed> {
         let (sender, receiver) = mpsc::channel(4);
         let _ = sender.try_send(pb::LeaseKeepAliveRequest { id });
-        let responses = client
-            .open("lease keep-alive", receiver, bound, |channel, requests| async move {
-                lease(channel).lease_keep_alive(requests).await
-            })
-            .await?;
+        let send =
+            |channel, requests| async move { lease(channel).lease_keep_alive(requests).await };
+        let responses =
+            client.open("lease keep-alive", receiver, (bound, PATIENCE_FOR_RENEWALS), send).await?;
         Ok(Self { id, requests: sender, responses })
     }
 
