@@ -9,6 +9,7 @@
 //! - [`hosting`]: the server in a node's own process, where the endpoint names its host.
 //! - [`store`]: what the nodes of a group share.
 //! - [`etcd_server`]: a real etcd as a child process, or a cluster of them.
+//! - [`process`]: children that never outlive us, and what a program that starts any begins with.
 //! - [`proto`]: the wire as generated code, for those who need it bare.
 //! - [`core`]: the pure part below: the vocabulary of a versioned store, and the store.
 //! - [`cli`]: the `rallypoint` command, as a function.
@@ -25,7 +26,7 @@ mod disk;
 pub mod etcd_server;
 pub mod hosting;
 mod launch;
-mod process;
+pub mod process;
 pub mod proto;
 mod random;
 pub mod rendezvous;

@@ -2,6 +2,7 @@
 
 use std::env;
 use std::ffi::OsString;
+use std::io;
 use std::net::SocketAddr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
@@ -48,8 +49,8 @@ pub(super) struct Recipe {
 }
 
 impl Recipe {
-    fn command(&self) -> Command {
-        let mut command = process::command(&self.binary);
+    fn command(&self) -> io::Result<Command> {
+        let mut command = process::command(&self.binary)?;
         command.args(["--name", &self.name]).arg("--data-dir").arg(&self.data);
         for (flag, value) in &self.flags {
             command.arg(flag).arg(value);
@@ -62,7 +63,7 @@ impl Recipe {
                 command.env_remove(name);
             }
         }
-        command
+        Ok(command)
     }
 }
 
@@ -100,10 +101,11 @@ impl Member {
 
     /// Starts the process, and does not wait for it. Its ports must be free.
     pub(super) fn start(&mut self) -> Result<(), EtcdServerError> {
-        let mut command = self.recipe.command();
         let destination = self.recipe.output.open()?;
-        let started = Output::of(&mut command, destination)
-            .and_then(|output| Ok((Group::start(&mut command)?, output)));
+        let started = self.recipe.command().and_then(|mut command| {
+            let output = Output::of(&mut command, destination)?;
+            Ok((Group::start(&mut command)?, output))
+        });
         let (group, output) = started.map_err(|source| {
             let binary = self.recipe.binary.clone();
             EtcdServerError::Start { binary, source }

@@ -32,9 +32,8 @@ use crate::client::{Client, ClientError};
 ///
 /// [`stop`](Self::stop) is the polite way to end it. Dropping it ends it too, with SIGKILL, and removes
 /// its temporary directory; that keeps the thread for some milliseconds. (What etcd has acknowledged is
-/// on disk, so being killed costs it nothing.) If this process is killed, the same is done by a guard: a
-/// small shell that waits for our end. A copy of this process made by `fork` without `exec` holds the guard
-/// up until it is gone too.
+/// on disk, so being killed costs it nothing.) If this process is killed, the same is done by a guard: this
+/// program again, or a `rallypoint` command, for which see [`reexecuted`](crate::process::reexecuted).
 ///
 /// It does not depend on the runtime that it was started on.
 ///

@@ -280,16 +280,6 @@ pub(super) mod tests {
         }
     }
 
-    /// What is logged meanwhile on this thread.
-    pub(crate) fn said(work: impl FnOnce()) -> String {
-        let (console, _, error) = Console::shown(false);
-        let console = Arc::new(console);
-        let log = tracing_subscriber::fmt().with_ansi(false).with_writer(console.clone()).finish();
-        tracing::subscriber::with_default(log, work);
-        console.settle();
-        error.text()
-    }
-
     #[test]
     fn the_live_line_is_taken_away_and_put_back() {
         let (console, output, error) = Console::shown(true);

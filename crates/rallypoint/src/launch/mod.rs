@@ -3,6 +3,7 @@
 //! - `driver`: the loop between the agent of [`rallypoint_core::agent`], which decides, and the world.
 //! - `peers`, `news`, `ledger`: the other nodes: meeting them, what happens to them, what the job has used.
 //! - `workers`: the processes.
+//! - `liveness`: the guard, what others see of our end, and the fence.
 //! - `ending`: what is left to do then.
 //! - `signals`, `console`, `waiting`, `report`: whoever started the launcher.
 
@@ -10,6 +11,7 @@ mod console;
 mod driver;
 mod ending;
 mod ledger;
+mod liveness;
 mod news;
 mod peers;
 mod report;
@@ -28,6 +30,7 @@ use tokio::runtime::{Builder, Runtime};
 pub(crate) use self::console::Console;
 use self::driver::{Driver, Parts};
 use self::ending::{finish, stay, written};
+use self::liveness::Liveness;
 use self::peers::Peers;
 use self::signals::Signals;
 use self::waiting::{Detail, Waiting};
@@ -100,6 +103,7 @@ async fn run(
     // Before anything is there that they could leave behind.
     let mut signals = Signals::listen(&plan.signals.0)?;
     say(&plan);
+    let _liveness = Liveness::start(&plan.meeting.parameters).await?;
     let output = Arc::new(Output::new()?);
     let (planned, shown, copied) = (plan.clone(), console.clone(), output.clone());
     let outfit = move || Outfit::new(&planned, planned.job("", true), shown, copied);

@@ -24,11 +24,11 @@ impl TemporaryDirectory {
         let path = parent.join(name);
         // The guard hears of it first, so that there is no moment at which it would be left behind.
         let entry = Entry::directory(&path)?;
-        guard::add(&entry)?;
+        guard::program().add(&entry)?;
         let made = DirBuilder::new().mode(0o700).create(&path);
         if let Err(source) = made {
             // It is not ours.
-            guard::forget(&entry);
+            guard::program().forget(&entry);
             let text = format!("cannot make the directory {path:?}: {source}");
             return Err(io::Error::new(source.kind(), text));
         }
@@ -42,12 +42,14 @@ impl TemporaryDirectory {
 
 impl Drop for TemporaryDirectory {
     fn drop(&mut self) {
-        if !guard::knows(&self.entry) {
+        if !guard::program().knows(&self.entry) {
             return;
         }
         match fs::remove_dir_all(&self.path) {
-            Ok(()) => guard::forget(&self.entry),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => guard::forget(&self.entry),
+            Ok(()) => guard::program().forget(&self.entry),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                guard::program().forget(&self.entry)
+            }
             // The guard will try again when we are gone.
             Err(error) => {
                 tracing::warn!(path = ?self.path, %error, "a directory is left for later")

@@ -1,23 +1,43 @@
 //! Child processes that never outlive us, and directories that do not either.
 //!
-//! Each child leads a process group of its own. [`Group::start`] is for a child whose group ends with it, as a
-//! whole; [`Group::start_lasting`] for one whose group may need time of its own. A group is ours as long as its
+//! A program that uses what starts children begins with [`reexecuted`]. The rest is for programs that meet
+//! others: [`LivenessSocket`], by which others see that nobody of this node is left, and [`fence_at`], the moment
+//! at which the workers of a node end that nobody has heard of any more.
+//!
+//! Each child leads a process group of its own. `Group::start` is for a child whose group ends with it, as a
+//! whole; `Group::start_lasting` for a worker, whose group may need time of its own. A group is ours as long as its
 //! leader was not reaped: until then the kernel gives its number to nobody else. Of a lasting group the number
-//! is kept by whoever is left in it. So a group is signalled, and forgotten by the [`guard`], only before its
+//! is kept by whoever is left in it. So a group is signalled, and forgotten by the `guard`, only before its
 //! leader is reaped or its last member is gone. Where others reap, or the kernel does since SIGCHLD is ignored,
 //! it is forgotten as soon as that is seen, and not signalled any more.
+//!
+//! - `entry`, `program`: the parts that this program plays when it is started again, and how it is.
+//! - `gate`: what every child is at first. `guard`: what ends it if we cannot. `link`: how we talk to both.
+//! - `liveness`: the socket. `mark`: workers that others start. `members`, `table`: who is left of a group; the list of processes.
+//! - `reaper`, `signals`: children that were left to us; signals that were ignored before we began.
 
 mod directory;
+mod entry;
+mod gate;
 mod guard;
+mod link;
+mod liveness;
+mod mark;
 mod members;
+mod program;
+mod reaper;
+pub(crate) mod signals;
+mod table;
 
 use std::ffi::OsStr;
 use std::future::Future;
-use std::io::{self, Write};
-use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
+use rallypoint_core::kv::Time;
 use rustix::io::Errno;
 use rustix::process::{
     Pid, Signal, WaitId, WaitIdOptions, WaitIdStatus, kill_process, kill_process_group, waitid,
@@ -25,14 +45,13 @@ use rustix::process::{
 use tokio::sync::watch;
 
 pub(crate) use self::directory::TemporaryDirectory;
+pub use self::entry::{helper, reexecuted};
+use self::gate::Gate;
 use self::guard::Entry;
-
-/// Waits for one line before it becomes the program: until then the guard may not have heard of it. If
-/// we are killed first, the line never comes, and nothing was started.
-const GATE: &str = r#"read -r go && exec "$0" "$@" </dev/null"#;
-
-/// What a shell adds to the environment of what it becomes.
-const ADDED: [&str; 3] = ["PWD", "OLDPWD", "SHLVL"];
+pub use self::liveness::LivenessSocket;
+pub use self::mark::Mark;
+pub use self::program::register;
+pub(crate) use self::reaper::{is_needed, reap_strangers};
 
 /// How long a process may take to be gone after SIGKILL before we go on without it.
 const DEATH: Duration = Duration::from_secs(2);
@@ -73,47 +92,40 @@ enum Rest {
     IsLeft,
 }
 
-/// Who waits at the gate.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Shell {
-    /// The one that every system has. It may drop variables whose names it could not write.
-    Usual,
-    /// One that hands on every variable, as it is, but for a `SHLVL` of 0 where there was none.
-    Bash,
-}
-
-impl Shell {
-    fn command(self) -> Command {
+impl Rest {
+    fn entry(self, leader: Pid) -> Entry {
         match self {
-            Self::Usual => Command::new("/bin/sh"),
-            Self::Bash => {
-                let mut command = Command::new("bash");
-                // It takes no function out of the environment, which might be called `read`, and runs no
-                // file that the environment names.
-                command.arg("-p");
-                command
-            }
+            Self::IsKilled => Entry::Group(leader),
+            Self::IsLeft => Entry::Workers(leader),
         }
     }
 }
 
-/// A command that a [`Group`] can be started with: this program, with nothing on its standard input.
-pub(crate) fn command(program: impl AsRef<OsStr>) -> Command {
-    command_by(Shell::Usual, program)
+/// The workers of this process end at this moment, unless a later one is named before: the guard kills them then,
+/// also if this process stands still. It is a moment of `CLOCK_BOOTTIME`. Waits for nobody.
+///
+/// A guard that finds that it has slept through that moment, as all of a suspended node does, holds the workers and
+/// waits a second for a later one.
+pub fn fence_at(moment: Option<Time>) {
+    guard::program().fence_at(moment);
 }
 
-/// The same, by way of another shell.
-pub(crate) fn command_by(shell: Shell, program: impl AsRef<OsStr>) -> Command {
-    let is_added = |name: &&str| std::env::var_os(name).is_none();
-    let added: String =
-        ADDED.into_iter().filter(is_added).map(|name| format!("unset {name}; ")).collect();
-    let mut command = shell.command();
-    command
-        .args(["-c", &format!("{added}{GATE}")])
-        .arg(program)
-        .stdin(Stdio::piped())
-        .process_group(0);
-    command
+/// The fence at which the guard has last killed workers, if it has.
+pub fn fenced() -> Option<Time> {
+    guard::program().fenced()
+}
+
+/// Starts the guard before there is anything to guard, so that nobody has to wait for it then.
+///
+/// # Errors
+/// There is [no program](reexecuted) to start, or it is none of this version.
+pub fn start_guard() -> io::Result<()> {
+    guard::program().begin()
+}
+
+/// A command that a [`Group`] can be started with: this program, with nothing on its standard input.
+pub(crate) fn command(program: impl AsRef<OsStr>) -> io::Result<Command> {
+    gate::command(program.as_ref().to_owned())
 }
 
 impl Group {
@@ -124,33 +136,41 @@ impl Group {
         Self::start_with(command, Rest::IsKilled)
     }
 
-    /// The same, but what it leaves of its group when it ends is left alone, and can still be signalled.
+    /// The same for a worker: it is fenced, and holds the liveness sockets. What it leaves of its group when it ends
+    /// is left alone, and can still be signalled.
     pub(crate) fn start_lasting(command: &mut Command) -> io::Result<Self> {
         Self::start_with(command, Rest::IsLeft)
     }
 
     fn start_with(command: &mut Command, rest: Rest) -> io::Result<Self> {
-        let mut child = command.spawn()?;
-        let gate = child.stdin.take();
+        let keeper = guard::program();
+        if rest == Rest::IsKilled {
+            keeper.unmark(command);
+        }
+        let gate = Gate::before(command)?;
+        let started = command.spawn();
+        // Or else it would be open here as long as there is the command.
+        command.stdin(Stdio::null());
+        let mut child = started?;
         let pid = Pid::from_child(&child);
-        let entry = Entry::group(pid);
-        let watched = guard::add(&entry).and_then(|()| watch_life(pid, entry.clone(), rest));
+        let entry = rest.entry(pid);
+        let watched = keeper.add(&entry).and_then(|()| watch_life(pid, entry.clone(), rest));
         let life = match watched {
             Ok(life) => life,
             Err(error) => {
                 // It ends at its gate.
                 drop(gate);
-                guard::forget(&entry);
+                keeper.forget(&entry);
                 let _ = child.wait();
                 return Err(error);
             }
         };
         let group = Self { pid, entry, life };
-        match gate.map(|mut gate| gate.write_all(b"go\n")) {
-            Some(Ok(())) => Ok(group),
-            Some(Err(error)) => Err(error),
-            None => Err(io::ErrorKind::InvalidInput.into()),
-        }
+        // Others know of workers by them.
+        let sockets = if rest == Rest::IsLeft { keeper.sockets() } else { Vec::new() };
+        let held: Vec<BorrowedFd<'_>> = sockets.iter().map(|socket| socket.as_fd()).collect();
+        gate.open(&held)?;
+        Ok(group)
     }
 
     /// The number of the child, and of its group.
@@ -180,7 +200,7 @@ impl Group {
     fn is_ours(&self, life: Life) -> bool {
         match life {
             Life::Whole => look(self.pid, WaitIdOptions::NOHANG).is_ok(),
-            Life::Headless(_) => guard::knows(&self.entry),
+            Life::Headless(_) => guard::program().knows(&self.entry),
             Life::Gone(_) => false,
         }
     }
@@ -271,7 +291,7 @@ fn watch_life(leader: Pid, entry: Entry, rest: Rest) -> io::Result<watch::Receiv
             }
             _ => {}
         }
-        guard::forget(&entry);
+        guard::program().forget(&entry);
         sender.send_replace(Life::Gone(ended));
         if rest == Rest::IsKilled {
             let _ = wait(leader, WaitIdOptions::empty());

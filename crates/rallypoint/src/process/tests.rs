@@ -1,5 +1,7 @@
 //! Groups: that they end, as a whole, and tell how.
 
+mod killed;
+
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::ExitStatusExt;
 
@@ -8,18 +10,21 @@ use rustix::process::{getpid, kill_process};
 use super::*;
 
 /// Whether there is such a process, other than as a memory of one.
-fn lives(pid: u32) -> bool {
+pub(super) fn lives(pid: u32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     stat.rsplit(')').next().and_then(|rest| rest.trim().chars().next()).is_some_and(|c| c != 'Z')
 }
 
-pub(super) fn ignores(pid: Pid, signal: Signal) -> bool {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
-    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).unwrap();
-    u64::from_str_radix(mask.trim(), 16).unwrap() >> (signal.as_raw() - 1) & 1 == 1
+fn ignores(pid: Pid, signal: Signal) -> bool {
+    has(pid, "SigIgn:", signal)
 }
 
-fn until(what: &str, mut holds: impl FnMut() -> bool) {
+/// Whether a signal is in one of the sets of a process.
+pub(super) fn has(pid: Pid, set: &str, signal: Signal) -> bool {
+    signals::has(&std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap(), set, signal)
+}
+
+pub(super) fn until(what: &str, mut holds: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !holds() {
         assert!(begun.elapsed() < Duration::from_secs(20), "never: {what}");
@@ -33,7 +38,7 @@ fn start(script: &str) -> (Group, String) {
 }
 
 fn start_by(way: fn(&mut Command) -> io::Result<Group>, script: &str) -> (Group, String) {
-    let mut command = command("sh");
+    let mut command = command("sh").unwrap();
     let (reader, writer) = io::pipe().unwrap();
     command.args(["-c", script]).stdout(writer);
     let group = way(&mut command).unwrap();
@@ -65,8 +70,8 @@ async fn a_signal_reaches_the_whole_group() {
 #[test]
 fn one_that_ends_is_forgotten_at_once_even_if_nobody_asks() {
     let (group, line) = start("sleep 100 & echo $!; exit 3");
-    let entry = Entry::group(group.pid);
-    until("the guard has forgotten it", || !guard::knows(&entry));
+    let entry = Entry::Group(group.pid);
+    until("the guard has forgotten it", || !guard::program().knows(&entry));
     until("the grandchild is gone", || !lives(line.parse().unwrap()));
     group.signal(Signal::KILL);
 }
@@ -105,10 +110,10 @@ os.execv(sys.argv[1], sys.argv[1:])";
     let ways: [&dyn Fn(Group); 3] = [&asked, &signalled, &drop];
     for way in ways {
         let (group, line) = start("sleep 100 & echo $!; exit 3");
-        let entry = Entry::group(group.pid);
+        let entry = Entry::Group(group.pid);
         until("the child is gone", || look(group.pid, WaitIdOptions::NOHANG).is_err());
         way(group);
-        until("the guard has forgotten it", || !guard::knows(&entry));
+        until("the guard has forgotten it", || !guard::program().knows(&entry));
         let lived = lives(line.parse().unwrap());
         let _ = kill_process(Pid::from_raw(line.parse().unwrap()).unwrap(), Signal::KILL);
         assert!(lived, "somebody was killed who may be anybody");
@@ -131,10 +136,10 @@ async fn what_a_lasting_group_has_left_is_known_and_can_be_signalled() {
     until("the leader is reaped", || look(group.pid, WaitIdOptions::NOHANG).is_err());
     let patience = Duration::from_millis(20);
     assert!(tokio::time::timeout(patience, group.gone()).await.is_err());
-    assert!(lives(line.parse().unwrap()) && guard::knows(&group.entry));
+    assert!(lives(line.parse().unwrap()) && guard::program().knows(&group.entry));
     group.signal(Signal::TERM);
     group.gone().await;
-    assert!(!lives(line.parse().unwrap()) && !guard::knows(&group.entry));
+    assert!(!lives(line.parse().unwrap()) && !guard::program().knows(&group.entry));
     assert_eq!(group.exited().await.unwrap().code(), Some(3));
     group.signal(Signal::KILL);
 }
@@ -144,7 +149,7 @@ async fn a_lasting_group_of_one_is_gone_with_it() {
     let (group, _) = start_by(Group::start_lasting, "echo; kill -9 $$");
     group.gone().await;
     assert_eq!(group.exited().await.unwrap().signal(), Some(9));
-    assert!(!guard::knows(&group.entry));
+    assert!(!guard::program().knows(&group.entry));
 }
 
 #[tokio::test]
@@ -153,7 +158,7 @@ async fn dropping_a_lasting_group_ends_what_is_left() {
     group.exited().await.unwrap();
     let entry = group.entry.clone();
     drop(group);
-    assert!(!lives(line.parse().unwrap()) && !guard::knows(&entry));
+    assert!(!lives(line.parse().unwrap()) && !guard::program().knows(&entry));
 }
 
 /// As in a container whose first process reaps nothing.
@@ -192,7 +197,7 @@ async fn waiting_can_be_given_up_and_taken_up_again() {
 
 #[tokio::test]
 async fn a_program_that_cannot_be_executed_ends_at_once() {
-    let mut command = command("/nowhere/etcd");
+    let mut command = command("/nowhere/etcd").unwrap();
     command.stderr(Stdio::null());
     let group = Group::start(&mut command).unwrap();
     assert_eq!(group.exited().await.unwrap().code(), Some(127));
@@ -200,7 +205,7 @@ async fn a_program_that_cannot_be_executed_ends_at_once() {
 
 #[tokio::test]
 async fn a_child_sees_its_arguments_and_nothing_on_its_input() {
-    let mut command = command("sh");
+    let mut command = command("sh").unwrap();
     let (reader, writer) = io::pipe().unwrap();
     command.args(["-c", r#"cat; printf '%s|' "$@""#, "sh", "a b", "", "*", "$x"]).stdout(writer);
     let group = Group::start(&mut command).unwrap();

@@ -1,14 +1,12 @@
 //! The workers: the processes of one start, their output and their end.
 //!
 //! - `outfit`, `home`: what all starts have in common; where the files go.
-//! - `search`, `gate`, `worker`: whether the program is there; the shell before it; one process group with its
-//!   environment.
+//! - `search`, `worker`: whether the program is there; one process group with its environment.
 //! - `numa`: which processors each is bound to.
 //! - `streams`, `output`, `lines`: where output goes; who copies it; lines for the console.
 //! - `trace`: what is known of a worker that is gone.
 
 mod error;
-mod gate;
 mod home;
 mod lines;
 mod numa;

@@ -7,7 +7,6 @@ use rallypoint_core::agent::environment::Job;
 use rustix::thread::CpuSet;
 
 use super::error::StartError;
-use super::gate;
 use super::home::Home;
 use super::numa;
 use super::output::Output;
@@ -17,7 +16,6 @@ use crate::cli::run::program::Program;
 use crate::cli::run::template::Speaker;
 use crate::cli::run::values::Streams;
 use crate::launch::console::{Console, Stream};
-use crate::process::Shell;
 
 /// What every start of the workers has in common. Clones share the directory of their files, which goes with
 /// the last of them unless it is to be kept.
@@ -32,7 +30,6 @@ pub(crate) struct Outfit {
     pub(super) console: Arc<Console>,
     /// Those who copy the workers' output, of all starts.
     pub(super) output: Arc<Output>,
-    pub(super) shell: Shell,
     /// The processors of each worker, if they are bound to some.
     pub(super) processors: Vec<CpuSet>,
 }
@@ -64,7 +61,6 @@ impl Outfit {
             home: Arc::new(home),
             console,
             output,
-            shell: gate::shell(),
             processors,
         })
     }

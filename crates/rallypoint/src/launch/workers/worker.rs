@@ -38,7 +38,8 @@ impl Worker {
         {
             return Err(StartError::Files { path: directory.clone(), source });
         }
-        let mut command = process::command_by(outfit.shell, &outfit.program.path);
+        let mut command = process::command(&outfit.program.path)
+            .map_err(|source| StartError::Process { local_rank, source })?;
         command.args(&outfit.program.arguments);
         command.envs(variables(&outfit.job, start, local_rank, ""));
         command.env_remove(secret::VARIABLE);

@@ -1,40 +1,50 @@
-//! What a guard does when its input ends. Each test has a guard of its own, not the program's.
+//! What a guard does when its input ends, and before. Each test has a guard of its own, not the program's.
 
+use std::io::{BufRead, BufReader};
+use std::net::TcpStream;
 use std::os::unix::process::ExitStatusExt;
-use std::time::{Duration, Instant};
+use std::process::Child;
 
-use rustix::process::{Signal, kill_process};
+use rustix::net::{Shutdown, shutdown};
+use rustix::time::{ClockId, clock_gettime};
 
 use super::*;
-use crate::process::tests::ignores;
-
-fn guard() -> Guard {
-    Guard { shell: None, entries: BTreeSet::new() }
-}
+use crate::process::table;
+use crate::process::tests::{has, lives, until};
 
 /// A process that leads a group of its own and would be there for a long time.
-fn sleeper() -> (Child, Entry) {
+fn sleeper() -> (Child, Pid) {
     let child = Command::new("sleep").arg("100").process_group(0).spawn().unwrap();
-    let entry = Entry::group(Pid::from_child(&child));
-    (child, entry)
+    let pid = Pid::from_child(&child);
+    (child, pid)
 }
 
-impl Guard {
-    fn watch(&mut self, entry: &Entry) {
-        self.entries.insert(entry.clone());
-        self.tell("add", entry).unwrap();
-    }
+fn in_future(time: Duration) -> Option<Time> {
+    let now = clock_gettime(ClockId::Boottime);
+    Some(Duration::new(now.tv_sec.try_into().unwrap(), now.tv_nsec.try_into().unwrap()) + time)
+}
 
-    fn unwatch(&mut self, entry: &Entry) {
-        self.entries.remove(entry);
-        self.tell("drop", entry).unwrap();
+impl Keeper {
+    /// The guard, when it has begun.
+    fn guard(&self) -> Pid {
+        let mut found = None;
+        until("there is a guard", || {
+            let state = self.lock();
+            found = state.running.as_ref().filter(|guard| guard.has_begun).map(|guard| guard.pid);
+            found.is_some()
+        });
+        found.unwrap()
     }
 
     /// Ends its input, as our death does, and waits for it.
-    fn end(self) {
-        let mut shell = self.shell.unwrap().child;
-        drop(shell.stdin.take());
-        assert!(shell.wait().unwrap().success());
+    fn end(&self) {
+        let guard = self.guard();
+        let mut state = self.lock();
+        state.entries.clear();
+        state.sockets.clear();
+        shutdown(&state.running.as_ref().unwrap().link, Shutdown::Write).unwrap();
+        drop(state);
+        until("the guard is gone", || table::stat(guard).is_none());
     }
 }
 
@@ -42,22 +52,25 @@ impl Guard {
 fn what_it_still_knows_at_the_end_is_ended_and_removed() {
     let root = tempfile::tempdir().unwrap();
     // Whatever a name is made of, it is one name.
-    let names = ["plain", "a b  c ", " d", "*", "$(touch x)", "'\"\\n`", "-rf", "\u{fc}", "x/y"];
+    let names =
+        ["plain", "a b  c ", " d", "*", "$(touch x)", "'\"\\n`", "-rf", "\u{fc}", "x/y", "a\nb"];
     let paths: Vec<_> = names.iter().map(|name| root.path().join(name)).collect();
     let kept = root.path().join("kept");
-    let (mut watched, watched_entry) = sleeper();
-    let (mut released, released_entry) = sleeper();
-    let mut guard = guard();
+    let ((mut group, group_pid), (mut worker, worker_pid)) = (sleeper(), sleeper());
+    let (mut released, released_pid) = sleeper();
+    let keeper = Keeper::new();
     for path in paths.iter().chain([&kept]) {
         std::fs::create_dir_all(path.join("with/files")).unwrap();
-        guard.watch(&Entry::directory(path).unwrap());
+        keeper.add(&Entry::directory(path).unwrap()).unwrap();
     }
-    guard.watch(&watched_entry);
-    guard.watch(&released_entry);
-    guard.unwatch(&released_entry);
-    guard.unwatch(&Entry::directory(&kept).unwrap());
-    guard.end();
-    assert_eq!(watched.wait().unwrap().signal(), Some(9));
+    keeper.add(&Entry::Group(group_pid)).unwrap();
+    keeper.add(&Entry::Workers(worker_pid)).unwrap();
+    keeper.add(&Entry::Group(released_pid)).unwrap();
+    keeper.forget(&Entry::Group(released_pid));
+    keeper.forget(&Entry::directory(&kept).unwrap());
+    keeper.end();
+    assert_eq!(group.wait().unwrap().signal(), Some(9));
+    assert_eq!(worker.wait().unwrap().signal(), Some(9));
     assert!(released.try_wait().unwrap().is_none(), "it was forgotten, and killed nevertheless");
     released.kill().unwrap();
     released.wait().unwrap();
@@ -68,48 +81,161 @@ fn what_it_still_knows_at_the_end_is_ended_and_removed() {
 }
 
 #[test]
-fn one_that_was_killed_is_replaced_and_the_next_knows_everything() {
-    let (mut early, early_entry) = sleeper();
-    let (mut late, late_entry) = sleeper();
-    let mut guard = guard();
-    guard.watch(&early_entry);
-    let first = Pid::from_child(&guard.shell.as_ref().unwrap().child);
+fn one_that_was_killed_is_replaced_at_once_and_the_next_knows_everything() {
+    let ((mut group, group_pid), (mut worker, worker_pid)) = (sleeper(), sleeper());
+    let keeper = Keeper::new();
+    let socket = Arc::new(TcpListener::bind("127.0.0.1:0").unwrap());
+    keeper.listen("secret", socket.clone()).unwrap();
+    keeper.add(&Entry::Group(group_pid)).unwrap();
+    keeper.add(&Entry::Workers(worker_pid)).unwrap();
+    keeper.fence_at(in_future(Duration::from_millis(600)));
+    let first = keeper.guard();
     kill_process(first, Signal::KILL).unwrap();
-    let begun = Instant::now();
-    while guard.shell.as_mut().unwrap().child.try_wait().unwrap().is_none() {
-        assert!(begun.elapsed() < Duration::from_secs(20));
-        std::thread::sleep(Duration::from_millis(1));
-    }
-    guard.watch(&late_entry);
-    assert_ne!(Pid::from_child(&guard.shell.as_ref().unwrap().child), first);
-    guard.end();
-    assert_eq!(early.wait().unwrap().signal(), Some(9));
-    assert_eq!(late.wait().unwrap().signal(), Some(9));
+    // Nobody has to say anything for that.
+    until("it is noticed", || table::stat(first).is_none());
+    assert_ne!(keeper.guard(), first);
+    let mut line = String::new();
+    let stream = TcpStream::connect(socket.local_addr().unwrap()).unwrap();
+    BufReader::new(stream).read_line(&mut line).unwrap();
+    assert_eq!(line, "rallypoint-guard secret\n");
+    assert_eq!(worker.wait().unwrap().signal(), Some(9), "the fence");
+    assert!(group.try_wait().unwrap().is_none());
+    keeper.end();
+    assert_eq!(group.wait().unwrap().signal(), Some(9));
 }
 
 #[test]
 fn signals_that_ask_do_not_end_it() {
-    let (mut watched, entry) = sleeper();
-    let mut guard = guard();
-    guard.watch(&entry);
-    let shell = Pid::from_child(&guard.shell.as_ref().unwrap().child);
-    let begun = Instant::now();
-    // They would end it before it has come to its first line.
-    while !ignores(shell, Signal::TERM) {
-        assert!(begun.elapsed() < Duration::from_secs(20));
-        std::thread::sleep(Duration::from_millis(1));
+    let (mut watched, pid) = sleeper();
+    let keeper = Keeper::new();
+    keeper.add(&Entry::Group(pid)).unwrap();
+    let guard = keeper.guard();
+    assert!(has(guard, "SigBlk:", Signal::TERM));
+    for signal in [Signal::HUP, Signal::INT, Signal::QUIT, Signal::TERM, Signal::USR1] {
+        kill_process(guard, signal).unwrap();
     }
-    for signal in [Signal::HUP, Signal::INT, Signal::QUIT, Signal::TERM] {
-        kill_process(shell, signal).unwrap();
-    }
-    guard.end();
+    keeper.forget(&Entry::Group(pid));
+    keeper.add(&Entry::Group(pid)).unwrap();
+    assert_eq!(keeper.guard(), guard);
+    keeper.end();
     assert_eq!(watched.wait().unwrap().signal(), Some(9));
 }
 
+/// As `pkill -9 rallypoint` would: it must not take the guard with the launcher.
 #[test]
-fn a_path_that_it_could_not_be_told_is_refused() {
-    for path in ["/tmp/two\nlines", "relative"] {
-        let error = Entry::directory(Path::new(path)).unwrap_err().to_string();
-        assert!(error.contains(&format!("{path:?}")) && error.contains("TMPDIR"), "{error}");
+fn it_is_not_called_as_its_launcher_is() {
+    let keeper = Keeper::new();
+    keeper.begin().unwrap();
+    let name = std::fs::read_to_string(format!("/proc/{}/comm", keeper.guard())).unwrap();
+    assert_eq!(name, "rp-guard\n");
+    keeper.end();
+}
+
+#[test]
+fn at_the_fence_workers_end_and_nobody_else() {
+    let ((mut early, early_pid), (mut other, other_pid)) = (sleeper(), sleeper());
+    let keeper = Keeper::new();
+    keeper.add(&Entry::Workers(early_pid)).unwrap();
+    keeper.add(&Entry::Group(other_pid)).unwrap();
+    // It is put off as often as one likes.
+    for _ in 0..10 {
+        keeper.fence_at(in_future(Duration::from_millis(400)));
+        std::thread::sleep(Duration::from_millis(100));
+        assert!(early.try_wait().unwrap().is_none());
     }
+    assert_eq!(early.wait().unwrap().signal(), Some(9));
+    until("the launcher is told", || keeper.fenced().is_some());
+    // Whoever comes too late is not spared either.
+    let (mut late, late_pid) = sleeper();
+    keeper.add(&Entry::Workers(late_pid)).unwrap();
+    assert_eq!(late.wait().unwrap().signal(), Some(9));
+    // Until there is another fence, or none.
+    keeper.fence_at(None);
+    let (mut next, next_pid) = sleeper();
+    keeper.add(&Entry::Workers(next_pid)).unwrap();
+    std::thread::sleep(Duration::from_millis(500));
+    assert!(next.try_wait().unwrap().is_none() && other.try_wait().unwrap().is_none());
+    keeper.end();
+    assert_eq!(next.wait().unwrap().signal(), Some(9));
+    assert_eq!(other.wait().unwrap().signal(), Some(9));
+}
+
+#[test]
+fn a_guard_that_does_not_listen_holds_up_no_fence_and_hears_the_last() {
+    let (mut worker, pid) = sleeper();
+    let keeper = Keeper::new();
+    keeper.add(&Entry::Workers(pid)).unwrap();
+    let guard = keeper.guard();
+    kill_process(guard, Signal::STOP).unwrap();
+    let begun = Instant::now();
+    // Far more than fit.
+    for _ in 0..3000 {
+        keeper.fence_at(in_future(Duration::from_millis(1)));
+    }
+    keeper.fence_at(None);
+    assert!(begun.elapsed() < Duration::from_secs(1), "{:?}", begun.elapsed());
+    std::thread::sleep(Duration::from_millis(300));
+    kill_process(guard, Signal::CONT).unwrap();
+    std::thread::sleep(Duration::from_millis(700));
+    assert_eq!(keeper.guard(), guard);
+    assert!(worker.try_wait().unwrap().is_none(), "it has not heard the last word");
+    keeper.end();
+    assert_eq!(worker.wait().unwrap().signal(), Some(9));
+}
+
+/// As torchrun starts them: in sessions of their own, by somebody else, and with children that have forgotten
+/// where they come from.
+#[test]
+fn workers_of_others_are_known_by_a_mark() {
+    let value = format!("guard-test-{}", std::process::id());
+    let start = |variable: &str, value: &str| {
+        let script = "env -i sleep 100 & echo $!; wait";
+        let mut command = Command::new("setsid");
+        command.args(["sh", "-c", script]).env(variable, value).stdout(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        (child, line.trim().parse::<u32>().unwrap())
+    };
+    let (mut first, first_child) = start("RALLYPOINT_TEST_MARK", &value);
+    let (mut other, other_child) = start("RALLYPOINT_TEST_MARK", &format!("{value}-other"));
+    let keeper = Keeper::new();
+    keeper.add(&Entry::marked("RALLYPOINT_TEST_MARK", &value).unwrap()).unwrap();
+    keeper.fence_at(in_future(Duration::from_millis(100)));
+    assert!(!first.wait().unwrap().success());
+    until("its child is gone", || !lives(first_child));
+    keeper.fence_at(None);
+    // What is left at the end goes as well.
+    let (mut last, last_child) = start("RALLYPOINT_TEST_MARK", &value);
+    keeper.end();
+    assert!(!last.wait().unwrap().success());
+    until("its child is gone", || !lives(last_child));
+    assert!(other.try_wait().unwrap().is_none() && lives(other_child));
+    kill_process(Pid::from_raw(other_child.try_into().unwrap()).unwrap(), Signal::KILL).unwrap();
+    other.wait().unwrap();
+}
+
+#[test]
+fn more_than_it_keeps_are_greeted_all_the_same() {
+    let keeper = Keeper::new();
+    let socket = Arc::new(TcpListener::bind("127.0.0.1:0").unwrap());
+    let address = socket.local_addr().unwrap();
+    keeper.listen("token", socket).unwrap();
+    keeper.begin().unwrap();
+    let mut streams = Vec::new();
+    for number in 0..300 {
+        let mut reader = BufReader::new(TcpStream::connect(address).unwrap());
+        let mut line = String::new();
+        reader.read_line(&mut line).unwrap();
+        assert_eq!(line, "rallypoint-guard token\n", "{number}");
+        streams.push(reader);
+    }
+    // The first are held until the end.
+    streams[0].get_ref().set_read_timeout(Some(Duration::from_millis(50))).unwrap();
+    let read = streams[0].read_line(&mut String::new());
+    assert!(read.is_err(), "{read:?}");
+    keeper.end();
+    streams[0].get_ref().set_read_timeout(None).unwrap();
+    assert_eq!(streams[0].read_line(&mut String::new()).unwrap(), 0);
+    assert_eq!(TcpStream::connect(address).unwrap_err().kind(), io::ErrorKind::ConnectionRefused);
 }

@@ -15,6 +15,7 @@ mod environment;
 mod error_files;
 mod exit_codes;
 mod first_command;
+mod guarding;
 mod meeting;
 mod namespaces;
 mod output;

@@ -1,0 +1,208 @@
+//! What a guard is told, and what it tells: one message each, in plain words.
+
+use std::ffi::OsStr;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rallypoint_core::kv::Time;
+use rustix::process::Pid;
+
+/// What both sides must agree about. A `rallypoint` of another version is no guard for us.
+pub(super) const HELLO: &str = concat!("rallypoint-guard ", env!("CARGO_PKG_VERSION"), " 1");
+
+/// Something that must not outlive us.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(in crate::process) enum Entry {
+    /// A process group. It must be ours from now until it is forgotten: its leader not yet reaped, or somebody
+    /// left in it.
+    Group(Pid),
+    /// A process group that also ends when the fence passes.
+    Workers(Pid),
+    /// Every process that began with this in its environment, `NAME=value`, and all of their descendants. They
+    /// also end when the fence passes.
+    Marked(Vec<u8>),
+    /// A directory with everything in it.
+    Directory(PathBuf),
+}
+
+impl Entry {
+    /// A directory. The guard does not know what a relative path was relative to.
+    pub(in crate::process) fn directory(path: &Path) -> io::Result<Self> {
+        if !path.is_absolute() {
+            let fix = "it must begin with /; TMPDIR names another place";
+            let text = format!("cannot guard the directory {path:?}: {fix}");
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+        }
+        Ok(Self::Directory(path.to_owned()))
+    }
+
+    /// A mark, which must be one: an empty one would be everybody's.
+    pub(in crate::process) fn marked(name: &str, value: &str) -> io::Result<Self> {
+        let is_plain = |text: &str| !text.is_empty() && !text.contains('\0');
+        if !is_plain(name) || name.contains('=') || !is_plain(value) || value.len() > 4096 {
+            let text =
+                format!("cannot mark processes by {name:?}={value:?}: both must say something");
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+        }
+        Ok(Self::Marked(format!("{name}={value}").into_bytes()))
+    }
+
+    fn encode(&self) -> Vec<u8> {
+        match self {
+            Self::Group(leader) => format!("group {leader}").into_bytes(),
+            Self::Workers(leader) => format!("workers {leader}").into_bytes(),
+            Self::Marked(mark) => [b"marked ", &mark[..]].concat(),
+            Self::Directory(path) => [b"directory ", path.as_os_str().as_bytes()].concat(),
+        }
+    }
+
+    fn decode(bytes: &[u8]) -> Option<Self> {
+        let (kind, rest) = words(bytes)?;
+        Some(match kind {
+            b"group" => Self::Group(Pid::from_raw(number(rest)?)?),
+            b"workers" => Self::Workers(Pid::from_raw(number(rest)?)?),
+            b"marked" if rest.contains(&b'=') => Self::Marked(rest.to_owned()),
+            b"directory" => Self::directory(Path::new(OsStr::from_bytes(rest))).ok()?,
+            _ => return None,
+        })
+    }
+}
+
+/// To the guard.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Order {
+    Add(Entry),
+    Drop(Entry),
+    /// The moment at which workers end unless a later one is named before.
+    Fence(Option<Time>),
+    /// A socket comes with it: whoever connects is told this token.
+    Listen(String),
+    /// The socket of this token is closed.
+    Close(String),
+}
+
+impl Order {
+    pub(super) fn encode(&self) -> Vec<u8> {
+        match self {
+            Self::Add(entry) => [b"add ", &entry.encode()[..]].concat(),
+            Self::Drop(entry) => [b"drop ", &entry.encode()[..]].concat(),
+            Self::Fence(None) => b"fence none".to_vec(),
+            Self::Fence(Some(at)) => format!("fence {}", at.as_nanos()).into_bytes(),
+            Self::Listen(token) => format!("listen {token}").into_bytes(),
+            Self::Close(token) => format!("close {token}").into_bytes(),
+        }
+    }
+
+    pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
+        let (word, rest) = words(bytes)?;
+        let text = || str::from_utf8(rest).ok().map(str::to_owned);
+        Some(match word {
+            b"add" => Self::Add(Entry::decode(rest)?),
+            b"drop" => Self::Drop(Entry::decode(rest)?),
+            b"fence" if rest == b"none" => Self::Fence(None),
+            b"fence" => Self::Fence(Some(Duration::from_nanos(number(rest)?))),
+            b"listen" => Self::Listen(text()?),
+            b"close" => Self::Close(text()?),
+            _ => return None,
+        })
+    }
+}
+
+/// From the guard.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum News {
+    /// It is there, and of our kind.
+    Hello,
+    /// The fence of this moment has passed, and the workers were killed.
+    Fenced(Time),
+}
+
+impl News {
+    pub(super) fn encode(&self) -> Vec<u8> {
+        match self {
+            Self::Hello => HELLO.as_bytes().to_vec(),
+            Self::Fenced(at) => format!("fenced {}", at.as_nanos()).into_bytes(),
+        }
+    }
+
+    pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
+        if bytes == HELLO.as_bytes() {
+            return Some(Self::Hello);
+        }
+        let (word, rest) = words(bytes)?;
+        (word == b"fenced").then_some(())?;
+        Some(Self::Fenced(Duration::from_nanos(number(rest)?)))
+    }
+}
+
+fn words(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+    let space = bytes.iter().position(|byte| *byte == b' ')?;
+    Some((&bytes[..space], &bytes[space + 1..]))
+}
+
+fn number<T: std::str::FromStr>(bytes: &[u8]) -> Option<T> {
+    str::from_utf8(bytes).ok()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_said_is_what_is_heard() {
+        let pid = Pid::from_raw(77).unwrap();
+        let directory = Entry::directory(Path::new("/tmp/ two\nlines \u{fc}")).unwrap();
+        let entries = [
+            Entry::Group(pid),
+            Entry::Workers(pid),
+            Entry::marked("NAME", "a = b\n").unwrap(),
+            directory,
+        ];
+        let mut orders = vec![
+            Order::Fence(None),
+            Order::Fence(Some(Duration::from_nanos(1 << 60))),
+            Order::Listen("a1".to_owned()),
+            Order::Close("a1".to_owned()),
+        ];
+        for entry in entries {
+            orders.extend([Order::Add(entry.clone()), Order::Drop(entry)]);
+        }
+        for order in orders {
+            assert_eq!(Order::decode(&order.encode()), Some(order));
+        }
+        for news in [News::Hello, News::Fenced(Duration::from_nanos(3))] {
+            assert_eq!(News::decode(&news.encode()), Some(news));
+        }
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_not_acted_upon() {
+        for bytes in [
+            &b""[..],
+            b"add",
+            b"add group",
+            b"add group 0",
+            b"add group x",
+            b"add directory relative",
+            b"add marked nothing",
+            b"fence",
+            b"fence -1",
+            b"fence 99999999999999999999999",
+            b"stop everything",
+        ] {
+            assert_eq!(Order::decode(bytes), None, "{}", bytes.escape_ascii());
+        }
+        assert_eq!(News::decode(b"rallypoint-guard 0.0.0 1"), None);
+    }
+
+    #[test]
+    fn what_it_could_not_do_is_refused() {
+        let error = Entry::directory(Path::new("relative")).unwrap_err().to_string();
+        assert!(error.contains("\"relative\"") && error.contains("TMPDIR"), "{error}");
+        for (name, value) in [("", "x"), ("NAME", ""), ("A=B", "x"), ("A", "\0")] {
+            assert!(Entry::marked(name, value).is_err(), "{name:?}={value:?}");
+        }
+    }
+}

@@ -1,0 +1,154 @@
+//! The guard itself, as a process: what it does until its parent is gone, and then.
+
+use std::collections::HashSet;
+use std::ffi::OsString;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::Duration;
+
+use nix::sys::signal::SigSet;
+use rallypoint_core::kv::Time;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, Signal, getppid, pidfd_open};
+use rustix::time::{ClockId, clock_gettime};
+
+use super::ending::{self, Spared};
+use super::fence::{Act, Fence};
+use super::greeter::Greeter;
+use super::message::{Entry, News, Order};
+use crate::process::link::{self, Received, Way};
+
+const DONE: u8 = 0;
+const WRONG: u8 = 2;
+
+/// This moment, on a clock that goes on while the machine is suspended.
+fn now() -> Time {
+    let now = clock_gettime(ClockId::Boottime);
+    let seconds = u64::try_from(now.tv_sec).unwrap_or(0);
+    Duration::new(seconds, u32::try_from(now.tv_nsec).unwrap_or(0))
+}
+
+/// Guards the process of this number, which has started us, until it is gone.
+pub(crate) fn stand(arguments: impl IntoIterator<Item = OsString>) -> u8 {
+    // A name of our own, and nothing that asks us to end is heard. (To ignore it would take `unsafe` code.)
+    let _ = rustix::thread::set_name(c"rp-guard");
+    let _ = SigSet::all().thread_block();
+    let number = arguments.into_iter().next().and_then(|number| number.to_str()?.parse().ok());
+    let Some(parent) = number.and_then(Pid::from_raw) else { return WRONG };
+    let Ok(link) = io::stdin().as_fd().try_clone_to_owned() else { return WRONG };
+    let parent_end = pidfd_open(parent, PidfdFlags::empty()).ok();
+    let mut post = Post {
+        is_orphan: getppid() != Some(parent),
+        link,
+        parent_end,
+        spared: Spared::new(parent),
+        entries: HashSet::new(),
+        fence: Fence::default(),
+        greeter: Greeter::default(),
+    };
+    post.tell(&News::Hello);
+    while post.round() {}
+    let Post { entries, spared, greeter, .. } = post;
+    // Whoever asks for us is refused when nobody is left, and not before.
+    ending::end(&entries, spared, move || drop(greeter));
+    DONE
+}
+
+struct Post {
+    /// Its end is the parent's, or that of the last copy of the parent that a fork has made.
+    link: OwnedFd,
+    /// Tells of the end of the parent itself, where the kernel can (Linux 5.3).
+    parent_end: Option<OwnedFd>,
+    is_orphan: bool,
+    /// The parent. It may have become another program, and is not ours to end.
+    spared: Spared,
+    entries: HashSet<Entry>,
+    fence: Fence,
+    greeter: Greeter,
+}
+
+/// Who is to be seen to, besides what was said.
+#[derive(Debug, Default)]
+struct Woken {
+    by_parent: bool,
+    by_others: bool,
+}
+
+impl Post {
+    /// Waits for something to do, and does it. Until the parent is gone.
+    fn round(&mut self) -> bool {
+        let began = now();
+        let patience = self.fence.next_look(began);
+        let woken = if self.is_orphan { Woken::default() } else { self.wait(patience) };
+        self.is_orphan |= woken.by_parent;
+        let is_there = self.listen();
+        let due = patience.map(|patience| began + patience);
+        if let Some(act) = self.fence.look(due, now()) {
+            self.act(act);
+        }
+        if woken.by_others {
+            self.greeter.answer();
+        }
+        is_there && !self.is_orphan
+    }
+
+    /// Until there is something to hear or to do.
+    fn wait(&self, patience: Option<Duration>) -> Woken {
+        let watch = |descriptor| PollFd::new(descriptor, PollFlags::IN);
+        let mut watched = vec![watch(&self.link)];
+        watched.extend(self.parent_end.iter().map(watch));
+        watched.extend(self.greeter.watched());
+        let patience = patience.and_then(|patience| Timespec::try_from(patience).ok());
+        let _ = poll(&mut watched, patience.as_ref());
+        let is_ready = |watched: &PollFd<'_>| !watched.revents().is_empty();
+        let parents = 1 + usize::from(self.parent_end.is_some());
+        Woken {
+            by_parent: watched[1..parents].iter().any(is_ready),
+            by_others: watched[parents..].iter().any(is_ready),
+        }
+    }
+
+    /// Hears what was said. Whether there is anybody who could say more.
+    fn listen(&mut self) -> bool {
+        loop {
+            match link::receive(&self.link, Way::Look) {
+                Received::Message(bytes, mut descriptors) => match Order::decode(&bytes) {
+                    Some(Order::Add(entry)) => drop(self.entries.insert(entry)),
+                    Some(Order::Drop(entry)) => drop(self.entries.remove(&entry)),
+                    Some(Order::Fence(at)) => self.fence.set(at),
+                    Some(Order::Close(token)) => self.greeter.close(&token),
+                    Some(Order::Listen(token)) => {
+                        if let Some(socket) = descriptors.pop() {
+                            self.greeter.add(token, socket);
+                        }
+                    }
+                    None => {}
+                },
+                Received::Nothing => return true,
+                Received::End => return false,
+            }
+        }
+    }
+
+    fn act(&self, act: Act) {
+        let signal = match act {
+            Act::Hold => Signal::STOP,
+            Act::Release => Signal::CONT,
+            Act::Kill => Signal::KILL,
+        };
+        let is_fenced = |entry: &&Entry| matches!(entry, Entry::Workers(_) | Entry::Marked(_));
+        let fenced: Vec<&Entry> = self.entries.iter().filter(is_fenced).collect();
+        if fenced.is_empty() {
+            return;
+        }
+        ending::signal(fenced, signal, self.spared);
+        if let (Act::Kill, Some(at)) = (act, self.fence.at()) {
+            self.tell(&News::Fenced(at));
+        }
+    }
+
+    fn tell(&self, news: &News) {
+        // It may not listen, for a while or for ever.
+        let _ = link::send(&self.link, &news.encode(), &[]);
+    }
+}

@@ -1,0 +1,141 @@
+//! What two of our processes say to each other: messages that arrive whole or not at all, with descriptors.
+
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
+    SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg,
+    sendmsg, socketpair,
+};
+
+/// No message is longer: a path and a word.
+const LONGEST: usize = 64 * 1024;
+
+/// How many descriptors a message can have.
+const MOST: usize = 64;
+
+/// Two ends, both closed on exec. Each sees the end of the other by the kernel, whatever the reason.
+pub(super) fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
+    let kind = SocketType::SEQPACKET;
+    Ok(socketpair(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None)?)
+}
+
+/// Says something, or fails at once with [`Errno::AGAIN`] if the other end has not listened for long.
+pub(super) fn send(
+    link: impl AsFd,
+    message: &[u8],
+    descriptors: &[BorrowedFd<'_>],
+) -> Result<(), Errno> {
+    if descriptors.len() > MOST || message.len() > LONGEST {
+        return Err(Errno::TOOBIG);
+    }
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    if !descriptors.is_empty() {
+        control.push(SendAncillaryMessage::ScmRights(descriptors));
+    }
+    let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+    loop {
+        match sendmsg(&link, &[IoSlice::new(message)], &mut control, flags) {
+            Err(Errno::INTR) => {}
+            sent => return sent.map(|_| ()),
+        }
+    }
+}
+
+/// What came by a link.
+#[derive(Debug)]
+pub(super) enum Received {
+    Message(Vec<u8>, Vec<OwnedFd>),
+    /// Nothing yet.
+    Nothing,
+    /// The other end is gone.
+    End,
+}
+
+/// How to wait for a message, and whether the programs that we become have the descriptors as well.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Way {
+    Look,
+    WaitAndHandOn,
+}
+
+/// The next message.
+pub(super) fn receive(link: impl AsFd, way: Way) -> Received {
+    let mut bytes = vec![0; LONGEST];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST))];
+    let flags = match way {
+        Way::Look => RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC,
+        Way::WaitAndHandOn => RecvFlags::empty(),
+    };
+    loop {
+        let mut control = RecvAncillaryBuffer::new(&mut space);
+        let mut into = [IoSliceMut::new(&mut bytes)];
+        let received = match recvmsg(&link, &mut into, &mut control, flags) {
+            // The other end was closed before it had read everything. What it had said comes next.
+            Err(Errno::INTR | Errno::CONNRESET) => continue,
+            Err(Errno::AGAIN) => return Received::Nothing,
+            Err(_) => return Received::End,
+            Ok(received) if received.bytes == 0 => return Received::End,
+            Ok(received) => received,
+        };
+        let mut descriptors = Vec::new();
+        for message in control.drain() {
+            if let RecvAncillaryMessage::ScmRights(some) = message {
+                descriptors.extend(some);
+            }
+        }
+        if received.flags.intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC) {
+            continue;
+        }
+        bytes.truncate(received.bytes);
+        return Received::Message(bytes, descriptors);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+
+    #[test]
+    fn messages_come_whole_and_in_order_and_then_the_end() {
+        let (here, there) = pair().unwrap();
+        assert!(matches!(receive(&there, Way::Look), Received::Nothing));
+        send(&here, b"one\nline", &[]).unwrap();
+        send(&here, b"two", &[]).unwrap();
+        // An end that was not heard out says so first, and loses nothing of the other's.
+        send(&there, b"unread", &[]).unwrap();
+        drop(here);
+        for expected in [&b"one\nline"[..], b"two"] {
+            let Received::Message(bytes, _) = receive(&there, Way::Look) else { panic!("nothing") };
+            assert_eq!(bytes, expected);
+        }
+        assert!(matches!(receive(&there, Way::Look), Received::End));
+        assert_eq!(send(&there, b"three", &[]), Err(Errno::PIPE));
+    }
+
+    #[test]
+    fn descriptors_come_with_their_message() {
+        let (here, there) = pair().unwrap();
+        let (mut kept, given) = UnixStream::pair().unwrap();
+        send(&here, b"take it", &[given.as_fd()]).unwrap();
+        drop(given);
+        let Received::Message(_, descriptors) = receive(&there, Way::Look) else { panic!("no") };
+        assert_eq!(descriptors.len(), 1);
+        drop(descriptors);
+        assert_eq!(kept.read(&mut [0]).unwrap(), 0);
+    }
+
+    #[test]
+    fn whoever_is_not_heard_does_not_wait() {
+        let (here, _there) = pair().unwrap();
+        let refused = (0..1_000_000).find_map(|_| send(&here, b"fence 1", &[]).err());
+        assert_eq!(refused, Some(Errno::AGAIN));
+    }
+}

@@ -1,0 +1,212 @@
+//! A socket that answers for as long as anybody of this node is left.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::thread;
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, listen, socket_with, sockopt};
+use rustix::rand::{GetRandomFlags, getrandom};
+
+use super::guard::{self, Greeter, Keeper};
+use crate::rendezvous::Endpoint;
+
+/// How many may wait to be answered.
+const BACKLOG: i32 = 1024;
+
+/// A listening socket that this process, its guard and every worker hold, each until its end.
+///
+/// So if its host refuses connections at this address, all of them are gone. As long as one is there, a
+/// connection is made; and while this process or the guard is, whoever connects is told
+/// `rallypoint-guard <token>` and a line break, by which it can know later that it asks the same one.
+///
+/// Dropping it closes it here and in the guard. Workers that run hold theirs until they end.
+#[derive(Debug)]
+pub struct LivenessSocket {
+    address: SocketAddr,
+    token: String,
+    keeper: Arc<Keeper>,
+    /// Its end tells the thread that answers until there is a guard. After that nobody reads it.
+    _answering: io::PipeWriter,
+}
+
+impl LivenessSocket {
+    /// Listens at some port of this address; of all addresses of both kinds, if it is `::`.
+    ///
+    /// # Errors
+    /// What the system says: the address may be none of this host.
+    pub fn open(address: IpAddr) -> io::Result<Self> {
+        let socket = Arc::new(bound(address)?);
+        let address = socket.local_addr()?;
+        let token = token()?;
+        let keeper = guard::program();
+        keeper.listen(&token, socket.clone())?;
+        let answering = answer(&keeper, &token, &socket)?;
+        Ok(Self { address, token, keeper, _answering: answering })
+    }
+
+    /// Listens where the other nodes of a run reach this one: at `local_addr` if that is an address, on loopback if
+    /// all of the endpoint is, or else on all addresses.
+    ///
+    /// # Errors
+    /// None of them can be listened at.
+    pub fn for_node(endpoint: &str, local_addr: Option<&str>) -> io::Result<Self> {
+        let [first, rest @ ..] = &addresses(endpoint, local_addr)[..] else {
+            return Err(io::ErrorKind::AddrNotAvailable.into());
+        };
+        let opened = rest
+            .iter()
+            .fold(Self::open(*first), |opened, address| opened.or_else(|_| Self::open(*address)));
+        if let Ok(socket) = &opened {
+            tracing::debug!(address = %socket.address(), "answers until no worker is left");
+        }
+        opened
+    }
+
+    /// The port that it listens at.
+    pub fn port(&self) -> u16 {
+        self.address.port()
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// What nobody can know who has not asked it, or been told: 128 random bits.
+    pub fn token(&self) -> &str {
+        &self.token
+    }
+}
+
+impl Drop for LivenessSocket {
+    fn drop(&mut self) {
+        self.keeper.close(&self.token);
+    }
+}
+
+fn addresses(endpoint: &str, local_addr: Option<&str>) -> Vec<IpAddr> {
+    if let Some(given) = local_addr.and_then(address) {
+        return vec![given];
+    }
+    let servers = Endpoint::parse_list(endpoint).unwrap_or_default();
+    let loopback = |server: &Endpoint| address(&server.host).filter(IpAddr::is_loopback);
+    match servers.iter().map(loopback).collect::<Option<Vec<IpAddr>>>() {
+        Some(all) if !all.is_empty() => vec![all[0]],
+        _ => vec![Ipv6Addr::UNSPECIFIED.into(), Ipv4Addr::UNSPECIFIED.into()],
+    }
+}
+
+fn address(host: &str) -> Option<IpAddr> {
+    match host {
+        "localhost" => Some(Ipv4Addr::LOCALHOST.into()),
+        host => host.trim_matches(['[', ']']).parse().ok(),
+    }
+}
+
+fn bound(address: IpAddr) -> io::Result<TcpListener> {
+    let family = match address {
+        IpAddr::V4(_) => AddressFamily::INET,
+        IpAddr::V6(_) => AddressFamily::INET6,
+    };
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = socket_with(family, SocketType::STREAM, flags, None)?;
+    if address == Ipv6Addr::UNSPECIFIED {
+        sockopt::set_ipv6_v6only(&socket, false)?;
+    }
+    bind(&socket, &SocketAddr::new(address, 0))?;
+    listen(&socket, BACKLOG)?;
+    Ok(TcpListener::from(socket))
+}
+
+fn token() -> io::Result<String> {
+    let mut bytes = [0; 16];
+    loop {
+        // So few are given at once or not at all.
+        match getrandom(&mut bytes, GetRandomFlags::empty()) {
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+            Ok(_) => return Ok(bytes.map(|byte| format!("{byte:02x}")).concat()),
+        }
+    }
+}
+
+/// Answers as long as there is no guard that does, until what is returned is dropped.
+fn answer(
+    keeper: &Arc<Keeper>,
+    token: &str,
+    socket: &Arc<TcpListener>,
+) -> io::Result<io::PipeWriter> {
+    let (end, answering) = io::pipe()?;
+    if keeper.has_guard() {
+        return Ok(answering);
+    }
+    let mut greeter = Greeter::default();
+    greeter.add(token.to_owned(), socket.as_fd().try_clone_to_owned()?);
+    let (keeper, end) = (Arc::downgrade(keeper), OwnedFd::from(end));
+    let thread = thread::Builder::new().name("liveness".to_owned());
+    thread.spawn(move || {
+        // A guard that comes later answers first, or this thread does so once more.
+        while keeper.upgrade().is_some_and(|keeper| !keeper.has_guard()) {
+            let mut watched = vec![PollFd::new(&end, PollFlags::IN)];
+            watched.extend(greeter.watched());
+            let _ = poll(&mut watched, None);
+            if !watched[0].revents().is_empty() {
+                return;
+            }
+            drop(watched);
+            greeter.answer();
+        }
+    })?;
+    Ok(answering)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{BufRead, BufReader};
+    use std::net::TcpStream;
+
+    use super::*;
+
+    #[test]
+    fn a_node_listens_where_the_others_are() {
+        for (endpoint, local, expected) in [
+            ("localhost:1", None, &["127.0.0.1"][..]),
+            ("127.0.0.1:1", None, &["127.0.0.1"]),
+            ("[::1]:1", None, &["::1"]),
+            ("10.0.0.1:1", None, &["::", "0.0.0.0"]),
+            ("127.0.0.1:1,head:1", None, &["::", "0.0.0.0"]),
+            ("head:1", Some("10.0.0.2"), &["10.0.0.2"]),
+            ("head:1", Some("node7"), &["::", "0.0.0.0"]),
+        ] {
+            let expected: Vec<IpAddr> = expected.iter().map(|ip| ip.parse().unwrap()).collect();
+            assert_eq!(addresses(endpoint, local), expected, "{endpoint} {local:?}");
+        }
+    }
+
+    /// Whether this program has a guard depends on the tests beside this one, and makes no difference.
+    #[test]
+    fn whoever_connects_is_told_the_token_and_nobody_after_the_end() {
+        let first = LivenessSocket::open(Ipv4Addr::LOCALHOST.into()).unwrap();
+        let other = LivenessSocket::open(Ipv4Addr::LOCALHOST.into()).unwrap();
+        assert_ne!(first.token(), other.token());
+        assert_eq!(first.token().len(), 32);
+        for socket in [&first, &other] {
+            let mut line = String::new();
+            let stream = TcpStream::connect(socket.address()).unwrap();
+            BufReader::new(stream).read_line(&mut line).unwrap();
+            assert_eq!(line, format!("rallypoint-guard {}\n", socket.token()));
+        }
+        let address = first.address();
+        drop(first);
+        let begun = std::time::Instant::now();
+        while TcpStream::connect(address).is_ok() {
+            assert!(begun.elapsed() < std::time::Duration::from_secs(20));
+            thread::sleep(std::time::Duration::from_millis(5));
+        }
+        TcpStream::connect(other.address()).unwrap();
+    }
+}

@@ -1,0 +1,70 @@
+//! The processes of this host, as the kernel lists them.
+
+use std::fs;
+
+use rustix::process::Pid;
+
+/// What is known of a process from its line in `/proc`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Stat {
+    pub(super) state: u8,
+    pub(super) parent: i32,
+    pub(super) group: i32,
+    /// When it began. No other process with its number has the same.
+    pub(super) begun: u64,
+}
+
+impl Stat {
+    /// It has ended, and waits to be reaped.
+    pub(super) fn has_ended(self) -> bool {
+        matches!(self.state, b'Z' | b'X')
+    }
+}
+
+/// All numbers, in no order.
+pub(super) fn pids() -> Vec<Pid> {
+    let Ok(processes) = fs::read_dir("/proc") else { return Vec::new() };
+    let pid = |entry: fs::DirEntry| Pid::from_raw(entry.file_name().to_str()?.parse().ok()?);
+    processes.flatten().filter_map(pid).collect()
+}
+
+/// What is known of one, if there is such a process.
+pub(super) fn stat(pid: Pid) -> Option<Stat> {
+    parse(&fs::read(format!("/proc/{pid}/stat")).ok()?)
+}
+
+/// The name may hold anything; what stands behind it is plain.
+fn parse(stat: &[u8]) -> Option<Stat> {
+    let name_ends = stat.iter().rposition(|byte| *byte == b')')?;
+    let mut fields = str::from_utf8(&stat[name_ends + 1..]).ok()?.split_ascii_whitespace();
+    Some(Stat {
+        state: *fields.next()?.as_bytes().first()?,
+        parent: fields.next()?.parse().ok()?,
+        group: fields.next()?.parse().ok()?,
+        begun: fields.nth(16)?.parse().ok()?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::process::{getpgrp, getpid, getppid};
+
+    use super::*;
+
+    #[test]
+    fn a_process_is_known_by_what_follows_its_name() {
+        let stat = b"4 (a) Z 9) \xff) S 1 4321 17 0 -1 6 7 8 9 10 11 12 13 14 15 16 17 18 777 20";
+        let expected = Stat { state: b'S', parent: 1, group: 4321, begun: 777 };
+        assert_eq!(parse(stat), Some(expected));
+        assert_eq!(parse(b""), None);
+        assert_eq!(parse(b"4 (a) S 1 2"), None);
+    }
+
+    #[test]
+    fn we_are_among_them() {
+        let here = stat(getpid()).unwrap();
+        let raw = |pid: Pid| pid.as_raw_nonzero().get();
+        assert_eq!((here.parent, here.group), (getppid().map_or(0, raw), raw(getpgrp())));
+        assert!(!here.has_ended() && here.begun > 0 && pids().contains(&getpid()));
+    }
+}
