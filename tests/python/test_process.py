@@ -26,7 +26,7 @@ print(*sorted(set(sys.modules) - before))
 """
     imported, took = python(program).communicate(timeout=60)
     print(took)
-    assert imported.split() == ["rallypoint", "rallypoint._native", "rallypoint.errors"]
+    assert imported.split() == ["rallypoint", "rallypoint._helper", "rallypoint._native", "rallypoint.errors"]
 
 
 def test_the_plugin_is_found_without_importing_pytorch(python):

@@ -2,6 +2,7 @@
 //!
 //! - `runtime`: one runtime for the process, and how Python waits for what happens on it.
 //! - `rendezvous`, `store`, `client`, `backend`, `server`, `etcd_server`: the library's types, as Python has them.
+//! - `guard`: what ends workers that others start; the program that is started for it.
 //! - `errors`: which exception an error becomes.
 //! - `arguments`: what Python may pass for bytes, times and options.
 //! - `log`: what the library has to say, on its way to Python's `logging`.
@@ -17,6 +18,7 @@ mod backend;
 mod client;
 mod errors;
 mod etcd_server;
+mod guard;
 mod log;
 mod rendezvous;
 mod runtime;
@@ -38,6 +40,8 @@ mod native {
     use super::client::Client;
     #[pymodule_export]
     use super::etcd_server::EtcdServer;
+    #[pymodule_export]
+    use super::guard::{Guard, helper, register_helper};
     #[pymodule_export]
     use super::log::{next_records, start_log, wait_for_records};
     #[pymodule_export]

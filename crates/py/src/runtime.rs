@@ -86,6 +86,10 @@ impl<T> Tied<T> {
         self.value.as_ref().filter(|_| self.pid == std::process::id())
     }
 
+    pub(crate) fn here_mut(&mut self) -> Option<&mut T> {
+        self.value.as_mut().filter(|_| self.pid == std::process::id())
+    }
+
     /// What it was, if this is the process that made it.
     pub(crate) fn take(mut self) -> Option<T> {
         let value = self.value.take();

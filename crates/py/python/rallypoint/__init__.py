@@ -14,13 +14,13 @@ A call that waits lets other threads run, and ends at Ctrl-C if it is in the mai
 
 A process that was forked while any of this was in use can use none of it (``ForkError``), and ends nothing of its
 parent's. But it holds what the parent had open until it ends or runs another program: if the parent is killed
-meanwhile, its port stays taken, the others miss it only when its lease is over, and an ``EtcdServer`` goes on. Start
-processes that are to outlive their parent with ``subprocess``, or by the methods ``spawn`` and ``forkserver``.
+meanwhile, its port stays taken, and the others miss it only when its lease is over. Start processes that are
+to outlive their parent with ``subprocess``, or by the methods ``spawn`` and ``forkserver``.
 
 What it does is logged under the name ``rallypoint``. For DEBUG, set the level before the first use.
 """
 
-from rallypoint import errors
+from rallypoint import _helper, errors
 from rallypoint._native import (
     VERSION,
     Client,
@@ -35,6 +35,8 @@ from rallypoint._native import (
 from rallypoint.errors import *  # noqa: F403
 
 __version__ = VERSION
+
+_helper.register()
 
 __all__ = [
     "Client",

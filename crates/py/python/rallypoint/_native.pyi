@@ -17,14 +17,17 @@ __all__ = [
     "Client",
     "EtcdServer",
     "EtcdStore",
+    "Guard",
     "Rendezvous",
     "RendezvousBackend",
     "RendezvousInfo",
     "Server",
     "Store",
     "TcpStore",
+    "helper",
     "main",
     "next_records",
+    "register_helper",
     "start_log",
     "wait_for_records",
 ]
@@ -32,6 +35,8 @@ __all__ = [
 VERSION: str
 
 def main(arguments: Sequence[str]) -> int: ...
+def helper(arguments: Sequence[str]) -> Optional[int]: ...
+def register_helper(command: Sequence[str]) -> None: ...
 def start_log(debug: bool) -> bool: ...
 def wait_for_records(seconds: float) -> None: ...
 def next_records() -> list[tuple[int, str, str]]: ...
@@ -147,6 +152,19 @@ class Rendezvous:
         traceback: Optional[TracebackType],
         /,
     ) -> None: ...
+
+@final
+class Guard:
+    def __new__(cls, endpoint: str, local_addr: Optional[str] = None) -> Self: ...
+    @property
+    def address(self) -> tuple[str, int]: ...
+    @property
+    def token(self) -> str: ...
+    def mark(self, name: str, value: str) -> None: ...
+    def fence_at(self, nanoseconds: Optional[int]) -> None: ...
+    @property
+    def fenced(self) -> Optional[int]: ...
+    def close(self) -> None: ...
 
 @final
 class RendezvousBackend:

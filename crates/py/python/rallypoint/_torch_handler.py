@@ -16,6 +16,7 @@ from torch.distributed.elastic.rendezvous.api import RendezvousStoreInfo
 import rallypoint
 from rallypoint._fence import Fence
 from rallypoint._gathering import gather
+from rallypoint._guard import WorkerGuard
 from rallypoint._torch_errors import as_torch
 from rallypoint.errors import ParameterError, RallypointError, RendezvousGracefulExitError
 
@@ -62,6 +63,7 @@ class TorchrunHandler(RendezvousHandler):
                 **params.config,
             )
         self._fence = Fence(self._rendezvous)
+        self._guard = WorkerGuard(params.endpoint, params.local_addr)
         # The workers inherit the environment, and have no business with it. It comes back at the end.
         self._secret = os.environ.pop(_SECRET, None)
         # After a signal PyTorch shuts nothing down. The others are told nevertheless, rather than left to notice.
@@ -148,6 +150,8 @@ class TorchrunHandler(RendezvousHandler):
     def _end(self, success: bool, reason: str | None = None) -> bool:
         if self._secret is not None:
             os.environ.setdefault(_SECRET, self._secret)
+        if success:
+            self._guard.close()
         try:
             return self._rendezvous.shutdown(success, reason)
         except RallypointError as error:

@@ -58,7 +58,9 @@ impl Greeter {
                     }
                 };
                 let greeting = format!("rallypoint-guard {token}\n");
-                let told = stream.set_nonblocking(true).and(stream.write_all(greeting.as_bytes()));
+                let told = stream
+                    .set_nonblocking(true)
+                    .and_then(|()| stream.write_all(greeting.as_bytes()));
                 if told.is_ok() && self.kept.len() < KEPT {
                     self.kept.push_back(stream);
                 }
