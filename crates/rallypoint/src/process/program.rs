@@ -36,6 +36,11 @@ pub(super) fn register_self() {
     register([SELF.into()]);
 }
 
+/// Whether it is known what is started. What was only found may be of another version.
+pub(super) fn is_registered() -> bool {
+    REGISTERED.read().unwrap_or_else(PoisonError::into_inner).is_some()
+}
+
 /// The command that plays this part. The arguments of the part are to follow.
 pub(super) fn command(part: Part) -> io::Result<Command> {
     let registered = REGISTERED.read().unwrap_or_else(PoisonError::into_inner).clone();

@@ -75,6 +75,8 @@ struct Running {
     /// Wakes the thread that hears from it.
     wake: Arc<OwnedFd>,
     has_begun: bool,
+    /// It is this program, so that nobody has to wait for its first word: it hears what was said before.
+    is_known: bool,
     /// It could not be told of the last fence yet.
     owes_fence: bool,
 }
@@ -250,6 +252,7 @@ impl Keeper {
             link: Arc::new(ours),
             wake: Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?),
             has_begun: false,
+            is_known: program::is_registered(),
             owes_fence: false,
         };
         let mut told = watcher::watch(self, &running, child);
@@ -263,7 +266,7 @@ impl Keeper {
         told
     }
 
-    /// Waits for a guard that was started, so that it is known to be one.
+    /// Waits for a guard that was started, so that it is known to be one, unless it is for sure.
     fn until_begun(&self, mut state: MutexGuard<'_, State>) -> io::Result<()> {
         let deadline = Instant::now() + BEGINNING;
         let Some(number) = state.running.as_ref().map(|running| running.number) else {
@@ -271,8 +274,8 @@ impl Keeper {
         };
         loop {
             let words = match &state.running {
-                // Another has its place, which somebody else waits for.
-                Some(running) if running.has_begun || running.number != number => return Ok(()),
+                Some(running) if running.has_begun || running.is_known => return Ok(()),
+                Some(running) if running.number != number => return Ok(()),
                 Some(_) if Instant::now() < deadline => {
                     let left = deadline.saturating_duration_since(Instant::now());
                     let waited = self.changed.wait_timeout(state, left);

@@ -108,6 +108,7 @@ fn replace(keeper: &Weak<Keeper>, number: u64, was_killed: bool, pauses: bool) {
         gone.is_none_or(|running| running.has_begun || was_killed)
     };
     if !was_one {
+        tracing::error!("the guard ended before it began: what this process starts may outlive it");
         return;
     }
     let mut pause = FIRST_PAUSE;

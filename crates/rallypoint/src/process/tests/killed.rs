@@ -117,10 +117,11 @@ fn its_socket_is_refused_only_when_the_last_worker_is_dead_and_then_soon() {
 #[test]
 fn a_worker_that_is_left_alone_answers_for_its_node() {
     let mut launcher = Launcher::start(Duration::ZERO);
-    signal(&[launcher.guard], Signal::STOP);
+    // So that it does not start another guard.
+    signal(&[Pid::from_child(&launcher.child)], Signal::STOP);
+    kill_process(launcher.guard, Signal::KILL).unwrap();
     launcher.child.kill().unwrap();
     launcher.child.wait().unwrap();
-    kill_process(launcher.guard, Signal::KILL).unwrap();
     sleep(Duration::from_millis(100));
     assert!(launcher.worker_lives() && !launcher.is_refused());
     kill_process(launcher.worker, Signal::KILL).unwrap();
