@@ -167,6 +167,7 @@ fn a_guard_that_does_not_listen_holds_up_no_fence_and_hears_the_last() {
     keeper.add(&Entry::Workers(pid)).unwrap();
     let guard = keeper.guard();
     kill_process(guard, Signal::STOP).unwrap();
+    until("it stands still", || table::stat(guard).is_some_and(|stat| stat.state == b'T'));
     let begun = Instant::now();
     // Far more than fit.
     for _ in 0..3000 {
@@ -174,7 +175,8 @@ fn a_guard_that_does_not_listen_holds_up_no_fence_and_hears_the_last() {
     }
     keeper.fence_at(None);
     assert!(begun.elapsed() < Duration::from_secs(1), "{:?}", begun.elapsed());
-    std::thread::sleep(Duration::from_millis(300));
+    // What it hears first is long past, so it knows that it has slept.
+    std::thread::sleep(Duration::from_millis(900));
     kill_process(guard, Signal::CONT).unwrap();
     std::thread::sleep(Duration::from_millis(700));
     assert_eq!(keeper.guard(), guard);
@@ -189,7 +191,7 @@ fn a_guard_that_does_not_listen_holds_up_no_fence_and_hears_the_last() {
 fn workers_of_others_are_known_by_a_mark() {
     let value = format!("guard-test-{}", std::process::id());
     let start = |variable: &str, value: &str| {
-        let script = "env -i sleep 100 & echo $!; wait";
+        let script = "env -i sleep 100 & echo $!; wait; exec sleep 100";
         let mut command = Command::new("setsid");
         command.args(["sh", "-c", script]).env(variable, value).stdout(Stdio::piped());
         let mut child = command.spawn().unwrap();
@@ -202,16 +204,17 @@ fn workers_of_others_are_known_by_a_mark() {
     let keeper = Keeper::new();
     keeper.add(&Entry::marked("RALLYPOINT_TEST_MARK", &value).unwrap()).unwrap();
     keeper.fence_at(in_future(Duration::from_millis(100)));
-    assert!(!first.wait().unwrap().success());
+    assert_eq!(first.wait().unwrap().signal(), Some(9));
     until("its child is gone", || !lives(first_child));
     keeper.fence_at(None);
     // What is left at the end goes as well.
     let (mut last, last_child) = start("RALLYPOINT_TEST_MARK", &value);
     keeper.end();
-    assert!(!last.wait().unwrap().success());
+    assert_eq!(last.wait().unwrap().signal(), Some(9));
     until("its child is gone", || !lives(last_child));
     assert!(other.try_wait().unwrap().is_none() && lives(other_child));
     kill_process(Pid::from_raw(other_child.try_into().unwrap()).unwrap(), Signal::KILL).unwrap();
+    other.kill().unwrap();
     other.wait().unwrap();
 }
 
