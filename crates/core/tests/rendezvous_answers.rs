@@ -5,13 +5,17 @@
 use std::time::Duration;
 
 use rallypoint_core::kv::{Compare, KeyValue, Op, OpResult, Put, RangeResult, Txn, TxnResult};
-use rallypoint_core::rendezvous::document::Node;
+use rallypoint_core::rendezvous::document::{Node, RunOutcome};
 use rallypoint_core::rendezvous::gate::Limits;
 use rallypoint_core::rendezvous::keys::Keys;
 use rallypoint_core::rendezvous::ranks::RankPolicy;
 use rallypoint_core::rendezvous::{Input, Machine, Output, Purpose, RequestId, Settings};
 
 fn machine() -> Machine {
+    machine_with(7)
+}
+
+fn machine_with(entropy: u64) -> Machine {
     let keys = Keys::new("/p", "run");
     let settings = Settings {
         run_lease: keys.run_lease(),
@@ -20,9 +24,11 @@ fn machine() -> Machine {
         timeout: Duration::from_secs(60),
         last_call: Duration::from_secs(1),
         confirm: Duration::from_secs(2),
+        lease_ttl: Duration::from_secs(2),
         rank_policy: RankPolicy::Stable,
+        sole: false,
     };
-    Machine::new(settings, Node { id: "me".to_owned(), ..Node::default() })
+    Machine::new(settings, Node { id: "me".to_owned(), ..Node::default() }, entropy)
 }
 
 fn outputs(machine: &mut Machine, input: Input) -> Vec<Output> {
@@ -38,11 +44,7 @@ fn request(outputs: Vec<Output>, wanted: Purpose) -> (RequestId, Txn) {
     found.unwrap_or_else(|| panic!("no request to {wanted:?}"))
 }
 
-/// The document that a request puts in force, as a server of this revision has it.
-fn document(txn: &Txn, revision: i64) -> KeyValue {
-    written(txn, &Keys::new("/p", "run").active(), revision)
-}
-
+/// What a request writes at a key, as a server of this revision has it.
 fn written(txn: &Txn, key: &str, revision: i64) -> KeyValue {
     let put = txn.success.iter().find_map(|op| match op {
         Op::Put(put) if put.key == *key => Some(put.clone()),
@@ -52,22 +54,68 @@ fn written(txn: &Txn, key: &str, revision: i64) -> KeyValue {
     KeyValue { key, value, create_revision: revision, mod_revision: revision, version: 1, lease }
 }
 
+/// What a look finds on a server of this revision.
+fn found(revision: i64, kvs: [Option<KeyValue>; 3], another_server: bool) -> Input {
+    let range = |kv: Option<KeyValue>| {
+        let count = i64::from(kv.is_some());
+        let kvs = kv.into_iter().collect();
+        OpResult::Range(RangeResult { revision, kvs, count, more: false })
+    };
+    let results = kvs.map(range).into();
+    Input::Snapshot { found: TxnResult { revision, succeeded: true, results }, another_server }
+}
+
+fn nothing(revision: i64) -> Input {
+    found(revision, [None, None, None], false)
+}
+
+/// What a look finds after a request was executed at this revision.
+fn after(txn: &Txn, revision: i64, another_server: bool) -> Input {
+    let keys = Keys::new("/p", "run");
+    let kvs = [keys.active(), keys.round(), keys.history()];
+    found(revision, kvs.map(|key| Some(written(txn, &key, revision))), another_server)
+}
+
+fn ends_session(outputs: &[Output]) -> bool {
+    outputs.iter().any(|output| matches!(output, Output::EndSession))
+}
+
 /// The server was restarted without its memory, so its revisions are lower than what the node knows,
 /// and the answers of the new one come before the watch has noticed.
 #[test]
-fn a_round_opened_on_a_server_that_forgot_everything_has_a_coordinator() {
+fn an_answer_of_a_server_that_forgot_everything_is_the_loss_of_the_session() {
     let mut machine = machine();
     outputs(&mut machine, Input::SessionOpened { lease: 7 });
-    outputs(&mut machine, Input::Snapshot { revision: 1000, active: None, forgotten: false });
-    let (id, txn) = request(outputs(&mut machine, Input::Enter), Purpose::Open);
+    outputs(&mut machine, nothing(1000));
+    let (id, _) = request(outputs(&mut machine, Input::Enter), Purpose::Open);
     let result = TxnResult { revision: 2, succeeded: true, results: Vec::new() };
     let told = outputs(&mut machine, Input::Answered { id, result });
-    let looks = matches!(told.as_slice(), [Output::LookAgain]);
+    assert!(ends_session(&told), "{told:#?}");
+    let looks = told.iter().any(|output| matches!(output, Output::LookAgain));
     assert!(looks, "it must look before it asks again: {told:#?}");
-    let active = Some(document(&txn, 2));
-    let told = outputs(&mut machine, Input::Snapshot { revision: 3, active, forgotten: true });
-    let watches = told.iter().any(|output| matches!(output, Output::Watch { .. }));
-    assert!(watches, "nobody looks who joins: {told:#?}");
+    let told = outputs(&mut machine, nothing(3));
+    assert!(matches!(told.as_slice(), [Output::OpenSession]), "{told:#?}");
+    let told = outputs(&mut machine, Input::SessionOpened { lease: 8 });
+    request(told, Purpose::Open);
+}
+
+/// The history that the node finds is not the one that it knows, though the revisions are higher than before.
+#[test]
+fn another_history_is_the_loss_of_the_session_in_the_same_input() {
+    let mut other = machine();
+    outputs(&mut other, Input::SessionOpened { lease: 9 });
+    outputs(&mut other, nothing(1));
+    let (_, theirs) = request(outputs(&mut other, Input::Enter), Purpose::Open);
+
+    let mut machine = machine_with(8);
+    outputs(&mut machine, Input::SessionOpened { lease: 7 });
+    outputs(&mut machine, nothing(10));
+    let (id, _) = request(outputs(&mut machine, Input::Enter), Purpose::Open);
+    let result = TxnResult { revision: 12, succeeded: true, results: Vec::new() };
+    outputs(&mut machine, Input::Answered { id, result });
+    let told = outputs(&mut machine, after(&theirs, 20, false));
+    assert!(ends_session(&told), "{told:#?}");
+    assert!(!machine.view(Duration::ZERO).session);
 }
 
 /// The time for a meeting is over, not that for closing the run.
@@ -75,11 +123,12 @@ fn a_round_opened_on_a_server_that_forgot_everything_has_a_coordinator() {
 fn a_closing_outlives_the_meeting() {
     let mut machine = machine();
     outputs(&mut machine, Input::SessionOpened { lease: 7 });
-    outputs(&mut machine, Input::Snapshot { revision: 10, active: None, forgotten: false });
+    outputs(&mut machine, nothing(10));
     let (id, _) = request(outputs(&mut machine, Input::Enter), Purpose::Open);
     let result = TxnResult { revision: 12, succeeded: true, results: Vec::new() };
     outputs(&mut machine, Input::Answered { id, result });
-    let close = Input::Close { reason: "enough".into() };
+    let outcome = RunOutcome::Failed;
+    let close = Input::Close { outcome, reason: "enough".into() };
     let (id, _) = request(outputs(&mut machine, close), Purpose::Close);
     machine.handle(Duration::from_secs(10_000), Input::Wake);
     assert!(machine.awaits(id), "the closing was forgotten");
@@ -90,12 +139,12 @@ fn a_closing_outlives_the_meeting() {
 fn a_look_that_is_late_does_not_cost_a_round_its_coordinator() {
     let mut machine = machine();
     outputs(&mut machine, Input::SessionOpened { lease: 7 });
-    outputs(&mut machine, Input::Snapshot { revision: 10, active: None, forgotten: false });
+    outputs(&mut machine, nothing(10));
     let (id, _) = request(outputs(&mut machine, Input::Enter), Purpose::Open);
     let result = TxnResult { revision: 12, succeeded: true, results: Vec::new() };
     outputs(&mut machine, Input::Answered { id, result });
-    let late = Input::Snapshot { revision: 11, active: None, forgotten: false };
-    let late = outputs(&mut machine, late);
+    // The run's history began with that answer, so nothing older can be told of another.
+    let late = outputs(&mut machine, nothing(11));
     assert!(late.is_empty(), "{late:#?}");
     let why = machine.view(Duration::from_millis(1)).waits_for.unwrap();
     assert_eq!(why, "looking who is there");
@@ -107,20 +156,16 @@ fn a_report_is_repeated_as_long_as_its_round_is_in_force() {
     let mut machine = machine();
     let (_, txn) = {
         outputs(&mut machine, Input::SessionOpened { lease: 7 });
-        outputs(&mut machine, Input::Snapshot { revision: 10, active: None, forgotten: false });
+        outputs(&mut machine, nothing(10));
         request(outputs(&mut machine, Input::Enter), Purpose::Open)
     };
     let mut machine = self::machine();
     outputs(&mut machine, Input::SessionOpened { lease: 8 });
-    let active = Some(document(&txn, 11));
-    outputs(&mut machine, Input::Snapshot { revision: 11, active, forgotten: false });
+    outputs(&mut machine, after(&txn, 11, false));
     let suspect = Input::Suspect { node: "other".to_owned() };
     let (id, _) = request(outputs(&mut machine, suspect), Purpose::Suspect);
-    let refused = |kv| {
-        let found = RangeResult { revision: 12, kvs: vec![kv], count: 1, more: false };
-        TxnResult { revision: 12, succeeded: false, results: vec![OpResult::Range(found)] }
-    };
-    let result = refused(document(&txn, 12));
+    let Input::Snapshot { found, .. } = after(&txn, 12, false) else { panic!("a look") };
+    let result = TxnResult { succeeded: false, ..found };
     let (_, again) =
         request(outputs(&mut machine, Input::Answered { id, result }), Purpose::Suspect);
     let unchanged = Compare::unchanged_since(Keys::new("/p", "run").active(), 12);

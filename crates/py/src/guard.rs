@@ -6,6 +6,7 @@ use std::time::Duration;
 use pyo3::exceptions::PyOverflowError;
 use pyo3::prelude::*;
 use rallypoint::process::{self, LivenessSocket, Mark};
+use rallypoint_core::rendezvous::document::LivenessAddress;
 
 use crate::errors::system_error;
 use crate::runtime::Tied;
@@ -29,6 +30,14 @@ pub(crate) struct Guard {
 struct Life {
     _socket: LivenessSocket,
     marks: Vec<Mark>,
+}
+
+impl Guard {
+    /// How the other nodes reach it, at the address of this one.
+    pub(crate) fn liveness(&self) -> LivenessAddress {
+        let (port, token) = (self.address.1, self.token.clone());
+        LivenessAddress { host: String::new(), port, token }
+    }
 }
 
 #[pymethods]

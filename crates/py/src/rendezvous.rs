@@ -10,15 +10,18 @@ use std::time::Duration;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use rallypoint::hosting::{EmbeddedServer, HostError, Meeting, SecretError, ThisHost};
+use rallypoint::process::follow_fence;
 use rallypoint::rendezvous::{
     CreateError, EtcdRendezvousHandler, RendezvousHandler as _, RendezvousParameters,
 };
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
 
-use self::ending::{Ending, disturbance, end, is_given_up};
+use self::ending::{Ending, disturbance, end};
 use crate::arguments;
 use crate::errors::{OrRaise, Raise, fork_error, wrong_argument};
+use crate::guard::Guard;
 use crate::runtime::{Tied, wait};
 use crate::store::Store;
 
@@ -45,6 +48,7 @@ const SAID_AFTER: [Duration; 3] =
 ///     backend: ``rallypoint``; or ``etcd``, also called ``etcd-v3``, for one that is there already, whatever
 ///         its host.
 ///     local_addr: where the other nodes reach this one, if it cannot find out itself.
+///     guard: the guard of this node's workers, for agents that have one.
 ///     options: as in ``--rdzv-conf``. ``timeout``: how long a group may take to form, 600 s unless given;
 ///         ``last_call_timeout``: how long it waits for more than ``min_nodes``, 30 s; ``lease_ttl``: how long a
 ///         silent node counts as alive, 10 s; ``rank_policy``, ``is_host``, ``protocol``, ``user``, …
@@ -61,6 +65,8 @@ pub(crate) struct Rendezvous {
     backend: String,
     handler: Tied<Arc<EtcdRendezvousHandler>>,
     server: Mutex<Option<Tied<EmbeddedServer>>>,
+    /// Tells the guard until when the workers may live.
+    _fencing: Option<Tied<AbortOnDropHandle<()>>>,
     /// Its part is over.
     ended: CancellationToken,
 }
@@ -90,15 +96,23 @@ impl OpenError {
     }
 }
 
-async fn open(
-    mut meeting: Meeting,
-) -> Result<(EtcdRendezvousHandler, Option<EmbeddedServer>), OpenError> {
+/// What a rendezvous is made of.
+struct Opened {
+    handler: EtcdRendezvousHandler,
+    server: Option<EmbeddedServer>,
+    fencing: Option<AbortOnDropHandle<()>>,
+}
+
+async fn open(mut meeting: Meeting) -> Result<Opened, OpenError> {
     for warning in &meeting.warnings {
         tracing::warn!("{warning}");
     }
     let server = EmbeddedServer::start(&mut meeting).await.map_err(OpenError::Host)?;
     let handler = EtcdRendezvousHandler::from_parameters(&meeting.parameters).await;
-    Ok((handler.map_err(|error| OpenError::new(error, &meeting))?, server))
+    let handler = handler.map_err(|error| OpenError::new(error, &meeting))?;
+    let fence = meeting.parameters.liveness.is_some().then(|| handler.fence_at());
+    let fencing = fence.map(|fence| AbortOnDropHandle::new(tokio::spawn(follow_fence(fence))));
+    Ok(Opened { handler, server, fencing })
 }
 
 #[pymethods]
@@ -106,9 +120,9 @@ impl Rendezvous {
     #[new]
     #[pyo3(
         signature = (endpoint, run_id, min_nodes, max_nodes, *, backend = "rallypoint", local_addr = None,
-                     **options),
+                     guard = None, **options),
         text_signature = "(endpoint, run_id, min_nodes, max_nodes, *, backend='rallypoint', local_addr=None, \
-                          **options)"
+                          guard=None, **options)"
     )]
     #[allow(clippy::too_many_arguments, reason = "Python's are by keyword")]
     fn create(
@@ -119,6 +133,7 @@ impl Rendezvous {
         max_nodes: i64,
         backend: &str,
         local_addr: Option<String>,
+        guard: Option<&Guard>,
         options: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Self> {
         if !BACKENDS.contains(&backend) {
@@ -132,16 +147,18 @@ impl Rendezvous {
         let mut parameters = parameters.or_raise(py)?;
         parameters.config = config;
         parameters.local_addr = local_addr;
+        parameters.liveness = guard.map(Guard::liveness);
         let secret = std::env::var(SECRET).ok().filter(|secret| !secret.is_empty());
         // A name may have to be looked up.
         let meeting = py
             .detach(|| Meeting::from_parameters(parameters, &ThisHost::look(), secret.as_deref()));
         let opened = wait(py, open(meeting.or_raise(py)?))?;
-        let (handler, server) = opened.map_err(|error| error.raise(py))?;
+        let Opened { handler, server, fencing } = opened.map_err(|error| error.raise(py))?;
         Ok(Self {
             backend: backend.to_owned(),
             handler: Tied::new(Arc::new(handler)),
             server: Mutex::new(server.map(Tied::new)),
+            _fencing: fencing.map(Tied::new),
             ended: CancellationToken::new(),
         })
     }
@@ -166,14 +183,15 @@ impl Rendezvous {
     fn num_nodes_waiting(&self, py: Python<'_>) -> PyResult<usize> {
         let handler = self.handler.get(py)?;
         let waiting = wait(py, handler.num_nodes_waiting())?.or_raise(py)?;
-        Ok(waiting.max(is_given_up(&handler.standing(), handler.node_id()).into()))
+        let stops = disturbance(&handler.standing(), handler.node_id()).is_some();
+        Ok(if stops { waiting.max(1) } else { 0 })
     }
 
     /// Why ``num_nodes_waiting()`` is not 0, in a sentence; ``None`` if it is.
     #[getter]
     fn disturbance(&self, py: Python<'_>) -> PyResult<Option<String>> {
         let handler = self.handler.get(py)?;
-        Ok(disturbance(&handler.standing(), handler.node_id()))
+        Ok(disturbance(&handler.standing(), handler.node_id()).map(|why| why.to_string()))
     }
 
     /// Waits until this node was in a group and can no longer be sure of its place, since the servers do not

@@ -2,13 +2,20 @@
 //!
 //! Start it some times, on any etcd or on `rallypoint serve`. It prints one JSON object for each event, and
 //! reads commands: `leave`, `again`, `close REASON`, `suspect NODE-ID`, `quit`. SIGTERM is as good as `quit`.
+//!
+//! With `--liveness ADDRESS` it listens there and greets, so that the others can prove its death and need not wait until its
+//! lease is over. An agent with workers would have them inherit that socket.
 #![allow(clippy::print_stdout, reason = "what it prints is what it is for")]
 
 use std::error::Error;
+use std::io::Write;
+use std::net::TcpListener;
 use std::time::Duration;
 
 use clap::Parser;
 use rallypoint::client::ClientOptions;
+use rallypoint::core::rendezvous::RunClosed;
+use rallypoint::core::rendezvous::document::LivenessAddress;
 use rallypoint::core::rendezvous::keys::DEFAULT_PREFIX;
 use rallypoint::core::rendezvous::ranks::RankPolicy;
 use rallypoint::rendezvous::{
@@ -46,6 +53,9 @@ struct Options {
     /// Where the run keeps its keys.
     #[arg(long, env = "RDZV_PREFIX", default_value = DEFAULT_PREFIX)]
     prefix: String,
+    /// Where to listen with a socket that shows that this process lives, such as 127.0.0.1.
+    #[arg(long, env = "RDZV_LIVENESS")]
+    liveness: Option<String>,
 }
 
 fn handler_options(options: Options) -> Result<HandlerOptions, Failure> {
@@ -56,8 +66,25 @@ fn handler_options(options: Options) -> Result<HandlerOptions, Failure> {
         lease_ttl: Duration::from_secs(options.lease_ttl),
         rank_policy: options.rank_policy,
         node_rank: options.node_rank,
+        liveness: options.liveness.map(liveness).transpose()?,
         ..HandlerOptions::new(&options.run_id, min.parse()?, max.parse()?)
     })
+}
+
+/// Listens on a port of `host`, and greets whoever connects. A thread holds the connections until the process ends.
+fn liveness(host: String) -> std::io::Result<LivenessAddress> {
+    let listener = TcpListener::bind((host.as_str(), 0))?;
+    let (port, token) = (listener.local_addr()?.port(), format!("{:016x}", fastrand::u64(..)));
+    let greeting = format!("rallypoint-guard {token}\n");
+    std::thread::spawn(move || {
+        let mut held = Vec::new();
+        for mut stream in listener.incoming().flatten() {
+            if stream.write_all(greeting.as_bytes()).is_ok() {
+                held.push(stream);
+            }
+        }
+    });
+    Ok(LivenessAddress { host, port, token })
 }
 
 #[tokio::main]
@@ -108,7 +135,7 @@ async fn main() -> Result<(), Failure> {
                     // Before all else the workers must stop: another node may take this one's place.
                     say("fenced", json!({ "words": loss.to_string() }));
                     (member, meeting) = (false, Some(handler.next_rendezvous()));
-                } else if let (true, Some((by, reason))) = (member, view.closed) {
+                } else if let (true, Some(RunClosed { by, reason, .. })) = (member, view.closed) {
                     break say("closed", json!({ "by": by.to_string(), "reason": reason }));
                 } else if member && view.nodes_waiting > 0 {
                     // Here the workers would stop.

@@ -83,6 +83,12 @@ pub enum Loss {
         /// Which endpoint said so.
         endpoint: String,
     },
+    /// The server has lost its memory, and with it the lease and all that was known of the run.
+    #[error("the server has lost its memory, and with it this node's lease")]
+    Forgotten {
+        /// How long the lease would have lived, which nobody has cut short.
+        left: Duration,
+    },
     /// The session was closed or dropped by its owner.
     #[error("the session was closed")]
     Closed,

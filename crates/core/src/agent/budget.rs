@@ -6,6 +6,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::rendezvous::document::Extra;
+
 /// The restarts of a job. The empty document is that of a job which has had no failure.
 ///
 /// ```
@@ -21,9 +23,14 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Budget {
     /// How many were used.
+    #[serde(default)]
     pub used: u32,
     /// The last round in which a worker failed. Earlier ones are over for good.
+    #[serde(default)]
     pub last: Option<Charge>,
+    /// What a later version says besides.
+    #[serde(flatten)]
+    pub extra: Extra,
 }
 
 /// What came of the failures of a round.
@@ -68,17 +75,18 @@ impl Budget {
     /// given, and at most one for each round.
     pub fn charge(&self, round: u64, max: u32, blame: &str) -> (Self, Answer) {
         let charge = |verdict| Some(Charge { round, blame: blame.to_owned(), verdict });
+        let after = |used, last| Self { used, last, extra: self.extra.clone() };
         match &self.last {
             // The group has met again since, so the job went on in spite of it.
             Some(last) if last.round > round => (self.clone(), Answer::Granted),
             Some(last) if last.round == round => (self.clone(), self.answer(last)),
             _ if self.used < max => {
                 let used = self.used + 1;
-                (Self { used, last: charge(Verdict::Counted) }, Answer::Granted)
+                (after(used, charge(Verdict::Counted)), Answer::Granted)
             }
             _ => {
                 let refused = Answer::Refused { used: self.used, blame: blame.to_owned() };
-                (Self { used: self.used, last: charge(Verdict::Refused) }, refused)
+                (after(self.used, charge(Verdict::Refused)), refused)
             }
         }
     }
@@ -87,17 +95,15 @@ impl Budget {
     /// that are not reported yet.
     pub fn forgive(&self, round: u64, why: &str) -> Self {
         let verdict = Verdict::Forgiven;
+        let after = |used, last| Self { used, last: Some(last), extra: self.extra.clone() };
         match &self.last {
             Some(last) if last.round > round => self.clone(),
             Some(last) if last.round == round => {
                 let given_back = u32::from(last.verdict == Verdict::Counted);
                 let last = Charge { verdict, ..last.clone() };
-                Self { used: self.used.saturating_sub(given_back), last: Some(last) }
+                after(self.used.saturating_sub(given_back), last)
             }
-            _ => {
-                let last = Charge { round, blame: why.to_owned(), verdict };
-                Self { used: self.used, last: Some(last) }
-            }
+            _ => after(self.used, Charge { round, blame: why.to_owned(), verdict }),
         }
     }
 

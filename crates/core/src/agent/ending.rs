@@ -4,14 +4,18 @@ use std::fmt;
 
 use super::failure::Failure;
 use super::why::Why;
+use crate::rendezvous::RunClosed;
+use crate::rendezvous::document::RunOutcome;
 
-/// As what a run is closed. Its text is the reason that the run keeps, so it can be read back from there.
+/// As what a run is closed.
 ///
 /// ```
 /// use rallypoint_core::agent::Closing;
+/// use rallypoint_core::rendezvous::document::RunOutcome;
 /// let closing = Closing::Failed("rank 3 is gone".into());
+/// assert_eq!((closing.outcome(), closing.reason()), (RunOutcome::Failed, "rank 3 is gone"));
 /// assert_eq!(closing.to_string(), "failed: rank 3 is gone");
-/// assert_eq!(Closing::from_reason("failed: rank 3 is gone"), closing);
+/// assert_eq!(Closing::new(RunOutcome::Failed, "rank 3 is gone"), closing);
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Closing {
@@ -23,31 +27,37 @@ pub enum Closing {
     Hopeless(String),
 }
 
-const DONE: &str = "done: all workers succeeded";
-const FAILED: &str = "failed: ";
-const HOPELESS: &str = "failed for good: ";
-
 impl Closing {
-    /// What a reason stands for. One that no agent wrote is taken for a failure: somebody, or another
-    /// program, ended the run before it was done.
-    pub fn from_reason(reason: &str) -> Self {
-        if reason == DONE {
-            return Self::Done;
+    /// What a closed run says of its end.
+    pub fn new(outcome: RunOutcome, reason: &str) -> Self {
+        match outcome {
+            RunOutcome::Succeeded => Self::Done,
+            RunOutcome::Failed => Self::Failed(reason.to_owned()),
+            RunOutcome::NonRetryable => Self::Hopeless(reason.to_owned()),
         }
-        match reason.strip_prefix(HOPELESS) {
-            Some(what) => Self::Hopeless(what.to_owned()),
-            None => Self::Failed(reason.strip_prefix(FAILED).unwrap_or(reason).to_owned()),
+    }
+
+    /// What the run is told of its end.
+    pub fn outcome(&self) -> RunOutcome {
+        match self {
+            Self::Done => RunOutcome::Succeeded,
+            Self::Failed(_) => RunOutcome::Failed,
+            Self::Hopeless(_) => RunOutcome::NonRetryable,
+        }
+    }
+
+    /// The sentence beside it.
+    pub fn reason(&self) -> &str {
+        match self {
+            Self::Done => "all workers succeeded",
+            Self::Failed(reason) | Self::Hopeless(reason) => reason,
         }
     }
 }
 
 impl fmt::Display for Closing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Done => f.write_str(DONE),
-            Self::Failed(what) => write!(f, "{FAILED}{what}"),
-            Self::Hopeless(what) => write!(f, "{HOPELESS}{what}"),
-        }
+        write!(f, "{}: {}", self.outcome(), self.reason())
     }
 }
 
@@ -58,6 +68,12 @@ pub struct Closed {
     pub by: String,
     /// As what.
     pub closing: Closing,
+}
+
+impl From<&RunClosed> for Closed {
+    fn from(RunClosed { by, outcome, reason }: &RunClosed) -> Self {
+        Self { by: by.to_string(), closing: Closing::new(*outcome, reason) }
+    }
 }
 
 impl fmt::Display for Closed {
@@ -170,12 +186,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_run_was_closed_as_can_be_read_from_its_reason() {
+    fn what_a_run_was_closed_as_can_be_read_back() {
         let what = || "rank 3 failed".to_owned();
         for closing in [Closing::Done, Closing::Failed(what()), Closing::Hopeless(what())] {
-            assert_eq!(Closing::from_reason(&closing.to_string()), closing);
+            assert_eq!(Closing::new(closing.outcome(), closing.reason()), closing);
         }
-        let foreign = "a member of the group shut down";
-        assert_eq!(Closing::from_reason(foreign), Closing::Failed(foreign.into()));
     }
 }

@@ -28,11 +28,10 @@ pub struct Settings {
     /// How many workers this node runs.
     pub local_workers: u32,
     /// How long workers may take to end after a signal before they are killed, whatever the occasion.
-    /// The others wait for this node in the next round, but not for longer than the last call.
+    /// The others wait for this node in the next round until its workers are gone.
     pub shutdown_timeout: Duration,
     /// How long workers are told beforehand that they will be stopped for a new node, so that they can
-    /// save their work. Nothing means that they are not told. Keep it below the last call, since the
-    /// nodes of a group need not be done at the same time.
+    /// save their work. Nothing means that they are not told. Nodes that are done earlier wait for the others.
     pub notice: Duration,
     /// How long a node whose workers are done waits for the others; nothing means as long as they take.
     pub exit_barrier: Option<Duration>,
@@ -106,6 +105,9 @@ pub enum Change {
     PeerLost(Vec<String>),
     /// Others have begun the next round, for this reason.
     GoneAhead(String),
+    /// A later round froze, or formed a group, without this node: others may have its place already, so its
+    /// workers are killed at once.
+    Replaced(u64),
     /// A restart was counted in this round, for this failure of another node's worker.
     PeerFailed(String),
 }
@@ -255,7 +257,7 @@ pub enum Output {
         /// Of which round.
         round: u64,
     },
-    /// Close the run for all nodes, with this text as the reason. The workers may still be stopping.
+    /// Close the run for all nodes. The workers may still be stopping.
     Close(Closing),
     /// Leave, so that the others need not wait for the lease to lapse. The run stays open.
     Leave,

@@ -40,6 +40,7 @@
 //!   peer whose workers failed.
 //! - **The session is lost**: the workers are dead before others may take this node's place. Then it meets
 //!   again, as a new node; no restart is used.
+//! - **A later round goes on without this node**: its workers are killed at once, for others may have its place.
 //! - **A failure and a lost peer together**: workers fail when a peer dies, often a moment before the news
 //!   of it. So news of a lost peer excuses a failure of the same round until the next group forms: the
 //!   restart is given back. And a refusal, which would end the job, waits [`Settings::settle`] for such
@@ -78,12 +79,14 @@
 //! lost session, a closed run) must be given in the order in which it happened.
 
 mod budget;
+pub mod collateral;
 mod ending;
 pub mod environment;
 pub mod error_file;
 mod failure;
 mod interface;
 mod machine;
+mod news;
 pub mod placement;
 mod why;
 
@@ -94,4 +97,5 @@ pub use self::interface::{
     Change, EXIT_BARRIER, Exited, Group, Input, NoGroup, Output, SIGKILL, SIGTERM, Settings, Start,
 };
 pub use self::machine::Agent;
+pub use self::news::{Membership, must_stop, news};
 pub use self::why::Why;

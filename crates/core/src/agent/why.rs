@@ -53,6 +53,7 @@ impl fmt::Display for Change {
             Self::PeerLost(nodes) if nodes.is_empty() => f.write_str("a member was lost"),
             Self::PeerLost(nodes) => write!(f, "members were lost: {}", nodes.join(", ")),
             Self::GoneAhead(reason) => write!(f, "the others meet again: {reason}"),
+            Self::Replaced(round) => write!(f, "round {round} went on without this node"),
             Self::PeerFailed(blame) => write!(f, "a worker of another node failed: {blame}"),
         }
     }

@@ -4,33 +4,33 @@
 //! repeated. So a refusal is read as well: if what was asked for is already so, it was granted.
 
 use super::coordinator::{Coordinator, some_of};
-use super::document::{Active, Corrupt, Ranked, Status, decode};
+use super::document::{Active, BootstrapStore, DocumentError, Ranked, Status};
 use super::interface::{Errand, Fault, Formed, Output, Purpose, RequestId};
 use super::keys::Keys;
 use super::knowledge::InForce;
 use super::machine::{Asked, Late, Machine, Order, Place};
 use super::ranks::Seat;
-use super::request::Whereabouts;
-use crate::kv::{OpResult, RangeResult, Revision, Time, TxnResult};
-
-fn range(result: &TxnResult, index: usize) -> Option<&RangeResult> {
-    match result.results.get(index) {
-        Some(OpResult::Range(range)) => Some(range),
-        _ => None,
-    }
-}
+use super::request::{Confirmed, Diagnosis, Left, Whereabouts};
+use crate::kv::{RangeResult, Revision, Time, TxnResult};
 
 impl Machine {
     pub(super) fn answered(&mut self, now: Time, id: RequestId, result: &TxnResult) {
+        // What nobody waits for any more may be of a server that has lost its memory since.
+        let Some(knew) = self.knew.remove(&id) else { return };
         // Whatever was known when the request was sent, its answer must know as well.
-        if self.knew.remove(&id).is_some_and(|knew| result.revision < knew) {
-            return self.server_forgot(id);
+        if result.revision < knew {
+            self.forgot(now);
+            return self.outputs.push_back(Output::LookAgain);
         }
         self.heard = self.heard.max(result.revision);
         if let Some((purpose, active)) = self.duties.remove(&id) {
             return self.duty_answered(now, purpose, active, result);
         }
         let Some((_, asked)) = self.request.take_if(|(asked, _)| *asked == id) else { return };
+        // Every refusal tells what is in force instead.
+        if !result.succeeded && self.learn(now, result) {
+            return self.take_up_again(asked);
+        }
         match asked {
             Asked::Diagnose => {
                 let missing = self.missing(result);
@@ -40,12 +40,10 @@ impl Machine {
                 }
             }
             Asked::Disown if result.succeeded => self.knowledge.deleted(result.revision),
-            Asked::Disown => self.knowledge.told(result),
+            Asked::Disown => {}
             Asked::Leave(here) => self.leave_answered(here, result),
-            Asked::Suspect(report) if !result.succeeded => {
-                self.knowledge.told(result);
-                self.report_again(report);
-            }
+            Asked::Resume(round) => self.resume_answered(round, result),
+            Asked::Suspect(report) if !result.succeeded => self.report_again(report),
             Asked::Suspect(report) => {
                 if report.kept_it {
                     self.doubted = Some((report.formed, report.node));
@@ -56,23 +54,14 @@ impl Machine {
                 self.knowledge.wrote(*closed, result.revision, self.settings.run_lease);
                 self.outputs.push_back(Output::Done(Errand::Closed));
             }
-            Asked::Close(closed) => {
-                self.knowledge.told(result);
-                self.orders.push_front(Order::Close(closed.reason));
-            }
+            Asked::Close(closed) => self.close_again(*closed),
             Asked::Reopen if result.succeeded => {
                 self.knowledge.deleted(result.revision);
                 self.outputs.push_back(Output::Done(Errand::Reopened));
             }
-            Asked::Reopen => {
-                self.knowledge.told(result);
-                self.orders.push_front(Order::Reopen);
-            }
+            Asked::Reopen => self.orders.push_front(Order::Reopen),
             Asked::Confirm(round) => self.confirm_answered(round, result),
-            Asked::Join(_) | Asked::Register(..) if !result.succeeded => {
-                self.knowledge.told(result);
-                self.doubt_registration();
-            }
+            Asked::Join(_) | Asked::Register(..) if !result.succeeded => self.doubt_registration(),
             Asked::Join(round) => self.took_place(now, Place::Joined(round), result.revision),
             Asked::Register(late, round) => {
                 self.joined_rounds.remove(&round);
@@ -81,30 +70,28 @@ impl Machine {
         }
     }
 
-    /// The server lost its memory, and with it all that is known. Nothing is decided before another look.
-    fn server_forgot(&mut self, id: RequestId) {
-        self.resign();
-        self.knowledge.forget();
-        self.heard = 0;
-        self.outputs.push_back(Output::LookAgain);
-        let asked = self.request.take_if(|(asked, _)| *asked == id).map(|(_, asked)| asked);
+    /// What was asked of a history that is no more: of it nothing is left to be taken back.
+    pub(super) fn take_up_again(&mut self, asked: Asked) {
         match asked {
-            Some(Asked::Leave(_)) => self.outputs.push_back(Output::Done(Errand::Left)),
-            Some(Asked::Close(closed)) => self.orders.push_front(Order::Close(closed.reason)),
-            Some(Asked::Reopen) => self.orders.push_front(Order::Reopen),
+            Asked::Leave(_) => self.outputs.push_back(Output::Done(Errand::Left)),
+            Asked::Close(closed) => self.close_again(*closed),
+            Asked::Reopen => self.orders.push_front(Order::Reopen),
             _ => {}
         }
     }
 
+    fn close_again(&mut self, closed: Active) {
+        let outcome = closed.outcome.unwrap_or_default();
+        self.orders.push_front(Order::Close(outcome, closed.reason));
+    }
+
     fn leave_answered(&mut self, here: Whereabouts, result: &TxnResult) {
-        if let Some(OpResult::Txn(disowned)) = result.results.first()
-            && disowned.succeeded
-        {
+        let Left { disowned, still_on } = Left::read(result);
+        if disowned {
             self.knowledge.deleted(result.revision);
         }
         // Something that was under way came first; now we know of it.
-        let found = range(result, 0).and_then(|found| found.kvs.first());
-        match self.lease.filter(|lease| found.is_some_and(|kv| kv.lease == *lease)) {
+        match self.lease.filter(|lease| still_on == Some(*lease)) {
             Some(lease) => self.take_back(lease, here),
             None => self.outputs.push_back(Output::Done(Errand::Left)),
         }
@@ -113,7 +100,8 @@ impl Machine {
     fn took_place(&mut self, now: Time, place: Place, revision: Revision) {
         self.place = place;
         self.listed = true;
-        // Whatever it was registered as besides went in the same step.
+        // Whatever it was registered as besides, and had confirmed before, went in the same step.
+        self.confirmed_rounds.clear();
         self.registered.retain(|late| matches!(place, Place::Late(kept, _) if kept == *late));
         self.arrived.get_or_insert(revision);
         if let Some(meeting) = &mut self.meeting {
@@ -135,9 +123,8 @@ impl Machine {
 
     fn opened(&mut self, now: Time, active: Active, result: &TxnResult) {
         let round = active.round;
-        match self.lease.filter(|_| result.succeeded) {
-            Some(lease) => self.knowledge.wrote(active, result.revision, lease),
-            None => self.knowledge.told(result),
+        if let Some(lease) = self.lease.filter(|_| result.succeeded) {
+            self.knowledge.wrote(active, result.revision, lease);
         }
         // Opened just now, or by an attempt whose answer was lost.
         let Some(own) = self.own(round) else { return self.doubt_registration() };
@@ -155,39 +142,37 @@ impl Machine {
     }
 
     fn confirm_answered(&mut self, round: u64, result: &TxnResult) {
-        let (rank, ready) = if result.succeeded { (1, None) } else { (2, Some(3)) };
-        let said = ready.is_none_or(|ready| {
-            range(result, ready).is_some_and(|found| {
-                found.kvs.first().is_some_and(|kv| Some(kv.lease) == self.lease)
-            })
-        });
-        let found = range(result, rank).and_then(|found| found.kvs.first());
-        match found.map(|kv| decode::<Ranked>(&kv.key, &kv.value)) {
-            Some(Ok(ranked)) if said => self.place = Place::Confirmed(round, ranked),
-            Some(Err(corrupt)) => return self.fail(Fault::Corrupt(corrupt)),
+        let Confirmed { ranked, is_ready } = Confirmed::read(result, self.lease);
+        match ranked {
+            Some(Ok(ranked)) if is_ready => self.place = Place::Confirmed(round, ranked),
+            Some(Err(error)) => self.fail(Fault::Unreadable(error)),
             // The joining was over before we came, or others had a better claim.
             None => self.place = Place::LeftOut(round),
             Some(Ok(_)) => {}
-        }
-        if !result.succeeded {
-            self.knowledge.told(result);
         }
     }
 
     /// The group of `active` has formed, and this node is in it.
     pub(super) fn formed(&mut self, active: &Active, ranked: Ranked) {
-        let Active { round, store, .. } = active;
-        let Some(store) = store.clone() else {
+        let Active { history, round, store, .. } = active;
+        let Some(BootstrapStore { address, token, liveness }) = store.clone() else {
             let key = self.settings.keys.active();
-            return self
-                .fail(Fault::Corrupt(Corrupt { key, reason: "no store is named".to_owned() }));
+            let reason = "no store is named".to_owned();
+            return self.fail(Fault::Unreadable(DocumentError::Corrupt { key, reason }));
         };
         let Ranked { rank, world } = ranked;
         self.place = Place::Member(*round);
-        self.seat = Some(Seat { round: *round, rank });
+        self.seat = Some(Seat { history: *history, round: *round, rank, world, held: false });
         self.joined_rounds.retain(|joined| joined == round);
         self.meeting = None;
-        self.outputs.push_back(Output::Formed(Formed { round: *round, rank, world, store }));
+        self.outputs.push_back(Output::Formed(Formed {
+            round: *round,
+            rank,
+            world,
+            store: address,
+            token,
+            rank0_liveness: liveness,
+        }));
         // Its coordinator may have handed the group over.
         if self.coordinator.is_none()
             && let Some(own) = self.own(*round).cloned()
@@ -205,11 +190,17 @@ impl Machine {
     ) {
         let Some((coordinator, _)) = &mut self.coordinator else { return };
         if purpose == Purpose::Survey {
-            return coordinator.surveyed(result);
+            if !coordinator.surveyed(result) {
+                self.forgot(now);
+                self.outputs.push_back(Output::LookAgain);
+            }
+            return;
         }
         let round = coordinator.round();
         if !result.succeeded {
-            self.knowledge.told(result);
+            if self.learn(now, result) {
+                return;
+            }
         } else if let (Some(active), Some(lease)) = (active.clone(), self.lease) {
             self.knowledge.wrote(*active, result.revision, lease);
         }
@@ -220,18 +211,17 @@ impl Machine {
         let still = self.own(round).is_some();
         match &mut self.coordinator {
             Some((coordinator, _)) if so => coordinator.succeeded(now, purpose, &self.settings),
-            Some((coordinator, _)) if still => coordinator.refused(now, purpose),
+            Some((coordinator, _)) if still => coordinator.refused(purpose),
             _ => {}
         }
     }
 
     /// Who was missing, as far as a look at the round can tell.
     fn missing(&self, result: &TxnResult) -> Option<String> {
-        let [members, ranks, ready] = [0, 1, 2].map(|index| range(result, index));
+        let Diagnosis { members, ranks, ready } = Diagnosis::read(result)?;
         let names = |found: &RangeResult| -> Vec<String> {
             found.kvs.iter().filter_map(|kv| Keys::id_of(&kv.key)).map(str::to_owned).collect()
         };
-        let (members, ranks, ready) = (members?, ranks?, ready?);
         let Some(active) = self.knowledge.active() else {
             return Some("no round was open".to_owned());
         };

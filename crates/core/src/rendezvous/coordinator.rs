@@ -9,16 +9,22 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::document::{Active, Address, Author, Corrupt, Ranked, Status, decode};
+use super::document::{
+    Active, BootstrapStore, DocumentError, Earlier, History, NodeName, Ranked, Status, decode,
+};
 use super::gate::{Cause, Gate, Verdict, Waiting};
 use super::interface::{Purpose, Settings};
 use super::ranks;
-use super::request::OPS_PER_TXN;
-use super::roster::{self, Roster};
-use crate::kv::{Event, LeaseId, Revision, Time, Txn, TxnResult, Watch};
+use super::request::{Own, RANKS_PER_TXN, Survey};
+use super::roster::{self, Roster, Term};
+use crate::kv::{Event, Revision, Time, Txn, TxnResult, Watch};
 
 /// So many names of lost nodes are told; the rest are counted.
 const NAMES: usize = 16;
+
+/// So often in a row the server may refuse to declare the group formed, each time with another look at who is
+/// there, before the round is given up.
+const MOST_REFUSALS: u32 = 3;
 
 /// What the coordinator wants done next.
 #[derive(Debug)]
@@ -30,7 +36,7 @@ pub(super) enum Step {
     /// A new round, for this reason.
     Reopen(String),
     /// The shared documents make no sense.
-    Corrupt(Corrupt),
+    Unreadable(DocumentError),
 }
 
 /// How well the coordinator sees.
@@ -56,7 +62,10 @@ enum Stage {
     Freezing,
     /// Until then.
     Confirming(Time),
-    Finishing,
+    /// As before, until then.
+    Finishing(Time),
+    /// The server refused to let it go on.
+    Refused,
     /// The group runs.
     Keeping {
         /// A note is on its way.
@@ -68,10 +77,14 @@ enum Stage {
 
 #[derive(Debug)]
 pub(super) struct Coordinator {
+    history: History,
     round: u64,
     previous: u64,
+    outlived: u64,
     /// When the round was opened.
     began: Revision,
+    /// How often the server refused to declare the group formed.
+    refusals: u32,
     gate: Gate,
     sight: Sight,
     /// Events that came before the answer to the survey.
@@ -100,8 +113,11 @@ impl Coordinator {
         let handed_over = active.status == Status::Final;
         Self {
             began: if handed_over { active.began } else { written },
+            history: active.history,
             round: active.round,
             previous: active.previous,
+            outlived: active.outlived,
+            refusals: 0,
             // Before the first round there is nothing.
             swept: active.round <= 1,
             gate: Gate::new(settings.limits, settings.last_call).courteous(settings.confirm),
@@ -124,9 +140,13 @@ impl Coordinator {
     /// What the round waits for.
     pub(super) fn why(&self, now: Time) -> Option<String> {
         match (self.stage, &self.sight) {
-            (Stage::Gathering, Sight::Clear(roster)) => {
-                self.why.map(|why| format!("{}{}", why.describe(now), roster.names()))
-            }
+            (Stage::Gathering, Sight::Clear(roster)) => self.why.map(|why| {
+                let names = match why {
+                    Waiting::ForLastGroup { .. } => roster.names_of_unresolved(),
+                    _ => roster.names(),
+                };
+                format!("{}{names}", why.describe(now))
+            }),
             (Stage::Gathering, _) => Some("looking who is there".to_owned()),
             (Stage::Confirming(_), Sight::Clear(roster)) => {
                 let (confirmed, world) = (roster.confirmed(), self.ranks.len());
@@ -159,18 +179,26 @@ impl Coordinator {
         self.changes = None;
     }
 
-    pub(super) fn surveyed(&mut self, survey: &TxnResult) {
+    /// Takes in the answer to the survey; false if it is of another history.
+    pub(super) fn surveyed(&mut self, result: &TxnResult) -> bool {
         if !matches!(self.sight, Sight::Surveying) {
-            return;
+            return true;
         }
-        let mut roster = Roster::new(survey, self.began, self.previous, &self.slow);
+        let survey = Survey::read(result);
+        if survey.history != Some(self.history) {
+            return false;
+        }
+        let Self { history, began, previous, outlived, .. } = *self;
+        let term = Term { history, began, previous, outlived };
+        let mut roster = Roster::new(&survey, term, &self.slow);
         if matches!(self.stage, Stage::Keeping { .. }) {
-            self.ranks = roster::ranks(survey);
+            self.ranks = roster::ranks(&survey);
         }
         for (watch, event) in self.early.drain(..) {
             roster.apply(watch, &event);
         }
         self.sight = Sight::Clear(Box::new(roster));
+        true
     }
 
     pub(super) fn saw(&mut self, watch: usize, events: Vec<Event>) {
@@ -187,49 +215,75 @@ impl Coordinator {
             (Purpose::Freeze, Stage::Freezing) => {
                 Stage::Confirming(now.saturating_add(settings.confirm))
             }
-            (Purpose::Finish, Stage::Finishing) => Stage::Keeping { noting: false },
+            (Purpose::Finish, Stage::Finishing(_)) => Stage::Keeping { noting: false },
             (Purpose::Note, Stage::Keeping { .. }) => Stage::Keeping { noting: false },
             (_, stage) => stage,
         }
     }
 
-    /// A request of `purpose` was refused, although this is still the coordinator.
-    pub(super) fn refused(&mut self, now: Time, purpose: Purpose) {
-        if (purpose, self.stage) == (Purpose::Finish, Stage::Finishing) {
-            // Who was to keep the group is gone, and its end will be seen.
-            self.stage = Stage::Confirming(now);
+    /// A request of `purpose` was refused, although this is still the coordinator: somebody is gone, or there
+    /// again, which the watches have not told yet.
+    pub(super) fn refused(&mut self, purpose: Purpose) {
+        match (purpose, self.stage) {
+            // Ranks may have been written, which must not be given again.
+            (Purpose::Freeze, Stage::Freezing) => self.stage = Stage::Refused,
+            (Purpose::Finish, Stage::Finishing(until)) => {
+                self.refusals += 1;
+                self.stage = match self.refusals {
+                    ..=MOST_REFUSALS => Stage::Confirming(until),
+                    _ => Stage::Refused,
+                };
+                // So that nothing is asked again before it has looked who is there.
+                self.blinded();
+            }
+            _ => {}
         }
     }
 
-    /// What to do next, as long as there is something. `active` is the document in force, which is
-    /// this coordinator's.
+    /// What to do next, as long as there is something. `own` is the document in force, which is this
+    /// coordinator's, and `history_since` when its history was first heard of.
     pub(super) fn advance(
         &mut self,
         now: Time,
         settings: &Settings,
-        active: (&Active, Revision),
-        lease: LeaseId,
+        own: Own<'_>,
+        history_since: Time,
     ) -> Option<Step> {
         if let Some(step) = self.look(settings) {
             return Some(step);
         }
+        if self.stage == Stage::Refused {
+            let why = format!("the server refused to let round {} go on", self.round);
+            return Some(self.reopen(why));
+        }
         // A coordinator that took its round up again does not know whom it had ranked before.
         let begins = matches!(self.stage, Stage::Gathering | Stage::Ranking(_));
-        if begins && active.0.status != Status::Joinable && self.roster().is_some() {
+        if begins && own.active.status != Status::Joinable && self.roster().is_some() {
             return Some(self.reopen(format!("round {} lost its roster", self.round)));
         }
         if self.stage == Stage::Gathering {
-            if let Some(corrupt) = self.roster().and_then(Roster::corrupt) {
-                return Some(Step::Corrupt(corrupt.clone()));
+            if let Some(error) = self.roster().and_then(Roster::unreadable) {
+                return Some(Step::Unreadable(error.clone()));
             }
-            self.gather(now, settings);
+            let remembered = self.remembered().round;
+            if remembered >= self.round {
+                let why =
+                    format!("a node remembers round {remembered}, and rounds go on from there");
+                return Some(self.reopen(why));
+            }
+            self.gather(now, settings, history_since);
         }
         match self.stage {
-            Stage::Ranking(left) => self.rank(left, settings, active, lease),
-            Stage::Confirming(until) => self.confirm(now, until, settings, active, lease),
-            Stage::Keeping { noting: false } => self.keep(settings, active, lease),
+            Stage::Ranking(left) => self.rank(left, settings, own),
+            Stage::Confirming(until) => self.confirm(now, until, settings, own),
+            Stage::Keeping { noting: false } => self.keep(settings, own),
             _ => None,
         }
+    }
+
+    /// The highest rounds that anybody who joined remembers of histories before this one.
+    pub(super) fn remembered(&self) -> Earlier {
+        self.roster().map(Roster::remembered).unwrap_or_default()
     }
 
     fn roster(&self) -> Option<&Roster> {
@@ -240,9 +294,12 @@ impl Coordinator {
     }
 
     /// Decides whether to take more nodes; if not, who is in and who has which rank.
-    fn gather(&mut self, now: Time, settings: &Settings) {
+    fn gather(&mut self, now: Time, settings: &Settings, history_since: Time) {
         let Sight::Clear(roster) = &self.sight else { return };
-        match self.gate.decide(now, roster.roll()) {
+        // By then no node has workers that were started before the server lost its memory.
+        let until = history_since.saturating_add(settings.lease_ttl);
+        let forgotten_until = roster.may_miss_forgotten().then_some(until);
+        match self.gate.decide(now, roster.roll(), forgotten_until) {
             Verdict::Wait(why) => return self.why = Some(why),
             Verdict::Close(cause) => self.cause = Some(cause),
         }
@@ -252,40 +309,35 @@ impl Coordinator {
         let ranked = |(id, rank): (&String, &u32)| (id.clone(), Ranked { rank: *rank, world });
         self.unwritten = self.ranks.iter().map(ranked).collect();
         // A small group is ranked and frozen in one step.
-        let small = self.unwritten.len() < OPS_PER_TXN;
-        let requests = if small { 0 } else { self.unwritten.len().div_ceil(OPS_PER_TXN) };
+        let small = self.unwritten.len() <= RANKS_PER_TXN;
+        let requests = if small { 0 } else { self.unwritten.len().div_ceil(RANKS_PER_TXN) };
         self.stage = Stage::Ranking(requests);
     }
 
     /// Writes the ranks, and when they are written, that there are no others.
-    fn rank(
-        &mut self,
-        left: usize,
-        settings: &Settings,
-        (active, revision): (&Active, Revision),
-        lease: LeaseId,
-    ) -> Option<Step> {
+    fn rank(&mut self, left: usize, settings: &Settings, own: Own<'_>) -> Option<Step> {
         if left > 0 {
             if self.unwritten.is_empty() {
                 return None;
             }
-            let rest = self.unwritten.split_off(self.unwritten.len().min(OPS_PER_TXN));
+            let rest = self.unwritten.split_off(self.unwritten.len().min(RANKS_PER_TXN));
             let some = std::mem::replace(&mut self.unwritten, rest);
-            let txn = settings.rank(revision, self.round, &some);
+            let txn = settings.rank(own, &some);
             return Some(Step::Request(Purpose::Rank, txn, None));
         }
         self.stage = Stage::Freezing;
-        let leader = self.ranks.iter().find(|(_, rank)| **rank == 0);
+        let rank0 = self.ranks.iter().find(|(_, rank)| **rank == 0);
         let frozen = Active {
             status: Status::Frozen,
             world: u32::try_from(self.ranks.len()).unwrap_or(u32::MAX),
             frozen_because: self.cause.map(|cause| cause.to_string()).unwrap_or_default(),
             began: self.began,
-            leader: leader.map(|(id, _)| id.clone()).unwrap_or_default(),
-            ..active.clone()
+            outlived: own.active.outlived.max(self.remembered().formed),
+            rank0: rank0.map(|(id, _)| id.clone()).unwrap_or_default(),
+            ..own.active.clone()
         };
         let few = std::mem::take(&mut self.unwritten);
-        let txn = settings.freeze(revision, &frozen, lease, &few);
+        let txn = settings.freeze(own, &frozen, &few);
         Some(Step::Request(Purpose::Freeze, txn, Some(Box::new(frozen))))
     }
 
@@ -295,9 +347,9 @@ impl Coordinator {
         now: Time,
         until: Time,
         settings: &Settings,
-        (active, revision): (&Active, Revision),
-        lease: LeaseId,
+        own: Own<'_>,
     ) -> Option<Step> {
+        let active = own.active;
         let roster = self.roster()?;
         let changes = roster.changes();
         if Some(changes) != self.changes {
@@ -312,21 +364,21 @@ impl Coordinator {
         let roster = self.roster()?;
         let confirmed = |id: &String| roster.said(id).is_some();
         if roster.confirmed() >= self.ranks.len() && self.ranks.keys().all(confirmed) {
-            let said = roster.said(&active.leader)?;
-            let store: Address = match decode(active.leader.as_bytes(), &said.what) {
+            let said = roster.said(&active.rank0)?;
+            let store: BootstrapStore = match decode(active.rank0.as_bytes(), &said.what) {
                 Ok(store) => store,
-                Err(corrupt) => return Some(Step::Corrupt(corrupt)),
+                Err(error) => return Some(Step::Unreadable(error)),
             };
-            let (author, keeper) = if self.ranks.contains_key(&active.author.id) {
-                (active.author.clone(), lease)
+            let (coordinator, keeper) = if self.ranks.contains_key(&active.coordinator.id) {
+                (active.coordinator.clone(), own.lease)
             } else {
-                let (id, address) = (active.leader.clone(), store.host.clone());
-                (Author { id, address }, said.lease)
+                let (id, address) = (active.rank0.clone(), store.address.host.clone());
+                (NodeName { id, address }, said.lease)
             };
-            self.stage = Stage::Finishing;
+            self.stage = Stage::Finishing(until);
             let formed =
-                Active { status: Status::Final, store: Some(store), author, ..active.clone() };
-            let txn = settings.finish(revision, &formed, keeper);
+                Active { status: Status::Final, store: Some(store), coordinator, ..active.clone() };
+            let txn = settings.finish(own, &formed, keeper);
             return Some(Step::Request(Purpose::Finish, txn, Some(Box::new(formed))));
         }
         if now < until {
@@ -339,15 +391,11 @@ impl Coordinator {
     }
 
     /// Tells the group of late and lost nodes.
-    fn keep(
-        &mut self,
-        settings: &Settings,
-        (active, revision): (&Active, Revision),
-        lease: LeaseId,
-    ) -> Option<Step> {
+    fn keep(&mut self, settings: &Settings, own: Own<'_>) -> Option<Step> {
+        let active = own.active;
         let roster = self.roster()?;
         if !self.swept {
-            let sweep = settings.sweep(self.round, roster.buried());
+            let sweep = settings.sweep(self.history, self.round, roster.buried());
             self.swept = true;
             return Some(Step::Request(Purpose::Sweep, sweep, None));
         }
@@ -364,7 +412,7 @@ impl Coordinator {
         self.stage = Stage::Keeping { noting: true };
         let (lost, lost_names) = noted;
         let note = Active { waiting, lost, lost_names, ..active.clone() };
-        let txn = settings.replace(revision, &note, lease);
+        let txn = settings.replace(own, &note);
         Some(Step::Request(Purpose::Note, txn, Some(Box::new(note))))
     }
 
@@ -373,7 +421,7 @@ impl Coordinator {
         match self.sight {
             Sight::None => {
                 self.sight = Sight::Opening;
-                Some(Step::Watch(roster::watches(&settings.keys, self.round)))
+                Some(Step::Watch(roster::watches(&settings.keys, self.round, self.previous)))
             }
             Sight::Watching => {
                 self.sight = Sight::Surveying;

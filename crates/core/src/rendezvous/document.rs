@@ -1,7 +1,11 @@
-//! The documents that the nodes of a run share, as JSON.
+//! The documents that the nodes of a run share, as JSON, in format 1.
 //!
-//! Unknown fields are ignored, so that a later version may say more; a document that cannot be read is
-//! reported with its key, never guessed at.
+//! Every document has a format number. One of another format is refused by naming both, never guessed at. Within a
+//! format a later version may add fields: an older one reads the document without them, and whoever rewrites a
+//! document keeps the fields that it does not know.
+
+use std::collections::BTreeMap;
+use std::fmt;
 
 use bytes::Bytes;
 use serde::de::DeserializeOwned;
@@ -10,6 +14,65 @@ use serde::{Deserialize, Serialize};
 use super::gate::Limits;
 use super::ranks::Seat;
 use crate::kv::Revision;
+
+/// The format of the documents that this version writes and reads.
+pub const FORMAT: u32 = 1;
+
+/// The fields of a document that this version does not know.
+pub type Extra = BTreeMap<String, serde_json::Value>;
+
+/// Names one history of a run on a server. A server that lost its memory begins another.
+///
+/// ```
+/// use rallypoint_core::rendezvous::document::History;
+/// let history = History::new(0xab);
+/// assert_eq!(history.to_string(), "00000000000000ab");
+/// assert_eq!("00000000000000ab".parse(), Ok(history));
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct History(u64);
+
+impl History {
+    /// The history of this number, which should be random.
+    pub const fn new(number: u64) -> Self {
+        Self(number)
+    }
+
+    /// What `rdzv/history` holds. Its bytes are compared, so they are the same for every version.
+    pub(super) fn to_json(self) -> Bytes {
+        format!("\"{self}\"").into()
+    }
+}
+
+impl fmt::Display for History {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x}", self.0)
+    }
+}
+
+impl From<History> for String {
+    fn from(history: History) -> Self {
+        history.to_string()
+    }
+}
+
+impl std::str::FromStr for History {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let number = u64::from_str_radix(text, 16);
+        number.map(Self).map_err(|error| format!("{text:?} is no history: {error}"))
+    }
+}
+
+impl TryFrom<String> for History {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
+}
 
 /// How far the round in progress is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -27,16 +90,50 @@ pub enum Status {
 
 /// Names a node to the others.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Author {
+pub struct NodeName {
     /// Its id.
     pub id: String,
     /// The address that it gave.
+    #[serde(default)]
     pub address: String,
 }
 
-impl std::fmt::Display for Author {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Display for NodeName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "node {} ({})", self.id, self.address)
+    }
+}
+
+/// How a run ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", from = "String")]
+pub enum RunOutcome {
+    /// The job is done.
+    Succeeded,
+    /// The job failed, and a restart might help. Also what a later version says that this one does not know.
+    #[default]
+    Failed,
+    /// The job failed in a way that a restart does not mend.
+    NonRetryable,
+}
+
+impl fmt::Display for RunOutcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Succeeded => "done",
+            Self::Failed => "failed",
+            Self::NonRetryable => "failed for good",
+        })
+    }
+}
+
+impl From<String> for RunOutcome {
+    fn from(text: String) -> Self {
+        match text.as_str() {
+            "succeeded" => Self::Succeeded,
+            "non_retryable" => Self::NonRetryable,
+            _ => Self::Failed,
+        }
     }
 }
 
@@ -44,6 +141,8 @@ impl std::fmt::Display for Author {
 /// number of nodes, and joining does not change it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Active {
+    /// The history that the round belongs to.
+    pub history: History,
     /// Which round.
     pub round: u64,
     /// How far it is.
@@ -53,27 +152,46 @@ pub struct Active {
     /// How ranks are given, likewise.
     pub rank_policy: String,
     /// The coordinator of the round, or who closed the run. That of a final one is in its group.
-    pub author: Author,
+    pub coordinator: NodeName,
     /// Why the round began, or the run was closed.
+    #[serde(default)]
     pub reason: String,
+    /// How the run ended; only when closed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub outcome: Option<RunOutcome>,
     /// Why it stopped taking nodes; empty while they may join.
+    #[serde(default)]
     pub frozen_because: String,
     /// The revision at which it began; 0 while nodes may join.
+    #[serde(default)]
     pub began: Revision,
     /// The last round before this one that formed a group; 0 if none did.
+    #[serde(default)]
     pub previous: u64,
+    /// The last group of a forgotten history whose workers are known to be gone; 0 if nobody remembers one.
+    #[serde(default)]
+    pub outlived: u64,
     /// How many nodes the group has; 0 while they may join.
+    #[serde(default)]
     pub world: u32,
     /// Which node has rank 0; empty while nodes may join.
-    pub leader: String,
-    /// Where rank 0 listens; only when final.
-    pub store: Option<Address>,
+    #[serde(default)]
+    pub rank0: String,
+    /// The store that rank 0 serves; only when final.
+    #[serde(default)]
+    pub store: Option<BootstrapStore>,
     /// Late nodes that there is room for; only when final.
+    #[serde(default)]
     pub waiting: usize,
     /// How many members of the group are gone; only when final.
+    #[serde(default)]
     pub lost: usize,
     /// Some of them by name.
+    #[serde(default)]
     pub lost_names: Vec<String>,
+    /// What a later version says besides.
+    #[serde(flatten)]
+    pub extra: Extra,
 }
 
 /// Where a node listens.
@@ -85,20 +203,60 @@ pub struct Address {
     pub port: u16,
 }
 
-/// `rdzv/round`: what outlives the round in progress.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+/// A listening socket that a node holds as long as it, or any of its workers, lives: when its host refuses a
+/// connection there, they are dead. It greets with its token, so that it cannot be taken for another's.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct LivenessAddress {
+    /// A name or an IP address.
+    pub host: String,
+    /// The port.
+    pub port: u16,
+    /// What it greets with.
+    pub token: String,
+}
+
+/// What rank 0 says when it confirms: where it listens for the workers, and how its members say hello there.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BootstrapStore {
+    /// Where it listens.
+    #[serde(flatten)]
+    pub address: Address,
+    /// What a member must show to be watched over.
+    #[serde(default)]
+    pub token: String,
+    /// The liveness socket of rank 0.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub liveness: Option<LivenessAddress>,
+}
+
+/// `rdzv/round`: what outlives the round in progress. It is written whenever `rdzv/active` is, so both have
+/// the same revision as long as the latter exists. What a later version adds here it says in `rdzv/active` too, which
+/// is what the others watch.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rounds {
     /// The last number used.
     pub round: u64,
     /// The last round that formed a group; 0 if none did.
+    #[serde(default)]
     pub formed: u64,
+    /// The last group of a forgotten history whose workers are known to be gone; 0 if nobody remembers one.
+    #[serde(default)]
+    pub outlived: u64,
+    /// What a later version says besides.
+    #[serde(flatten)]
+    pub extra: Extra,
 }
 
 impl Active {
-    /// What `rdzv/round` says beside this document.
-    pub fn rounds(&self) -> Rounds {
-        let formed = if self.status == Status::Final { self.round } else { self.previous };
-        Rounds { round: self.round, formed }
+    /// What `rdzv/round` says beside this document, with the `extra` that it had.
+    pub fn rounds(&self, extra: Extra) -> Rounds {
+        let Self { round, outlived, .. } = *self;
+        Rounds { round, formed: self.formed(), outlived, extra }
+    }
+
+    /// The last round that formed a group; 0 if none did.
+    pub fn formed(&self) -> u64 {
+        if self.status == Status::Final { self.round } else { self.previous }
     }
 
     /// Whether another node fits into the group.
@@ -107,29 +265,38 @@ impl Active {
     }
 }
 
-/// `rdzv/node/{id}`: a node, for people who look.
+/// `rdzv/node/{id}`: a node, for people who look, and the sign that it lives.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Node {
     /// Unique among all nodes of the run, also over time.
     pub id: String,
     /// Where others reach it.
+    #[serde(default)]
     pub address: String,
     /// The name of its host.
+    #[serde(default)]
     pub host: String,
     /// Its process.
+    #[serde(default)]
     pub pid: u32,
     /// How many workers it runs.
+    #[serde(default)]
     pub local_workers: u32,
     /// The rank that it would like to have.
+    #[serde(default)]
     pub hint: Option<u32>,
     /// Where it stands.
+    #[serde(default)]
     pub topology: Option<String>,
+    /// The socket that is refused when the node and its workers are dead.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub liveness: Option<LivenessAddress>,
 }
 
 impl Node {
     /// Its name to others.
-    pub fn author(&self) -> Author {
-        Author { id: self.id.clone(), address: self.address.clone() }
+    pub fn name(&self) -> NodeName {
+        NodeName { id: self.id.clone(), address: self.address.clone() }
     }
 }
 
@@ -137,13 +304,43 @@ impl Node {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Joined {
     /// When it first came, if that was before it joined.
+    #[serde(default)]
     pub arrived: Option<Revision>,
     /// The rank that it would like to have.
+    #[serde(default)]
     pub hint: Option<u32>,
     /// Where it stands.
+    #[serde(default)]
     pub topology: Option<String>,
     /// Its place in the last group that it was in.
+    #[serde(default)]
     pub seat: Option<Seat>,
+    /// What it remembers of histories before this one.
+    #[serde(default, skip_serializing_if = "Earlier::is_empty")]
+    pub earlier: Earlier,
+}
+
+/// What a node remembers of earlier histories of the run, on a server that has forgotten them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Earlier {
+    /// The highest round that was opened.
+    pub round: u64,
+    /// The highest round that formed a group; 0 if none did.
+    #[serde(default)]
+    pub formed: u64,
+}
+
+impl Earlier {
+    /// Whether there is nothing to remember.
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// The higher of both, number by number.
+    #[must_use]
+    pub fn max(self, other: Self) -> Self {
+        Self { round: self.round.max(other.round), formed: self.formed.max(other.formed) }
+    }
 }
 
 /// `rdzv/v_{n}/rank/{id}`: a node's place in a group.
@@ -157,27 +354,66 @@ pub struct Ranked {
 
 /// A document that cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("the document at {key} cannot be read: {reason}")]
-pub struct Corrupt {
-    /// Where it lies.
-    pub key: String,
-    /// What is wrong with it.
-    pub reason: String,
+pub enum DocumentError {
+    /// It is of another format.
+    #[error(
+        "the document at {key} has format {found}, and this version reads format {FORMAT}: run the same version \
+         on every node, or give the run another id"
+    )]
+    Format {
+        /// Where it lies.
+        key: String,
+        /// Its format; 0 if it says none, as before format 1.
+        found: u32,
+    },
+    /// It is not what it should be.
+    #[error("the document at {key} cannot be read: {reason}")]
+    Corrupt {
+        /// Where it lies.
+        key: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+}
+
+/// A document with its format number.
+#[derive(Serialize, Deserialize)]
+struct Envelope<T> {
+    format: u32,
+    #[serde(flatten)]
+    document: T,
 }
 
 /// A document as bytes.
 pub fn encode<T: Serialize>(document: &T) -> Bytes {
     // Structs of numbers and strings: there is nothing that JSON could not say.
-    serde_json::to_vec(document).unwrap_or_default().into()
+    serde_json::to_vec(&Envelope { format: FORMAT, document }).unwrap_or_default().into()
 }
 
 /// Reads the document that lies at `key`.
 ///
 /// # Errors
-/// If it is not what it should be.
-pub fn decode<T: DeserializeOwned>(key: &[u8], value: &[u8]) -> Result<T, Corrupt> {
-    serde_json::from_slice(value).map_err(|error| Corrupt {
-        key: String::from_utf8_lossy(key).into_owned(),
-        reason: error.to_string(),
-    })
+/// If it is of another format, or is not what it should be.
+pub fn decode<T: DeserializeOwned>(key: &[u8], value: &[u8]) -> Result<T, DocumentError> {
+    let key = || String::from_utf8_lossy(key).into_owned();
+    let corrupt =
+        |error: serde_json::Error| DocumentError::Corrupt { key: key(), reason: error.to_string() };
+    match serde_json::from_slice::<Envelope<T>>(value) {
+        Ok(Envelope { format: FORMAT, document }) => Ok(document),
+        Ok(Envelope { format: found, .. }) => Err(DocumentError::Format { key: key(), found }),
+        // One of another format need not look like one of this.
+        Err(error) => match serde_json::from_slice::<Extra>(value) {
+            Ok(fields) => match fields.get("format").map_or(Some(0), serde_json::Value::as_u64) {
+                Some(found) if found != u64::from(FORMAT) => {
+                    let found = u32::try_from(found).unwrap_or(u32::MAX);
+                    Err(DocumentError::Format { key: key(), found })
+                }
+                _ => Err(corrupt(error)),
+            },
+            Err(error) => Err(corrupt(error)),
+        },
+    }
 }
+
+#[cfg(test)]
+mod tests;

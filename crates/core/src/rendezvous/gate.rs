@@ -27,13 +27,13 @@ impl fmt::Display for Limits {
 pub struct Roll {
     /// Nodes that joined the round.
     pub joined: usize,
+    /// Members of the last group that may still have workers: they have neither entered since, nor left, and
+    /// are not known to be gone. No group forms beside them, however long they take.
+    pub unresolved: usize,
     /// Members of the last group that live but have not come yet. They go before any other node.
     pub members_to_come: usize,
     /// Other nodes that live but have not come yet.
     pub others_to_come: usize,
-    /// Members of the last group that someone takes for dead and whose leases live. They may come at any
-    /// moment, or never.
-    pub suspects_to_come: usize,
     /// How many of those who joined are members of the last group. None means that a new group is
     /// being gathered, whose nodes may still be starting; so nobody knows who is to come.
     pub returned: usize,
@@ -57,6 +57,20 @@ pub enum Waiting {
         joined: usize,
         /// How many it takes.
         min: usize,
+    },
+    /// Members of the last group may still have workers.
+    ForLastGroup {
+        /// So many joined.
+        joined: usize,
+        /// So many members have yet to stop their workers, or to be known as gone.
+        unresolved: usize,
+    },
+    /// The server has lost its memory, and members of a group that it has forgotten may still have workers.
+    ForForgottenGroup {
+        /// So many joined.
+        joined: usize,
+        /// When they have none any more.
+        until: Time,
     },
     /// Enough are there; the rest may come until the last call is over.
     LastCall {
@@ -89,6 +103,20 @@ impl Waiting {
             Self::ForEnough { joined, min } => {
                 format!("{joined} of {min} nodes, waiting for {} more", min.saturating_sub(joined))
             }
+            Self::ForLastGroup { joined, unresolved } => {
+                let nodes = if unresolved == 1 { "node" } else { "nodes" };
+                format!(
+                    "{joined} nodes are here; {unresolved} {nodes} of the last group must stop their workers, \
+                     or their leases must expire"
+                )
+            }
+            Self::ForForgottenGroup { joined, until } => {
+                let left = until.saturating_sub(now).as_secs_f64().ceil();
+                format!(
+                    "{joined} nodes are here; the server has lost its memory, and others of the last group may \
+                     run for {left} s more"
+                )
+            }
             Self::LastCall { joined, max, to_come, until } => {
                 let left = until.saturating_sub(now).as_secs_f64().ceil();
                 let missing = match to_come {
@@ -111,11 +139,6 @@ impl fmt::Display for Cause {
     }
 }
 
-/// When everyone else is here, suspects have so long to show that they live. They were told to come when
-/// the others were, so most who live are a moment late at worst; left out, they would make the group meet
-/// once more.
-const BENEFIT_OF_DOUBT: Duration = Duration::from_millis(100);
-
 /// A round's gate. It remembers when the last call began.
 #[derive(Debug, Clone)]
 pub struct Gate {
@@ -124,8 +147,8 @@ pub struct Gate {
     courtesy: Duration,
     /// When there were enough.
     begun: Option<Time>,
-    /// Since when it waits for suspects alone.
-    doubting: Option<Time>,
+    /// Since when nobody may have workers of the last group.
+    resolved: Option<Time>,
     /// When to look again.
     wake: Option<Time>,
 }
@@ -138,7 +161,7 @@ impl Gate {
             last_call,
             courtesy: Duration::ZERO,
             begun: None,
-            doubting: None,
+            resolved: None,
             wake: None,
         }
     }
@@ -151,38 +174,44 @@ impl Gate {
     }
 
     /// Whether to go on taking nodes. The last call begins when there are enough of them, is not
-    /// extended by further ones, and is called off when there are too few again.
-    pub fn decide(&mut self, now: Time, roll: Roll) -> Verdict {
+    /// extended by further ones, and is called off when there are too few again. `forgotten_until` is when
+    /// members of a group that the server has forgotten have no workers any more, if there may be any.
+    ///
+    /// Invariant R5: it does not end while a member of the last group may have workers.
+    pub fn decide(&mut self, now: Time, roll: Roll, forgotten_until: Option<Time>) -> Verdict {
         let Limits { min, max } = self.limits;
-        if roll.joined < min {
-            (self.begun, self.doubting, self.wake) = (None, None, None);
-            return Verdict::Wait(Waiting::ForEnough { joined: roll.joined, min });
+        let Roll { joined, unresolved, .. } = roll;
+        self.wake = None;
+        self.resolved = if unresolved > 0 { None } else { self.resolved.or(Some(now)) };
+        if joined < min {
+            self.begun = None;
+            return Verdict::Wait(Waiting::ForEnough { joined, min });
         }
         let begun = *self.begun.get_or_insert(now);
-        let patience = if roll.members_to_come > 0 { self.courtesy } else { Duration::ZERO };
-        let until = begun.saturating_add(self.last_call.max(patience));
-        self.wake = Some(until);
+        if unresolved > 0 {
+            return Verdict::Wait(Waiting::ForLastGroup { joined, unresolved });
+        }
+        if let Some(until) = forgotten_until.filter(|until| now < *until) {
+            self.wake = Some(until);
+            return Verdict::Wait(Waiting::ForForgottenGroup { joined, until });
+        }
         // A member of the last group that is on its way goes before others who are here already.
         let room_for_members = roll.returned < max && roll.members_to_come > 0;
-        if roll.joined >= max && !room_for_members {
-            return self.close_unless_in_doubt(now, roll, Cause::Full);
+        if joined >= max && !room_for_members {
+            return Verdict::Close(Cause::Full);
         }
         let to_come = roll.members_to_come + roll.others_to_come;
         if roll.returned > 0 && to_come == 0 {
-            return self.close_unless_in_doubt(now, roll, Cause::AllLiveCame);
+            return Verdict::Close(Cause::AllLiveCame);
         }
-        self.doubting = None;
+        let mut until = begun.saturating_add(self.last_call);
+        if roll.members_to_come > 0 {
+            // Who has just stopped its workers is about to join.
+            let since = self.resolved.map_or(begun, |resolved| resolved.max(begun));
+            until = until.max(since.saturating_add(self.courtesy));
+        }
         if now >= until {
             return Verdict::Close(Cause::LastCallOver);
-        }
-        Verdict::Wait(Waiting::LastCall { joined: roll.joined, max, to_come, until })
-    }
-
-    fn close_unless_in_doubt(&mut self, now: Time, roll: Roll, cause: Cause) -> Verdict {
-        let (joined, max, to_come) = (roll.joined, self.limits.max, roll.suspects_to_come);
-        let until = self.doubting.get_or_insert(now).saturating_add(BENEFIT_OF_DOUBT);
-        if to_come == 0 || roll.returned >= max || now >= until {
-            return Verdict::Close(cause);
         }
         self.wake = Some(until);
         Verdict::Wait(Waiting::LastCall { joined, max, to_come, until })

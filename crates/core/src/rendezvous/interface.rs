@@ -2,11 +2,13 @@
 
 use std::time::Duration;
 
-use super::document::{Address, Author, Corrupt};
+use super::document::{
+    Address, BootstrapStore, DocumentError, LivenessAddress, NodeName, RunOutcome,
+};
 use super::gate::Limits;
 use super::keys::Keys;
 use super::ranks::RankPolicy;
-use crate::kv::{Event, KeyValue, LeaseId, Revision, Txn, TxnResult, Watch};
+use crate::kv::{Event, LeaseId, Txn, TxnResult, Watch};
 
 /// How a node meets the others.
 #[derive(Debug, Clone)]
@@ -23,8 +25,13 @@ pub struct Settings {
     pub last_call: Duration,
     /// How long a round waits for its nodes to say that they are there.
     pub confirm: Duration,
+    /// The time to live of a node's lease: after so long without a server, no node has workers any more.
+    pub lease_ttl: Duration,
     /// How ranks are given.
     pub rank_policy: RankPolicy,
+    /// No other node can come, not even as a spare, as where the server is this node's own and for nobody else. Then
+    /// nobody can take its place, and it is never fenced.
+    pub sole: bool,
 }
 
 /// Names a request. Never used twice by one machine.
@@ -42,6 +49,8 @@ pub enum Input {
     Leave,
     /// The run shall be closed.
     Close {
+        /// As what.
+        outcome: RunOutcome,
         /// Why.
         reason: String,
     },
@@ -58,16 +67,17 @@ pub enum Input {
         lease: LeaseId,
     },
     /// The node's lease is gone, or may be.
-    SessionLost,
-    /// `rdzv/active` as it was when it was last read: at the beginning, and when its watch had to be
-    /// begun anew.
+    SessionLost {
+        /// The lease ran out because this process did not run: it stood still, or its machine slept.
+        slept: bool,
+    },
+    /// What is in force, as it was when it was last read: at the beginning, and when the watch of
+    /// `rdzv/active` had to be begun anew. [`Settings::look`] is the request.
     Snapshot {
-        /// When it was read.
-        revision: Revision,
-        /// What was there.
-        active: Option<KeyValue>,
-        /// The server has forgotten all that was before, so that its revisions began anew.
-        forgotten: bool,
+        /// The answer to that request.
+        found: TxnResult,
+        /// The server is not the one that answered before, so that its revisions may have begun anew.
+        another_server: bool,
     },
     /// `rdzv/active` changed.
     ActiveChanged {
@@ -104,10 +114,10 @@ pub enum Input {
     Hosting {
         /// For which round.
         round: u64,
-        /// Where.
-        address: Address,
+        /// Where, and how members say hello there.
+        store: BootstrapStore,
     },
-    /// It cannot.
+    /// This node cannot listen for the workers of the group.
     HostFailed {
         /// For which round.
         round: u64,
@@ -139,11 +149,15 @@ pub enum Output {
     },
     /// The watches are not needed any more.
     Unwatch,
-    /// Read `rdzv/active` and watch it anew, and say that all was forgotten: an answer was of a time before
-    /// what is known, so the server has lost its memory.
+    /// Read what is in force and watch `rdzv/active` anew: the server has lost its memory.
     LookAgain,
     /// Open a session: the node needs a lease.
     OpenSession,
+    /// Drop the session: its lease belongs to a history that the server has lost. [`Input::SessionLost`] is not
+    /// to be given for it.
+    EndSession,
+    /// The node was in a group and has lost its place: its workers must stop before others may take it.
+    Fenced(FenceCause),
     /// Listen for the workers of this round's group, since this node has rank 0 there.
     Host {
         /// Which round.
@@ -168,6 +182,8 @@ pub enum Purpose {
     Confirm,
     /// Registers a late or surplus node.
     Register,
+    /// Takes up the place again that the node had before it lost its session.
+    Resume,
     /// Takes back what the node announced.
     Leave,
     /// Closes the run.
@@ -205,6 +221,15 @@ pub enum Errand {
     NotClosed,
 }
 
+/// How a node lost its place in its group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FenceCause {
+    /// Its lease is gone, or may be.
+    SessionLost,
+    /// The server has lost its memory, and with it the group.
+    ServerForgot,
+}
+
 /// A node's place in a group that has formed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Formed {
@@ -216,25 +241,30 @@ pub struct Formed {
     pub world: u32,
     /// Where rank 0 listens.
     pub store: Address,
+    /// What a member shows to be watched over by rank 0.
+    pub token: String,
+    /// The liveness socket of rank 0.
+    pub rank0_liveness: Option<LivenessAddress>,
+}
+
+/// A run that was closed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RunClosed {
+    /// By whom.
+    pub by: NodeName,
+    /// As what.
+    pub outcome: RunOutcome,
+    /// Why.
+    pub reason: String,
 }
 
 /// Why a node is not in a group.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Fault {
     /// The run is closed.
-    Closed {
-        /// By whom.
-        by: Author,
-        /// Why.
-        reason: String,
-    },
+    Closed(RunClosed),
     /// The run is closed, and this node was a spare all along.
-    NotNeeded {
-        /// Who closed it.
-        by: Author,
-        /// Why.
-        reason: String,
-    },
+    NotNeeded(RunClosed),
     /// No group formed in time.
     TimedOut {
         /// How long the node waited.
@@ -251,10 +281,10 @@ pub enum Fault {
         /// What the other says.
         theirs: String,
         /// The other.
-        other: Author,
+        other: NodeName,
     },
     /// A shared document cannot be read.
-    Corrupt(Corrupt),
+    Unreadable(DocumentError),
     /// This node got rank 0, but cannot listen for the workers.
     CannotHost {
         /// Why.
@@ -279,8 +309,10 @@ pub struct View {
     pub nodes_waiting: usize,
     /// Members that the group has lost.
     pub lost: Vec<String>,
-    /// Who closed the run, and why, if it is closed.
-    pub closed: Option<(Author, String)>,
+    /// The later round that froze, or formed a group, without this node, if one did: others may have its place.
+    pub replaced_by: Option<u64>,
+    /// How the run was closed, if it is.
+    pub closed: Option<RunClosed>,
     /// What the node waits for, in a sentence; nothing if it does not wait.
     pub waits_for: Option<String>,
     /// How long it does so at most, from the beginning; nothing if it does not wait, or has no end to it.

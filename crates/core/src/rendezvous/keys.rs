@@ -83,6 +83,11 @@ impl Keys {
         format!("{}rdzv/round", self.root)
     }
 
+    /// The name of the run's history on this server: it changes only when the server loses its memory.
+    pub fn history(&self) -> String {
+        format!("{}rdzv/history", self.root)
+    }
+
     /// How many restarts the job has used, for launchers.
     pub fn restarts(&self) -> String {
         format!("{}rdzv/restarts", self.root)

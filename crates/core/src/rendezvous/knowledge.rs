@@ -3,8 +3,9 @@
 //! It hears of it from two sides, its watch and the answers to its own requests, in either order. The
 //! later revision counts.
 
-use super::document::{Active, Corrupt, Rounds, decode};
-use crate::kv::{Event, EventKind, KeyValue, LeaseId, OpResult, Revision, TxnResult};
+use super::document::{Active, DocumentError, Extra, History, Rounds, decode};
+use super::request::{Found, Guard};
+use crate::kv::{Event, EventKind, KeyValue, LeaseId, Revision};
 
 /// The document in force, with its place in history.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -16,23 +17,26 @@ pub(super) struct InForce {
     pub(super) lease: LeaseId,
 }
 
-#[derive(Debug)]
+impl InForce {
+    /// That it still is.
+    pub(super) fn guard(&self) -> Guard {
+        Guard::At(self.active.history, self.revision)
+    }
+}
+
+#[derive(Debug, Default)]
 pub(super) struct Knowledge {
-    active_key: String,
-    round_key: String,
     /// Everything that happened up to here is known; nothing at all if none.
     revision: Option<Revision>,
+    /// The history that the run has on the server; none if it has none yet, or it is not known.
+    history: Option<History>,
     /// The document in force; if it cannot be read, why, and when it was written.
-    in_force: Result<Option<InForce>, (Corrupt, Revision)>,
-    /// What `rdzv/round` says, as far as it is known.
-    rounds: Option<Rounds>,
+    in_force: Option<Result<InForce, (DocumentError, Revision)>>,
+    /// What `rdzv/round` says, and since when.
+    rounds: Option<(Rounds, Revision)>,
 }
 
 impl Knowledge {
-    pub(super) fn new(active_key: String, round_key: String) -> Self {
-        Self { active_key, round_key, revision: None, in_force: Ok(None), rounds: None }
-    }
-
     /// Everything up to here is known.
     pub(super) fn revision(&self) -> Revision {
         self.revision.unwrap_or(0)
@@ -42,13 +46,21 @@ impl Knowledge {
         self.revision.is_some()
     }
 
-    pub(super) fn in_force(&self) -> Result<Option<&InForce>, &Corrupt> {
-        self.in_force.as_ref().map(Option::as_ref).map_err(|(corrupt, _)| corrupt)
+    pub(super) fn history(&self) -> Option<History> {
+        self.history
+    }
+
+    pub(super) fn in_force(&self) -> Result<Option<&InForce>, &DocumentError> {
+        let read = self.in_force.as_ref();
+        read.map(|read| read.as_ref().map_err(|(error, _)| error)).transpose()
     }
 
     /// When the document was written that cannot be read, if it is so.
     pub(super) fn unreadable_since(&self) -> Option<Revision> {
-        self.in_force.as_ref().err().map(|(_, revision)| *revision)
+        match &self.in_force {
+            Some(Err((_, revision))) => Some(*revision),
+            _ => None,
+        }
     }
 
     /// The document, if there is one that can be read.
@@ -56,90 +68,100 @@ impl Knowledge {
         self.in_force().ok().flatten().map(|in_force| &in_force.active)
     }
 
-    pub(super) fn rounds(&self) -> Option<Rounds> {
-        self.rounds
+    pub(super) fn rounds(&self) -> Option<&Rounds> {
+        self.rounds.as_ref().map(|(rounds, _)| rounds)
+    }
+
+    /// What `rdzv/round` says that this version does not know.
+    pub(super) fn rounds_extra(&self) -> Extra {
+        self.rounds().map(|rounds| rounds.extra.clone()).unwrap_or_default()
+    }
+
+    /// That no document is in force, as far as is known; `begins` names the history if none has begun.
+    pub(super) fn absent(&self, begins: History) -> Guard {
+        match (self.history, &self.rounds) {
+            (Some(history), Some((_, revision))) => Guard::Absent(history, *revision),
+            _ => Guard::Nothing(begins),
+        }
     }
 
     /// Nothing is known any more.
     pub(super) fn forget(&mut self) {
-        (self.revision, self.in_force, self.rounds) = (None, Ok(None), None);
+        *self = Self::default();
     }
 
-    /// Takes in what was read. An answer to a request may have told of something later, unless the server
-    /// has `forgotten` all that.
-    pub(super) fn look(&mut self, revision: Revision, active: Option<&KeyValue>, forgotten: bool) {
-        if forgotten {
-            self.revision = None;
+    /// Whether what was found belongs to another history than the one that is known. Nothing at all may have been
+    /// found before that began.
+    pub(super) fn is_of_another(&self, revision: Revision, found: &Found<'_>) -> bool {
+        let is_late = found.history().is_none() && Some(revision) < self.revision;
+        self.history.is_some() && found.history() != self.history && !is_late
+    }
+
+    /// Takes in what was read of all documents at once.
+    pub(super) fn look(&mut self, revision: Revision, found: &Found<'_>) {
+        if self.revision > Some(revision) {
+            return;
         }
-        self.learn(revision, active);
+        self.history = found.history();
+        self.rounds = None;
+        self.learn(revision, found.active);
+        match found.rounds.map(|kv| (decode::<Rounds>(&kv.key, &kv.value), kv.mod_revision)) {
+            None => {}
+            Some((Ok(rounds), since)) => self.rounds = Some((rounds, since)),
+            // Without it no round can be begun. What is in force, if anything, says more.
+            Some((Err(error), _)) if self.in_force.is_none() => {
+                self.in_force = Some(Err((error, 0)));
+            }
+            Some((Err(_), _)) => {}
+        }
     }
 
-    /// Takes in what the watch saw.
-    pub(super) fn follow(&mut self, events: &[Event]) {
+    /// Takes in what the watch saw. False if it is of another history: then nothing is known any more.
+    #[must_use]
+    pub(super) fn follow(&mut self, events: &[Event]) -> bool {
+        let before = self.history;
         for event in events {
             let active = (event.kind == EventKind::Put).then_some(&event.kv);
-            self.learn(event.kv.mod_revision, active);
-        }
-    }
-
-    /// Takes in what a refused request was told.
-    pub(super) fn told(&mut self, result: &TxnResult) {
-        for found in &result.results {
-            let OpResult::Range(range) = found else { continue };
-            // Only the two documents are asked for by their keys; which is which, the key says, and a
-            // document that is not there says nothing. The first is the one in force.
-            match range.kvs.first() {
-                Some(kv) if kv.key == self.active_key => self.learn(result.revision, Some(kv)),
-                Some(kv) if kv.key == self.round_key => match decode(&kv.key, &kv.value) {
-                    Ok(rounds) if self.revision <= Some(result.revision) => {
-                        self.rounds = Some(rounds);
-                    }
-                    Ok(_) => {}
-                    // Without it no round can be begun. What is in force was told just before.
-                    Err(corrupt) if matches!(self.in_force, Ok(None)) => {
-                        self.in_force = Err((corrupt, 0));
-                    }
-                    Err(_) => {}
-                },
-                _ => {}
+            if self.revision < Some(event.kv.mod_revision) {
+                self.learn(event.kv.mod_revision, active);
             }
         }
-        let absent = |index: usize| matches!(result.results.get(index), Some(OpResult::Range(range)) if range.kvs.is_empty());
-        if absent(0) {
-            self.learn(result.revision, None);
-        }
-        if absent(1) && self.revision <= Some(result.revision) {
-            self.rounds = None;
-        }
+        before.is_none() || before == self.history
     }
 
     /// A request of our own put this in force.
     pub(super) fn wrote(&mut self, active: Active, revision: Revision, lease: LeaseId) {
         if self.revision < Some(revision) {
             self.revision = Some(revision);
-            self.rounds = Some(active.rounds());
-            self.in_force = Ok(Some(InForce { active, revision, lease }));
+            self.in_force = Some(Ok(InForce { active, revision, lease }));
+            self.derive();
         }
     }
 
     /// A request of our own took the document away.
     pub(super) fn deleted(&mut self, revision: Revision) {
-        self.learn(revision, None);
+        if self.revision < Some(revision) {
+            self.learn(revision, None);
+        }
     }
 
     fn learn(&mut self, revision: Revision, active: Option<&KeyValue>) {
-        if self.revision >= Some(revision) {
-            return;
-        }
         self.revision = Some(revision);
         let read = |kv: &KeyValue| {
             let active = decode(&kv.key, &kv.value);
-            let active = active.map_err(|corrupt| (corrupt, kv.mod_revision))?;
+            let active = active.map_err(|error| (error, kv.mod_revision))?;
             Ok(InForce { active, revision: kv.mod_revision, lease: kv.lease })
         };
-        self.in_force = active.map(read).transpose();
-        if let Some(active) = self.active() {
-            self.rounds = Some(active.rounds());
-        }
+        self.in_force = active.map(read);
+        self.derive();
+    }
+
+    /// `rdzv/round` is written whenever the document in force is, with the fields of both that nobody here knows.
+    fn derive(&mut self) {
+        let Some(Ok(InForce { active, revision, .. })) = &self.in_force else { return };
+        let mut extra = self.rounds.take().map(|(rounds, _)| rounds.extra).unwrap_or_default();
+        extra.extend(active.extra.clone());
+        self.rounds = Some((active.rounds(extra), *revision));
+        self.history = Some(active.history);
     }
 }

@@ -8,12 +8,15 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::coordinator::{Coordinator, Step};
-use super::document::{Active, Address, Node, Ranked, Status};
-use super::interface::{Errand, Fault, Input, Output, Purpose, RequestId, Settings, View, WatchId};
+use super::document::{Active, BootstrapStore, Earlier, History, Node, Ranked, RunOutcome, Status};
+use super::interface::{
+    Errand, Fault, FenceCause, Input, Output, Purpose, RequestId, Settings, WatchId,
+};
 use super::knowledge::{InForce, Knowledge};
 use super::meet::Report;
 use super::ranks::Seat;
-use super::request::{Unmoved, Whereabouts};
+use super::request::{Guard, Own, Unmoved, Whereabouts};
+use super::resume::Resuming;
 use crate::kv::{LeaseId, Revision, Time, Txn};
 
 /// How long a node that gives up still tries to find out who was missing.
@@ -54,6 +57,7 @@ pub(super) enum Asked {
     Join(u64),
     Confirm(u64),
     Register(Late, u64),
+    Resume(u64),
     Leave(Whereabouts),
     Disown,
     Close(Box<Active>),
@@ -66,7 +70,7 @@ pub(super) enum Asked {
 #[derive(Debug, Clone)]
 pub(super) enum Order {
     Leave,
-    Close(String),
+    Close(RunOutcome, String),
     Reopen,
     /// To report this node, while the group of this round is the last that has formed.
     Suspect(String, u64),
@@ -97,6 +101,9 @@ pub struct Machine {
     pub(super) joined_rounds: BTreeSet<u64>,
     /// How it has asked to be registered, under the present lease.
     pub(super) registered: BTreeSet<Late>,
+    /// The rounds that it has asked to confirm, under the present lease, and has not entered another since: of the
+    /// last of them it may have workers.
+    pub(super) confirmed_rounds: BTreeSet<u64>,
     /// The latest revision of an answer to this node.
     pub(super) heard: Revision,
     /// What was known when each request was decided on.
@@ -105,8 +112,18 @@ pub struct Machine {
     pub(super) arrived: Option<Revision>,
     /// The place in the last group that it was in.
     pub(super) seat: Option<Seat>,
+    /// What it remembers of histories that the server has forgotten.
+    pub(super) earlier: Earlier,
+    /// The name of the next history that this node begins.
+    pub(super) begins: u64,
+    /// Since when it knows of the history that goes on.
+    pub(super) history_since: Time,
+    /// It lost its session, and tries to keep its place.
+    pub(super) resuming: Option<Resuming>,
+    /// When it last kept its place in that way.
+    pub(super) resumed: Option<Revision>,
     /// The round for which it was asked to listen, and where it does.
-    pub(super) hosting: Option<(u64, Option<Address>)>,
+    pub(super) hosting: Option<(u64, Option<BootstrapStore>)>,
     /// Who kept the group of this round and was reported by this node.
     pub(super) doubted: Option<(u64, String)>,
     pub(super) request: Option<(RequestId, Asked)>,
@@ -123,10 +140,11 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// A node that has announced nothing and knows nothing.
-    pub fn new(settings: Settings, node: Node) -> Self {
+    /// A node that has announced nothing and knows nothing. `entropy` is a random number, from which it names the
+    /// histories that it begins.
+    pub fn new(settings: Settings, node: Node, entropy: u64) -> Self {
         Self {
-            knowledge: Knowledge::new(settings.keys.active(), settings.keys.round()),
+            knowledge: Knowledge::default(),
             settings,
             node,
             lease: None,
@@ -136,10 +154,16 @@ impl Machine {
             listed: false,
             joined_rounds: BTreeSet::new(),
             registered: BTreeSet::new(),
+            confirmed_rounds: BTreeSet::new(),
             heard: 0,
             knew: BTreeMap::new(),
             arrived: None,
             seat: None,
+            earlier: Earlier::default(),
+            begins: entropy,
+            history_since: Time::ZERO,
+            resuming: None,
+            resumed: None,
             hosting: None,
             doubted: None,
             request: None,
@@ -155,31 +179,34 @@ impl Machine {
 
     /// Takes in what happened. Fetch the outputs afterwards.
     pub fn handle(&mut self, now: Time, input: Input) {
+        let before = self.knowledge.history();
         match input {
             Input::Enter => self.enter(now),
             Input::Leave => {
+                self.resuming = None;
                 self.meeting = None;
                 self.giving_up = None;
                 self.orders.push_back(Order::Leave);
             }
-            Input::Close { reason } => self.orders.push_back(Order::Close(reason)),
+            Input::Close { outcome, reason } => {
+                self.orders.push_back(Order::Close(outcome, reason));
+            }
             Input::Reopen => self.orders.push_back(Order::Reopen),
             Input::Suspect { node } => {
-                let formed = self.knowledge.rounds().map_or(0, |rounds| rounds.formed);
-                self.orders.push_back(Order::Suspect(node, formed));
+                self.orders.push_back(Order::Suspect(node, self.formed_round()));
             }
             Input::SessionOpened { lease } => {
                 self.lease = Some(lease);
                 self.opening_session = false;
             }
-            Input::SessionLost => self.fenced(now),
-            Input::Snapshot { revision, active, forgotten } => {
-                if forgotten {
-                    self.heard = 0;
+            Input::SessionLost { slept } => self.session_lost(now, slept),
+            Input::Snapshot { found, another_server } => self.looked(now, &found, another_server),
+            Input::ActiveChanged { events } => {
+                if !self.knowledge.follow(&events) {
+                    self.forgot(now);
+                    self.outputs.push_back(Output::LookAgain);
                 }
-                self.knowledge.look(revision, active.as_ref(), forgotten);
             }
-            Input::ActiveChanged { events } => self.knowledge.follow(&events),
             Input::Answered { id, result } => self.answered(now, id, &result),
             Input::Watching { id } => {
                 if let Some(coordinator) = self.coordinator_of(id) {
@@ -196,9 +223,9 @@ impl Machine {
                     coordinator.blinded();
                 }
             }
-            Input::Hosting { round, address } => {
+            Input::Hosting { round, store } => {
                 if self.hosting.as_ref().is_some_and(|(asked, _)| *asked == round) {
-                    self.hosting = Some((round, Some(address)));
+                    self.hosting = Some((round, Some(store)));
                 }
             }
             Input::HostFailed { round, reason } => {
@@ -207,6 +234,9 @@ impl Machine {
                 }
             }
             Input::Wake => {}
+        }
+        if before != self.knowledge.history() {
+            self.history_since = now;
         }
         self.step(now);
     }
@@ -222,83 +252,37 @@ impl Machine {
             || self.duties.contains_key(&id)
     }
 
+    /// Whether the node has a place in a group, and a lease to hold it with.
+    pub fn holds_place(&self) -> bool {
+        matches!(self.place, Place::Member(_)) && self.lease.is_some() && self.resuming.is_none()
+    }
+
     /// When to come back with [`Input::Wake`] if nothing else happens before.
     pub fn next_wake(&self) -> Option<Time> {
         let deadline = self.meeting.and_then(|meeting| meeting.deadline);
         let diagnosis = self.giving_up.map(|(_, until)| until);
         let duty = self.coordinator.as_ref().and_then(|(duty, _)| duty.next_wake());
-        [deadline, diagnosis, duty].into_iter().flatten().min()
-    }
-
-    /// What the node knows, for those who ask.
-    pub fn view(&self, now: Time) -> View {
-        let active = self.knowledge.active();
-        let closed = active.filter(|active| active.status == Status::Closed);
-        let member_of = match self.place {
-            Place::Member(round) => Some(round),
-            _ => None,
-        };
-        let group = active
-            .filter(|active| active.status == Status::Final && Some(active.round) == member_of);
-        let (lost, lost_names) = group.map(|group| self.lost(group)).unwrap_or_default();
-        let nodes_waiting = match (member_of, group) {
-            (None, _) => 0,
-            (Some(_), Some(group)) => group.waiting + lost,
-            // The others have gone ahead, or the coordinator is gone.
-            (Some(_), None) => usize::from(closed.is_none()),
-        };
-        View {
-            known: self.knowledge.is_known(),
-            session: self.lease.is_some(),
-            round: active.map_or(0, |active| active.round),
-            formed: self.knowledge.rounds().map_or(0, |rounds| rounds.formed),
-            member_of,
-            nodes_waiting,
-            lost: lost_names,
-            closed: closed.map(|closed| (closed.author.clone(), closed.reason.clone())),
-            waits_for: self.meeting.map(|_| self.waits_for(now)),
-            patience: self.meeting.and_then(|meeting| {
-                meeting.deadline.map(|deadline| deadline.saturating_sub(meeting.since))
-            }),
-        }
-    }
-
-    /// What the node waits for, in a sentence.
-    fn waits_for(&self, now: Time) -> String {
-        if self.lease.is_none() {
-            return "a session with the server".to_owned();
-        }
-        if let Some(why) = self.coordinator.as_ref().and_then(|(duty, _)| duty.why(now)) {
-            return why;
-        }
-        let Some(active) = self.knowledge.active() else {
-            return "a round to begin".to_owned();
-        };
-        let Active { round, world, author, .. } = active;
-        match (active.status, self.place) {
-            (Status::Joinable, _) => format!("more nodes to join round {round} of {author}"),
-            (Status::Frozen, Place::Confirmed(..)) => {
-                format!("the other nodes of round {round} to confirm, {world} in all")
-            }
-            (_, Place::Late(Late::Spare, _)) => {
-                format!("a place to become free; round {round} is full with {world} nodes")
-            }
-            _ => format!("the {world} nodes of round {round} to make room"),
-        }
+        let resuming = self.resuming.as_ref().and_then(|resuming| resuming.until);
+        [deadline, diagnosis, duty, resuming].into_iter().flatten().min()
     }
 
     fn enter(&mut self, now: Time) {
         if let Place::Member(_) = self.place {
             self.place = Place::Nowhere;
         }
+        self.resuming = None;
         self.giving_up = None;
         let deadline = Some(now.saturating_add(self.settings.timeout));
         self.meeting = Some(Meeting { since: now, deadline });
     }
 
     /// Whatever the node has announced may be gone, and with it its right to run.
-    fn fenced(&mut self, now: Time) {
+    pub(super) fn fenced(&mut self, now: Time, cause: FenceCause) {
         self.lease = None;
+        self.resuming = None;
+        if let Place::Member(_) = self.place {
+            self.outputs.push_back(Output::Fenced(cause));
+        }
         // Also a spare, which had all the time there is, must find out in time that nobody answers.
         let timeout = self.settings.timeout;
         if let Some(meeting) = &mut self.meeting {
@@ -324,6 +308,7 @@ impl Machine {
         self.listed = false;
         self.joined_rounds.clear();
         self.registered.clear();
+        self.confirmed_rounds.clear();
         self.hosting = None;
     }
 
@@ -333,6 +318,16 @@ impl Machine {
         if self.coordinator.take().is_some() {
             self.outputs.push_back(Output::Unwatch);
         }
+    }
+
+    /// The condition under which a round may be opened where none is in force.
+    pub(super) fn absent(&self) -> Guard {
+        self.knowledge.absent(self.begins())
+    }
+
+    /// The name of the history that this node begins, if it does.
+    pub(super) fn begins(&self) -> History {
+        History::new(self.begins)
     }
 
     /// The condition under which this node may say where it is.
@@ -349,7 +344,7 @@ impl Machine {
     pub(super) fn holds(&self) -> Option<&InForce> {
         let in_force = self.knowledge.in_force().ok().flatten()?;
         let InForce { active, lease, .. } = in_force;
-        let own = active.author.id == self.node.id
+        let own = active.coordinator.id == self.node.id
             && active.status != Status::Closed
             && Some(*lease) == self.lease;
         own.then_some(in_force)
@@ -396,6 +391,9 @@ impl Machine {
         self.check_deadlines(now);
         self.do_duty(now);
         while self.request.is_none() {
+            if self.resuming.is_some() {
+                return self.resume();
+            }
             if let Some(order) = self.next_order() {
                 self.obey(order);
             } else if self.reopening.is_some() {
@@ -410,8 +408,8 @@ impl Machine {
                 let round = self.knowledge.active().map_or(0, |active| active.round);
                 let txn = self.settings.diagnose(round);
                 self.ask(Purpose::Diagnose, txn, Asked::Diagnose);
-            } else if let Some(revision) = self.unwanted() {
-                self.disown(revision);
+            } else if let Some(guard) = self.unwanted() {
+                self.disown(guard);
             } else if self.meeting.is_some() && self.knowledge.is_known() {
                 self.meet();
                 if self.orders.is_empty() {
@@ -430,20 +428,24 @@ impl Machine {
         self.settings.limits.max <= SMALL_GROUP
     }
 
-    /// When a round in progress was written that this node neither coordinates nor needs.
-    fn unwanted(&self) -> Option<Revision> {
+    /// The round in progress, if it is one of this node that it neither coordinates nor needs.
+    fn unwanted(&self) -> Option<Guard> {
         let idle = self.meeting.is_none() && self.giving_up.is_none() && self.coordinator.is_none();
-        if idle { self.holds().map(|own| own.revision) } else { None }
+        if idle { self.holds().map(InForce::guard) } else { None }
     }
 
     /// To close or to reopen, one must know what is so.
     fn next_order(&mut self) -> Option<Order> {
         let blind = !self.knowledge.is_known();
-        let blocked = |order: &Order| blind && matches!(order, Order::Close(_) | Order::Reopen);
+        let blocked = |order: &Order| blind && matches!(order, Order::Close(..) | Order::Reopen);
         if self.orders.front().is_some_and(blocked) { None } else { self.orders.pop_front() }
     }
 
     fn check_deadlines(&mut self, now: Time) {
+        let late = |resuming: &Resuming| resuming.until.is_some_and(|until| until <= now);
+        if self.resuming.as_ref().is_some_and(late) {
+            self.give_way();
+        }
         let over = |meeting: &mut Meeting| meeting.deadline.is_some_and(|end| end <= now);
         if let Some(meeting) = self.meeting.take_if(over) {
             self.give_up_request();
@@ -480,9 +482,11 @@ impl Machine {
             let Some((in_force, lease)) = self.own(round).cloned().zip(self.lease) else {
                 return self.resign();
             };
+            let extra = self.knowledge.rounds_extra();
             let Some((coordinator, _)) = &mut self.coordinator else { return };
-            let document = (&in_force.active, in_force.revision);
-            match coordinator.advance(now, &self.settings, document, lease) {
+            let InForce { active, revision, .. } = &in_force;
+            let own = Own { active, revision: *revision, lease, rounds_extra: &extra };
+            match coordinator.advance(now, &self.settings, own, self.history_since) {
                 None => return,
                 Some(Step::Watch(watches)) => {
                     let id = self.next_id();
@@ -493,7 +497,7 @@ impl Machine {
                 }
                 Some(Step::Request(purpose, txn, active)) => self.ask_on_duty(purpose, txn, active),
                 Some(Step::Reopen(reason)) => self.reopening = Some(reason),
-                Some(Step::Corrupt(corrupt)) => return self.fail(Fault::Corrupt(corrupt)),
+                Some(Step::Unreadable(error)) => return self.fail(Fault::Unreadable(error)),
             }
         }
     }

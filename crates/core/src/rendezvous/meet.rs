@@ -1,10 +1,11 @@
 //! What a node asks for next, given the document in force and what it has announced.
 
-use super::document::{Active, Address, Rounds, Status, encode};
+use super::document::{Active, BootstrapStore, Extra, History, RunOutcome, Status, encode};
 use super::interface::{Errand, Fault, Output, Purpose};
 use super::knowledge::InForce;
 use super::machine::{Asked, Late, Machine, Order, Place};
-use super::request::{Guard, Whereabouts};
+use super::request::{Documents, Guard, Whereabouts};
+use super::view::run_closed;
 use crate::kv::{Compare, LeaseId, Revision};
 
 /// Of so many rounds a node takes its traces back when it leaves, so that one transaction holds them.
@@ -27,9 +28,9 @@ impl Machine {
     pub(super) fn meet(&mut self) {
         let in_force = match self.knowledge.in_force() {
             Ok(in_force) => in_force.cloned(),
-            Err(corrupt) => {
-                let corrupt = corrupt.clone();
-                return self.fail(Fault::Corrupt(corrupt));
+            Err(error) => {
+                let error = error.clone();
+                return self.fail(Fault::Unreadable(error));
             }
         };
         let objection = in_force.as_ref().and_then(|in_force| self.objection(&in_force.active));
@@ -44,12 +45,12 @@ impl Machine {
             return;
         };
         let Some(in_force) = in_force else {
-            let rounds = self.knowledge.rounds();
-            let reason = match rounds {
+            let reason = match self.knowledge.rounds() {
                 Some(rounds) => format!("round {} lost its coordinator", rounds.round),
-                None => "the run begins".to_owned(),
+                None if self.earlier.is_empty() => "the run begins".to_owned(),
+                None => "the server has lost its memory, and the run begins anew".to_owned(),
             };
-            return self.open(Guard::Absent(rounds), reason, lease);
+            return self.open(self.absent(), reason, lease);
         };
         let round = in_force.active.round;
         let confirmed = matches!(self.place, Place::Confirmed(confirmed, _) if confirmed == round);
@@ -70,9 +71,9 @@ impl Machine {
                 self.formed(&in_force.active, ranked);
             }
             // It is back from this group, which therefore needs another round.
-            (Status::Final, _) if self.seat.is_some_and(|seat| seat.round == round) => {
+            (Status::Final, _) if self.sits_in(&in_force.active) => {
                 let reason = self.why_again(&in_force.active);
-                self.open(Guard::At(in_force.revision), reason, lease);
+                self.open(in_force.guard(), reason, lease);
             }
             (Status::Frozen | Status::Final, place) => {
                 let late = if in_force.active.has_room() { Late::Waiting } else { Late::Spare };
@@ -100,22 +101,27 @@ impl Machine {
                 self.join(in_force, lease);
             }
             _ => {
-                let reason = format!("{} came back to its round", self.node.author());
-                self.open(Guard::At(in_force.revision), reason, lease);
+                let reason = format!("{} came back to its round", self.node.name());
+                self.open(in_force.guard(), reason, lease);
             }
         }
     }
 
+    /// Whether the last group that this node was in is the one of `active`.
+    fn sits_in(&self, active: &Active) -> bool {
+        self.seat.is_some_and(|seat| (seat.history, seat.round) == (active.history, active.round))
+    }
+
     /// Why this node cannot be in any group of the run.
     fn objection(&self, active: &Active) -> Option<Fault> {
-        let by = active.author.clone();
         if active.status == Status::Closed {
-            let reason = active.reason.clone();
+            let closed = run_closed(active);
             return Some(match self.place {
-                Place::Late(Late::Spare, _) => Fault::NotNeeded { by, reason },
-                _ => Fault::Closed { by, reason },
+                Place::Late(Late::Spare, _) => Fault::NotNeeded(closed),
+                _ => Fault::Closed(closed),
             });
         }
+        let by = active.coordinator.clone();
         let differ = |what, ours: String, theirs: String| {
             (ours != theirs).then(|| Fault::Mismatch { what, ours, theirs, other: by.clone() })
         };
@@ -131,11 +137,18 @@ impl Machine {
     pub(super) fn lost(&self, group: &Active) -> (usize, Vec<String>) {
         let (mut lost, mut names) = (group.lost, group.lost_names.clone());
         if let Some((round, id)) = &self.doubted
-            && (*round, id) == (group.round, &group.author.id)
+            && (*round, id) == (group.round, &group.coordinator.id)
             && !names.contains(id)
         {
             lost += 1;
             names.push(id.clone());
+        }
+        // That this node was missed is old news if it has taken up its place again since.
+        let written = self.knowledge.in_force().ok().flatten().map_or(0, |now| now.revision);
+        let back = self.resuming.is_some() || self.resumed.is_some_and(|when| written < when);
+        if back && names.contains(&self.node.id) {
+            names.retain(|name| *name != self.node.id);
+            lost -= 1;
         }
         (lost, names)
     }
@@ -144,7 +157,7 @@ impl Machine {
         let Active { round, waiting, .. } = active;
         let (lost, lost_names) = self.lost(active);
         match (lost, waiting) {
-            (0, 0) => format!("{} came back from round {round}", self.node.author()),
+            (0, 0) => format!("{} came back from round {round}", self.node.name()),
             (0, waiting) => format!("round {round} has {waiting} late nodes"),
             (lost, _) => {
                 let more = lost.saturating_sub(lost_names.len());
@@ -155,7 +168,8 @@ impl Machine {
     }
 
     /// The node's own document, where it is not there yet, and no trace of having waited but for the
-    /// one that it shall `keep`. They count as gone only when that was answered.
+    /// one that it shall `keep`, nor of a group that it was in: its workers are gone. They count as gone only
+    /// when that was answered.
     fn here(&self, keep: Option<Late>, lease: LeaseId) -> Whereabouts {
         let mut here = Whereabouts::default();
         if !self.listed {
@@ -163,6 +177,9 @@ impl Machine {
         }
         for late in self.registered.iter().filter(|late| Some(**late) != keep) {
             here = here.delete(self.late_key(*late));
+        }
+        for round in &self.confirmed_rounds {
+            here = here.delete(self.settings.keys.ready(*round, &self.node.id));
         }
         // Whoever was in a group may have been reported since.
         here.delete_if(self.seat.is_some(), || self.settings.keys.suspect(&self.node.id))
@@ -176,7 +193,7 @@ impl Machine {
     }
 
     fn joins(&mut self, round: u64, lease: LeaseId) -> Whereabouts {
-        let joined = self.settings.joined(&self.node, self.arrived, self.seat);
+        let joined = self.settings.joined(&self.node, self.arrived, self.seat, self.earlier);
         let key = self.settings.keys.member(round, &self.node.id);
         self.joined_rounds.insert(round);
         if self.joined_rounds.len() > TAKEN_BACK {
@@ -186,67 +203,72 @@ impl Machine {
     }
 
     fn open(&mut self, guard: Guard, reason: String, lease: LeaseId) {
-        let rounds = self.knowledge.rounds();
-        let last = rounds.map_or(0, |rounds| rounds.round);
+        let last = self.knowledge.rounds().map_or(0, |rounds| rounds.round);
         // A server that lost its memory must not make us use a number twice.
-        let round = last.max(self.seat.map_or(0, |seat| seat.round)) + 1;
-        let active = self.document(round, Status::Joinable, rounds, reason);
+        let round = last.max(self.earlier.round) + 1;
+        let history = match guard {
+            Guard::At(history, _) | Guard::Absent(history, _) | Guard::Nothing(history) => history,
+            // Nobody opens a round over what nobody can read.
+            Guard::Unreadable(_) => return,
+        };
+        let active = self.document(history, round, Status::Joinable, reason);
         let here = self.joins(active.round, lease);
-        let txn = self.settings.open(guard, &active, lease, (self.unmoved(), here));
+        let rounds_extra = &self.knowledge.rounds_extra();
+        let documents = Documents { active: &active, rounds_extra };
+        let txn = self.settings.open(guard, documents, lease, (self.unmoved(), here));
         self.ask(Purpose::Open, txn, Asked::Open(Box::new(active)));
     }
 
     /// A document of this node, as it is before there is a group.
-    fn document(
-        &self,
-        round: u64,
-        status: Status,
-        rounds: Option<Rounds>,
-        reason: String,
-    ) -> Active {
+    fn document(&self, history: History, round: u64, status: Status, reason: String) -> Active {
         Active {
+            history,
             round,
             status,
             limits: self.settings.limits,
             rank_policy: self.settings.rank_policy.to_string(),
-            author: self.node.author(),
+            coordinator: self.node.name(),
             reason,
-            previous: rounds.map_or(0, |rounds| rounds.formed),
+            outcome: None,
+            previous: self.knowledge.rounds().map_or(0, |rounds| rounds.formed),
+            outlived: self.knowledge.rounds().map_or(0, |rounds| rounds.outlived),
             world: 0,
-            leader: String::new(),
+            rank0: String::new(),
             store: None,
             waiting: 0,
             lost: 0,
             lost_names: Vec::new(),
             frozen_because: String::new(),
             began: 0,
+            extra: Extra::new(),
         }
     }
 
     /// The coordinator gives its round up for another.
     pub(super) fn open_again(&mut self) {
-        let round = self.coordinator.as_ref().map(|(duty, _)| duty.round());
-        let revision = round.and_then(|round| self.own(round)).map(|own| own.revision);
-        if let (Some(revision), Some(reason), Some(lease)) =
-            (revision, self.reopening.take(), self.lease)
+        let Some((duty, _)) = &self.coordinator else { return };
+        let (round, remembered) = (duty.round(), duty.remembered());
+        let guard = self.own(round).map(InForce::guard);
+        if let (Some(guard), Some(reason), Some(lease)) = (guard, self.reopening.take(), self.lease)
         {
-            self.open(Guard::At(revision), reason, lease);
+            self.earlier.round = self.earlier.round.max(remembered.round);
+            self.open(guard, reason, lease);
         }
     }
 
     fn join(&mut self, in_force: &InForce, lease: LeaseId) {
         let here = self.joins(in_force.active.round, lease);
-        let txn = self.settings.announce(in_force.revision, self.unmoved(), here);
+        let txn = self.settings.announce(in_force.guard(), self.unmoved(), here);
         self.ask(Purpose::Join, txn, Asked::Join(in_force.active.round));
     }
 
     fn confirm(&mut self, in_force: &InForce, lease: LeaseId) {
         let InForce { active, revision, .. } = in_force;
-        let mut listens: Option<Address> = None;
-        if active.leader == self.node.id {
+        let mut listens: Option<BootstrapStore> = None;
+        if active.rank0 == self.node.id {
             match &self.hosting {
-                Some((round, Some(address))) if *round == active.round => {
-                    listens = Some(address.clone());
+                Some((round, Some(store))) if *round == active.round => {
+                    listens = Some(store.clone());
                 }
                 Some((round, None)) if *round == active.round => return,
                 _ => {
@@ -258,20 +280,19 @@ impl Machine {
         let document = (active, *revision);
         let (unmoved, id) = (self.unmoved(), &self.node.id);
         let txn = self.settings.confirm(document, unmoved, id, lease, listens.as_ref());
+        self.confirmed_rounds.insert(active.round);
         self.ask(Purpose::Confirm, txn, Asked::Confirm(active.round));
     }
 
     fn register(&mut self, in_force: &InForce, late: Late, lease: LeaseId) {
         let round = in_force.active.round;
         let id = &self.node.id;
-        let (member, ready) =
-            (self.settings.keys.member(round, id), self.settings.keys.ready(round, id));
+        let member = self.settings.keys.member(round, id);
         let joined = self.joined_rounds.contains(&round);
-        let here = self.here(Some(late), lease);
-        let here = here.delete_if(joined, || member).delete_if(joined, || ready);
+        let here = self.here(Some(late), lease).delete_if(joined, || member);
         let here = here.put(self.late_key(late), "", lease);
         self.registered.insert(late);
-        let txn = self.settings.announce(in_force.revision, self.unmoved(), here);
+        let txn = self.settings.announce(in_force.guard(), self.unmoved(), here);
         self.ask(Purpose::Register, txn, Asked::Register(late, round));
     }
 
@@ -280,15 +301,15 @@ impl Machine {
         match order {
             Order::Leave => self.leave(),
             Order::Suspect(node, formed) => self.report(node, formed),
-            Order::Close(reason) => self.close(reason),
+            Order::Close(outcome, reason) => self.close(outcome, reason),
             Order::Reopen => self.reopen(),
         }
     }
 
     /// A round that the node opened and no longer wants, as its opening was carried out when it had
     /// given up. It would keep the others waiting for as long as the lease lives.
-    pub(super) fn disown(&mut self, revision: Revision) {
-        let txn = self.settings.reopen(revision);
+    pub(super) fn disown(&mut self, guard: Guard) {
+        let txn = self.settings.remove(guard);
         self.ask(Purpose::Leave, txn, Asked::Disown);
     }
 
@@ -299,15 +320,14 @@ impl Machine {
         // A host that dies is missed by everyone at once; one report is enough. When another group has
         // formed, it is old.
         let news = |InForce { active, .. }: &&InForce| {
-            active.rounds().formed == formed && !active.lost_names.contains(&node)
+            active.formed() == formed && !active.lost_names.contains(&node)
         };
-        let (Some(lease), Some(InForce { active, revision, .. })) =
-            (self.lease, in_force.filter(news))
-        else {
-            return;
-        };
+        let (Some(lease), Some(in_force)) = (self.lease, in_force.filter(news)) else { return };
+        let InForce { active, revision, .. } = in_force;
         let here = Whereabouts::default().put(self.settings.keys.suspect(&node), "", lease);
-        let mut txn = self.settings.announce(*revision, self.unmoved(), here);
+        let mut txn = self.settings.announce(in_force.guard(), self.unmoved(), here);
+        // Only members of the group are watched over.
+        txn.compares.push(Compare::exists(self.settings.keys.rank(formed, &node)));
         match active.status {
             Status::Final => {}
             // Whoever joined is alive, and a late report of it would cost the round its number.
@@ -317,7 +337,7 @@ impl Machine {
             }
             Status::Frozen | Status::Closed => return,
         }
-        let kept_it = active.status == Status::Final && active.author.id == node;
+        let kept_it = active.status == Status::Final && active.coordinator.id == node;
         let report = Report { node, revision: *revision, formed, kept_it };
         self.ask(Purpose::Suspect, txn, Asked::Suspect(report));
     }
@@ -325,10 +345,10 @@ impl Machine {
     /// The report was refused. Others report too, and the next round may have begun meanwhile, whose
     /// coordinator should know whom not to wait for; unless the node has joined that round.
     pub(super) fn report_again(&mut self, report: Report) {
-        let joined = self.knowledge.in_force().ok().flatten().is_none_or(|now| {
-            now.active.status == Status::Joinable && now.revision == report.revision
-        });
-        if !joined {
+        // Refused although the document is the same: the node has joined, or is no member of the group.
+        let unchanged = |now: &InForce| now.revision == report.revision;
+        let is_over = self.knowledge.in_force().ok().flatten().is_none_or(unchanged);
+        if !is_over {
             self.orders.push_back(Order::Suspect(report.node, report.formed));
         }
     }
@@ -338,7 +358,10 @@ impl Machine {
         let id = &self.node.id;
         let mut here = Whereabouts::default();
         for round in &self.joined_rounds {
-            here = here.delete(keys.member(*round, id)).delete(keys.ready(*round, id));
+            here = here.delete(keys.member(*round, id));
+        }
+        for round in &self.confirmed_rounds {
+            here = here.delete(keys.ready(*round, id));
         }
         for late in &self.registered {
             here = here.delete(self.late_key(*late));
@@ -354,34 +377,40 @@ impl Machine {
     }
 
     pub(super) fn take_back(&mut self, lease: LeaseId, here: Whereabouts) {
-        let txn = self.settings.leave(self.unmoved(), lease, here.clone());
+        let history = self.knowledge.history();
+        let txn = self.settings.leave(history, self.unmoved(), lease, here.clone());
         self.ask(Purpose::Leave, txn, Asked::Leave(here));
     }
 
-    fn close(&mut self, reason: String) {
+    fn close(&mut self, outcome: RunOutcome, reason: String) {
         let in_force = self.knowledge.in_force().ok().flatten();
-        let (guard, rounds) = match in_force {
+        let guard = match in_force {
             Some(InForce { active, .. }) if active.status == Status::Closed => {
                 return self.outputs.push_back(Output::Done(Errand::Closed));
             }
-            Some(InForce { active, revision, .. }) => (Guard::At(*revision), Some(active.rounds())),
-            None => {
-                let rounds = self.knowledge.rounds();
-                // A document that nobody can read may as well be closed.
-                let guard = self.knowledge.unreadable_since().map(Guard::At);
-                (guard.unwrap_or(Guard::Absent(rounds)), rounds)
-            }
+            Some(in_force) => in_force.guard(),
+            // A document that nobody can read may as well be closed.
+            None => match self.knowledge.unreadable_since() {
+                Some(revision) if revision > 0 => Guard::Unreadable(revision),
+                _ => self.absent(),
+            },
         };
-        let round = rounds.map_or(0, |rounds| rounds.round);
-        let closed = self.document(round, Status::Closed, rounds, reason);
-        let txn = self.settings.close(guard, &closed);
+        let history = match guard {
+            Guard::At(history, _) | Guard::Absent(history, _) | Guard::Nothing(history) => history,
+            Guard::Unreadable(_) => self.knowledge.history().unwrap_or_else(|| self.begins()),
+        };
+        let round = self.knowledge.rounds().map_or(0, |rounds| rounds.round);
+        let closed = self.document(history, round, Status::Closed, reason);
+        let closed = Active { outcome: Some(outcome), ..closed };
+        let rounds_extra = &self.knowledge.rounds_extra();
+        let txn = self.settings.close(guard, Documents { active: &closed, rounds_extra });
         self.ask(Purpose::Close, txn, Asked::Close(Box::new(closed)));
     }
 
     fn reopen(&mut self) {
         match self.knowledge.in_force().ok().flatten() {
-            Some(InForce { active, revision, .. }) if active.status == Status::Closed => {
-                let txn = self.settings.reopen(*revision);
+            Some(in_force) if in_force.active.status == Status::Closed => {
+                let txn = self.settings.remove(in_force.guard());
                 self.ask(Purpose::Reopen, txn, Asked::Reopen);
             }
             _ => self.outputs.push_back(Output::Done(Errand::NotClosed)),

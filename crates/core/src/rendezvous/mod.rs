@@ -11,8 +11,8 @@
 //!
 //! # Driving the machine
 //!
-//! Open a watch on [`Keys::active`](keys::Keys::active), read the key, and give the machine an
-//! [`Input::Snapshot`]. From then on give it every change of the key, do what its outputs say, tell it
+//! Open a watch on [`Keys::active`](keys::Keys::active), read what is in force ([`Settings::look`]), and give the
+//! machine an [`Input::Snapshot`]. From then on give it every change of the key, do what its outputs say, tell it
 //! what came of it, and wake it when [`Machine::next_wake`] says so.
 
 mod answer;
@@ -20,6 +20,7 @@ mod coordinator;
 pub mod document;
 pub mod dynamic;
 pub mod gate;
+mod history;
 mod interface;
 pub mod keys;
 mod knowledge;
@@ -27,9 +28,12 @@ mod machine;
 mod meet;
 pub mod ranks;
 mod request;
+mod resume;
 mod roster;
+mod view;
 
 pub use self::interface::{
-    Errand, Fault, Formed, Input, Output, Purpose, RequestId, Settings, View, WatchId,
+    Errand, Fault, FenceCause, Formed, Input, Output, Purpose, RequestId, RunClosed, Settings,
+    View, WatchId,
 };
 pub use self::machine::Machine;

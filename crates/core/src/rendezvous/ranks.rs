@@ -7,6 +7,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
+use super::document::History;
+
 /// How ranks are given.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum RankPolicy {
@@ -53,10 +55,17 @@ impl FromStr for RankPolicy {
 /// The place that a node had in the last group it was in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Seat {
+    /// The history that the group belongs to.
+    pub history: History,
     /// The round.
     pub round: u64,
     /// Its rank there.
     pub rank: u32,
+    /// How many nodes the group had.
+    pub world: u32,
+    /// The node held its lease until it found that the server had lost this history. So no later group had formed.
+    #[serde(default)]
+    pub held: bool,
 }
 
 /// A node that would like to be in.

@@ -6,11 +6,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 
-use super::document::{Corrupt, Joined, Ranked, decode};
+use super::document::{DocumentError, Earlier, History, Joined, Ranked, decode};
 use super::gate::Roll;
 use super::keys::Keys;
-use super::ranks::Candidate;
-use crate::kv::{Event, EventKind, KeyValue, LeaseId, OpResult, Revision, TxnResult, Watch};
+use super::ranks::{Candidate, Seat};
+use super::request::Survey;
+use crate::kv::{Event, EventKind, KeyValue, LeaseId, Revision, Watch};
 
 /// The coordinator's watches, in this order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,10 +21,13 @@ enum Watched {
     Suspects,
     Members,
     Ready,
+    /// Who may still have workers of the last group.
+    LastReady,
 }
 
 impl Watched {
-    const ALL: [Self; 5] = [Self::Nodes, Self::Waiting, Self::Suspects, Self::Members, Self::Ready];
+    const ALL: [Self; 6] =
+        [Self::Nodes, Self::Waiting, Self::Suspects, Self::Members, Self::Ready, Self::LastReady];
 }
 
 /// Reports of so many dead nodes are deleted at a time.
@@ -33,7 +37,7 @@ const BURIED: usize = 32;
 const MOST_NAMED: usize = 8;
 
 /// The watches by which a roster is kept up to date.
-pub(super) fn watches(keys: &Keys, round: u64) -> Vec<Watch> {
+pub(super) fn watches(keys: &Keys, round: u64, previous: u64) -> Vec<Watch> {
     let watch = |watched: &Watched| match watched {
         // A node comes together with what it joins or waits for; only its end is news.
         Watched::Nodes => Watch { no_put: true, ..Watch::new(keys.nodes()) },
@@ -41,18 +45,18 @@ pub(super) fn watches(keys: &Keys, round: u64) -> Vec<Watch> {
         Watched::Suspects => Watch { no_delete: true, ..Watch::new(keys.suspects()) },
         Watched::Members => Watch::new(keys.members(round)),
         Watched::Ready => Watch { no_delete: true, ..Watch::new(keys.all_ready(round)) },
+        Watched::LastReady => Watch::new(keys.all_ready(previous)),
     };
     Watched::ALL.iter().map(watch).collect()
 }
 
 /// The ranks that a survey found, of a group that another has formed.
-pub(super) fn ranks(survey: &TxnResult) -> BTreeMap<String, u32> {
-    let Some(OpResult::Range(found)) = survey.results.get(6) else { return BTreeMap::new() };
+pub(super) fn ranks(survey: &Survey<'_>) -> BTreeMap<String, u32> {
     let read = |kv: &KeyValue| {
         let ranked: Ranked = decode(&kv.key, &kv.value).ok()?;
         Some((id_of(&kv.key)?, ranked.rank))
     };
-    found.kvs.iter().filter_map(read).collect()
+    survey.ranks.iter().filter_map(read).collect()
 }
 
 /// What a node said when it confirmed.
@@ -63,22 +67,46 @@ pub(super) struct Said {
     when: Revision,
 }
 
+/// The round that a roster is of.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Term {
+    pub(super) history: History,
+    /// When it began.
+    pub(super) began: Revision,
+    /// The last round before it that formed a group; 0 if none did.
+    pub(super) previous: u64,
+    /// The last group of a forgotten history whose workers are known to be gone; 0 if nobody remembers one.
+    pub(super) outlived: u64,
+}
+
+/// A node that joined.
+#[derive(Debug)]
+struct Entry {
+    candidate: Candidate,
+    /// When it last said so.
+    since: Revision,
+    /// Its place in a group of a history that the server has forgotten.
+    forgotten: Option<Seat>,
+}
+
 /// Who is there.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Roster {
+    term: Term,
     /// Everything up to here is in it.
     revision: Revision,
-    /// The last round that formed a group.
-    previous: u64,
-    /// Who joined, and when it last said so.
-    joined: BTreeMap<String, (Candidate, Revision)>,
+    /// Who joined.
+    joined: BTreeMap<String, Entry>,
     /// How many of those were in the last group.
     returned: usize,
     /// Live nodes that have not joined and are worth waiting for: those of the last group, and others.
     members_to_come: BTreeSet<String>,
     others_to_come: BTreeSet<String>,
-    /// Those of the last group that would be, had they not been reported.
-    suspects_to_come: BTreeSet<String>,
+    /// Members of the last group that may still have workers: they have neither entered since, nor left, and
+    /// their leases live.
+    unresolved: BTreeSet<String>,
+    /// When nodes went, as far as it was seen.
+    departed: BTreeMap<String, Revision>,
     waiting: BTreeSet<String>,
     /// What each node said when it confirmed.
     ready: BTreeMap<String, Said>,
@@ -89,54 +117,54 @@ pub(super) struct Roster {
     /// Nodes that had joined and are gone.
     gone: BTreeSet<String>,
     /// The first that could not be read of what nodes said when they joined.
-    corrupt: Option<Corrupt>,
+    unreadable: Option<DocumentError>,
+    /// The highest that anybody who joined remembers of histories before this one.
+    earlier: Earlier,
     /// Grows whenever someone may be lost who was not, or is not who was.
     changes: usize,
 }
 
 impl Roster {
-    /// The roster as a survey found it, in a round that began at `began`.
-    pub(super) fn new(
-        survey: &TxnResult,
-        began: Revision,
-        previous: u64,
-        slow: &BTreeSet<String>,
-    ) -> Self {
-        let found = |index: usize| match survey.results.get(index) {
-            Some(OpResult::Range(range)) => range.kvs.as_slice(),
-            _ => &[],
+    /// The roster as a survey found it.
+    pub(super) fn new(survey: &Survey<'_>, term: Term, slow: &BTreeSet<String>) -> Self {
+        let ids = |kvs: &[KeyValue]| -> BTreeSet<String> {
+            kvs.iter().filter_map(|kv| id_of(&kv.key)).collect()
         };
-        let ids = |index: usize| found(index).iter().filter_map(|kv| id_of(&kv.key));
-        let mut roster = Self {
-            revision: survey.revision,
-            previous,
-            // Who waited for this round to begin has joined it, or is too slow or too dead to.
-            waiting: found(1)
-                .iter()
-                .filter(|kv| kv.mod_revision > began)
-                .filter_map(|kv| id_of(&kv.key))
-                .collect(),
-            suspects: slow.iter().cloned().map(|id| (id, 0)).collect(),
-            ..Self::default()
-        };
+        // Who waited for this round to begin has joined it, or is too slow or too dead to.
+        let waits = |kv: &&KeyValue| kv.mod_revision > term.began;
         let reported = |kv: &KeyValue| id_of(&kv.key).map(|id| (id, kv.mod_revision));
-        roster.suspects.extend(found(2).iter().filter_map(reported));
-        let last_group: BTreeSet<String> = ids(5).collect();
-        let nodes: BTreeSet<String> = ids(0).collect();
-        roster.buried = ids(2).filter(|id| !nodes.contains(id)).take(BURIED).collect();
-        for id in nodes {
-            let to_come = match (last_group.contains(&id), roster.suspects.get(&id)) {
-                (true, None) => &mut roster.members_to_come,
-                (false, None) => &mut roster.others_to_come,
-                (true, Some(reported)) if *reported > 0 => &mut roster.suspects_to_come,
-                _ => continue,
-            };
-            to_come.insert(id);
-        }
-        for kv in found(3) {
+        let nodes = ids(survey.nodes);
+        let last_group = ids(survey.last_members);
+        let suspects: BTreeMap<String, Revision> = slow
+            .iter()
+            .map(|id| (id.clone(), 0))
+            .chain(survey.suspects.iter().filter_map(reported))
+            .collect();
+        let buried = ids(survey.suspects).into_iter().filter(|id| !nodes.contains(id));
+        let to_come = nodes.iter().filter(|id| !suspects.contains_key(*id)).cloned();
+        let (members_to_come, others_to_come) = to_come.partition(|id| last_group.contains(id));
+        let mut roster = Self {
+            term,
+            revision: survey.revision,
+            joined: BTreeMap::new(),
+            returned: 0,
+            members_to_come,
+            others_to_come,
+            unresolved: ids(survey.last_ready),
+            waiting: survey.waiting.iter().filter(waits).filter_map(|kv| id_of(&kv.key)).collect(),
+            departed: BTreeMap::new(),
+            ready: BTreeMap::new(),
+            buried: buried.take(BURIED).collect(),
+            suspects,
+            gone: BTreeSet::new(),
+            unreadable: None,
+            earlier: Earlier::default(),
+            changes: 0,
+        };
+        for kv in survey.members {
             roster.join(kv);
         }
-        for kv in found(4) {
+        for kv in survey.ready {
             roster.confirm(kv);
         }
         roster
@@ -151,13 +179,19 @@ impl Roster {
             return;
         }
         match (watched, event.kind) {
-            (Watched::Nodes, EventKind::Delete) => self.not_to_come(&id),
+            (Watched::Nodes, EventKind::Delete) => {
+                self.not_to_come(&id);
+                self.departed.insert(id, event.kv.mod_revision);
+            }
             (Watched::Waiting, EventKind::Put) => drop(self.waiting.insert(id)),
             (Watched::Waiting, EventKind::Delete) => drop(self.waiting.remove(&id)),
             (Watched::Suspects, EventKind::Put) => self.suspect(id, event.kv.mod_revision),
             (Watched::Members, EventKind::Put) => self.join(&event.kv),
             (Watched::Members, EventKind::Delete) => self.part(id, event.kv.mod_revision),
             (Watched::Ready, EventKind::Put) => self.confirm(&event.kv),
+            // One that slept, and found that nobody had taken its place.
+            (Watched::LastReady, EventKind::Put) => drop(self.unresolved.insert(id)),
+            (Watched::LastReady, EventKind::Delete) => self.resolve(id, event.kv.mod_revision),
             (Watched::Nodes, EventKind::Put)
             | (Watched::Suspects | Watched::Ready, EventKind::Delete) => {}
         }
@@ -167,8 +201,8 @@ impl Roster {
         let Some(id) = id_of(&kv.key) else { return };
         let joined: Joined = match decode(&kv.key, &kv.value) {
             Ok(joined) => joined,
-            Err(corrupt) => {
-                self.corrupt.get_or_insert(corrupt);
+            Err(error) => {
+                self.unreadable.get_or_insert(error);
                 return;
             }
         };
@@ -180,13 +214,18 @@ impl Roster {
         self.gone.remove(&id);
         self.changes += 1;
         let arrived = joined.arrived.unwrap_or(kv.create_revision);
-        let Joined { hint, topology, seat, .. } = joined;
+        let Joined { hint, topology, seat, earlier, .. } = joined;
+        let is_current = |seat: &Seat| seat.history == self.term.history;
+        let forgotten = seat.filter(|seat| !is_current(seat));
+        // A place in a forgotten group counts as long as no group has formed since: it takes nobody's place.
+        let seat = seat.filter(|seat| is_current(seat) || self.term.previous == 0);
         let candidate = Candidate { id: id.clone(), arrived, hint, topology, seat };
-        let returned = self.is_returned(&candidate);
-        if let Some((before, _)) = self.joined.insert(id, (candidate, kv.mod_revision)) {
-            self.returned -= usize::from(self.is_returned(&before));
+        self.earlier = self.earlier.max(earlier);
+        self.returned += usize::from(self.is_returned(&candidate));
+        let entry = Entry { candidate, since: kv.mod_revision, forgotten };
+        if let Some(before) = self.joined.insert(id, entry) {
+            self.returned -= usize::from(self.is_returned(&before.candidate));
         }
-        self.returned += usize::from(returned);
     }
 
     fn part(&mut self, id: String, when: Revision) {
@@ -195,8 +234,8 @@ impl Roster {
         if self.ready.get(&id).is_some_and(|said| said.when > when) {
             return;
         }
-        if let Some((candidate, _)) = self.joined.remove(&id) {
-            self.returned -= usize::from(self.is_returned(&candidate));
+        if let Some(entry) = self.joined.remove(&id) {
+            self.returned -= usize::from(self.is_returned(&entry.candidate));
             self.gone.insert(id);
             self.changes += 1;
         }
@@ -204,16 +243,23 @@ impl Roster {
 
     fn suspect(&mut self, id: String, when: Revision) {
         // Who has joined since is alive.
-        if self.joined.get(&id).is_none_or(|(_, joined)| *joined < when) {
-            if self.members_to_come.contains(&id) {
-                self.suspects_to_come.insert(id.clone());
-            }
+        if self.joined.get(&id).is_none_or(|entry| entry.since < when) {
             self.members_to_come.remove(&id);
             self.others_to_come.remove(&id);
             // A thousand may report one that died; that is news once.
             if self.suspects.insert(id, when).is_none() {
                 self.changes += 1;
             }
+        }
+    }
+
+    /// A member of the last group has no workers any more. If it is not gone, it has entered and is about to join, also
+    /// if it was suspected: the watches do not wait for each other.
+    fn resolve(&mut self, id: String, when: Revision) {
+        self.unresolved.remove(&id);
+        let is_gone = self.departed.get(&id).is_some_and(|departed| *departed >= when);
+        if !is_gone && !self.joined.contains_key(&id) {
+            self.members_to_come.insert(id);
         }
     }
 
@@ -227,21 +273,51 @@ impl Roster {
     fn not_to_come(&mut self, id: &str) {
         self.members_to_come.remove(id);
         self.others_to_come.remove(id);
-        self.suspects_to_come.remove(id);
     }
 
     fn is_returned(&self, candidate: &Candidate) -> bool {
-        self.previous > 0 && candidate.seat.is_some_and(|seat| seat.round == self.previous)
+        let Term { history, previous, .. } = self.term;
+        let last = |seat: Seat| (seat.history, seat.round) == (history, previous);
+        previous > 0 && candidate.seat.is_some_and(last)
     }
 
     /// The figures that decide when the round stops taking nodes.
     pub(super) fn roll(&self) -> Roll {
         Roll {
             joined: self.joined.len(),
+            unresolved: self.unresolved.len(),
             members_to_come: self.members_to_come.len(),
             others_to_come: self.others_to_come.len(),
-            suspects_to_come: self.suspects_to_come.len(),
             returned: self.returned,
+        }
+    }
+
+    /// Whether members of a group that the server has forgotten may still have workers: somebody remembers such
+    /// a group, and no round has outlived it since. If one who held its lease to the end says which was the last, and
+    /// all of that one are here, there is nobody else.
+    pub(super) fn may_miss_forgotten(&self) -> bool {
+        if self.earlier.formed <= self.term.outlived {
+            return false;
+        }
+        let last = |seat: &Seat| seat.round == self.earlier.formed;
+        let seats = || self.joined.values().filter_map(|entry| entry.forgotten).filter(last);
+        let Some(held) = seats().find(|seat| seat.held) else { return true };
+        seats().filter(|seat| seat.history == held.history).count() < held.world as usize
+    }
+
+    /// The highest round that anybody who joined remembers of histories before this one.
+    pub(super) fn remembered(&self) -> Earlier {
+        self.earlier
+    }
+
+    /// Who is waited for of the last group, behind a semicolon, if they are few enough to be named.
+    pub(super) fn names_of_unresolved(&self) -> String {
+        match self.unresolved.len() {
+            1..=MOST_NAMED => {
+                let names: Vec<&str> = self.unresolved.iter().map(String::as_str).collect();
+                format!("; waiting for: {}", names.join(", "))
+            }
+            _ => String::new(),
         }
     }
 
@@ -253,7 +329,7 @@ impl Roster {
         }
         let here: Vec<&str> = self.joined.keys().map(String::as_str).collect();
         let hints: Option<BTreeSet<u32>> =
-            self.joined.values().map(|(candidate, _)| candidate.hint).collect();
+            self.joined.values().map(|entry| entry.candidate.hint).collect();
         let hints = hints.unwrap_or_default();
         let highest = hints.last().copied().unwrap_or(0);
         let missing = (0..highest).filter(|rank| !hints.contains(rank)).take(MOST_NAMED);
@@ -266,12 +342,12 @@ impl Roster {
         }
     }
 
-    pub(super) fn corrupt(&self) -> Option<&Corrupt> {
-        self.corrupt.as_ref()
+    pub(super) fn unreadable(&self) -> Option<&DocumentError> {
+        self.unreadable.as_ref()
     }
 
     pub(super) fn candidates(&self) -> Vec<Candidate> {
-        self.joined.values().map(|(candidate, _)| candidate.clone()).collect()
+        self.joined.values().map(|entry| entry.candidate.clone()).collect()
     }
 
     /// Some of those who were reported and whose leases are over, so that the reports can go as well.

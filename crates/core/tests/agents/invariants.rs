@@ -3,21 +3,11 @@
 use std::collections::BTreeSet;
 
 use rallypoint_core::agent::{Closing, Ending, Others, Outcome, Output, Start, Trouble, Why};
+use rallypoint_core::rendezvous::View;
 
-use crate::world::{Who, World};
-
-/// An invariant that does not hold.
-#[derive(Debug)]
-pub(crate) struct Violation {
-    pub(crate) invariant: &'static str,
-    pub(crate) what: String,
-}
-
-pub(crate) type Verdict = Result<(), Violation>;
-
-pub(crate) fn broken(invariant: &'static str, what: String) -> Verdict {
-    Err(Violation { invariant, what })
-}
+use crate::world;
+use crate::world::happening::{Who, World};
+use crate::world::invariants::{Verdict, violation};
 
 /// What has come about.
 #[derive(Debug, Default)]
@@ -85,92 +75,103 @@ impl Seen {
 }
 
 impl World {
-    /// After every step: a node that others may take the place of has no workers, and the job has not
-    /// used more restarts than it has.
-    pub(crate) fn check(&self) -> Verdict {
+    /// After every step: a node whose lease may be over has no workers that run, and the job has not used
+    /// more restarts than it has.
+    pub(crate) fn check_step(&mut self) -> Verdict {
+        let reserve = self.plan.ttl_millis() - self.plan.fence();
         for (who, node) in self.nodes.iter().enumerate() {
-            let overdue = node.fenced.is_some_and(|deadline| deadline <= self.now);
-            if overdue && node.crew.as_ref().is_some_and(|crew| crew.lives() && !crew.undying) {
-                return broken("fencing", format!("node {who} has workers at {}", self.now));
+            let overdue = node.guard.deadline.is_some_and(|end| end + reserve <= self.now);
+            if overdue && !node.has_still_workers() && self.top_workers(who).is_some() {
+                return violation("fencing", format!("n{who} has workers at {}", self.now));
             }
         }
-        let used = self.restarted.difference(&self.forgiven).count();
-        if used.max(self.budget.used as usize) > self.plan.max_restarts as usize {
-            let what = format!("{used} restarts, {} are allowed", self.plan.max_restarts);
-            return broken("budget", what);
+        self.job.closed |= self.inspector.closed;
+        let used = self.job.restarted.difference(&self.job.forgiven).count();
+        let allowed = self.job.work.max_restarts;
+        if used.max(self.job.budget.used as usize) > allowed as usize {
+            return violation("budget", format!("{used} restarts, {allowed} are allowed"));
         }
         Ok(())
     }
 
-    pub(crate) fn check_output(&self, who: Who, output: &Output) -> Verdict {
-        let node = &self.nodes[who];
-        if node.outcome.is_some() {
-            return broken("one outcome", format!("node {who} goes on with {output:?}"));
+    /// Who knows that a later group has formed without it has killed its workers.
+    pub(crate) fn check_left_behind(&self, who: Who, view: &View) -> Verdict {
+        let crew = self.nodes[who].top.crew.as_ref();
+        let left = crew.filter(|crew| {
+            view.replaced_by.is_some_and(|later| later > crew.round)
+                && !crew.is_being_killed(self.now)
+        });
+        match left.filter(|_| self.top_workers(who).is_some()) {
+            Some(crew) if !world::broken::takes_its_time(self.broken) => {
+                let (round, later) = (crew.round, view.replaced_by);
+                let what = format!("n{who} has workers of round {round} and knows of {later:?}");
+                violation("left behind", what)
+            }
+            _ => Ok(()),
         }
-        let lives = node.crew.as_ref().is_some_and(|crew| crew.lives() && !crew.undying);
+    }
+
+    pub(crate) fn check_output(&self, who: Who, output: &Output) -> Verdict {
+        let top = &self.nodes[who].top;
+        if top.outcome.is_some() {
+            return violation("one outcome", format!("n{who} goes on with {output:?}"));
+        }
+        let lives = self.top_workers(who).is_some();
         match output {
             Output::Meet { .. } | Output::Leave if lives => {
-                broken("one crew at a time", format!("node {who} has workers left at {output:?}"))
+                violation("one crew at a time", format!("n{who} has workers left at {output:?}"))
             }
             Output::StartWorkers(start) => self.check_start(who, start),
-            Output::Close(_) if node.signalled && !node.workers_failed() && !node.succeeded() => {
-                broken("a signal leaves the run open", format!("node {who}: {output:?}"))
+            Output::Close(_) if top.signalled && !top.workers_failed() && !top.succeeded() => {
+                violation("a signal leaves the run open", format!("n{who}: {output:?}"))
             }
-            Output::Close(Closing::Done) if !node.succeeded() => {
-                broken("done means done", format!("node {who} has not succeeded"))
+            Output::Close(Closing::Done) if !top.succeeded() => {
+                violation("done means done", format!("n{who} has not succeeded"))
             }
             Output::Finish(outcome) => self.check_end(who, outcome),
             _ => Ok(()),
         }
     }
 
-    /// Workers are started once they have ranks, with a number of their own, and nowhere are there any of
-    /// another round.
+    /// Workers are started once they have ranks, with a number of their own. That there are none of another
+    /// group anywhere is seen when they run.
     fn check_start(&self, who: Who, start: &Start) -> Verdict {
-        let node = &self.nodes[who];
-        if node.placed != Some((start.group.round, start.placement)) {
-            return broken("ranks first", format!("node {who}: {start:?}, {:?}", node.placed));
+        let top = &self.nodes[who].top;
+        if top.placed != Some((start.group.round, start.placement)) {
+            return violation("ranks first", format!("n{who}: {start:?}, {:?}", top.placed));
         }
-        if node.crew.as_ref().is_some_and(|crew| crew.attempt >= start.attempt) {
-            return broken("every start has its number", format!("node {who}: {start:?}"));
-        }
-        for (other, node) in self.nodes.iter().enumerate() {
-            if let Some(crew) = node.crew.as_ref().filter(|crew| crew.lives() && !crew.undying)
-                && crew.round != start.group.round
-            {
-                let rounds = format!("{} at {other}, {} at {who}", crew.round, start.group.round);
-                return broken("one round at a time", rounds);
-            }
+        if top.crew.as_ref().is_some_and(|crew| crew.attempt >= start.attempt) {
+            return violation("every start has its number", format!("n{who}: {start:?}"));
         }
         Ok(())
     }
 
     fn check_end(&self, who: Who, outcome: &Outcome) -> Verdict {
-        let node = &self.nodes[who];
+        let top = &self.nodes[who].top;
         let true_to_life = match &outcome.ending {
-            Ending::Succeeded(_) => outcome.exit_code == 0 && node.succeeded(),
+            Ending::Succeeded(_) => outcome.exit_code == 0 && top.succeeded(),
             Ending::NotNeeded(_) => outcome.exit_code == 0 && outcome.failures.is_empty(),
-            Ending::Signalled(signal) => outcome.exit_code == 128 + signal && node.signalled,
+            Ending::Signalled(signal) => outcome.exit_code == 128 + signal && top.signalled,
             Ending::WorkerFailed(_) => {
                 let known = outcome.failures.first().map(|failure| failure.exit.clone());
-                outcome.exit_code != 0 && known == node.crew.as_ref().and_then(|crew| crew.failed())
+                outcome.exit_code != 0 && known == top.crew.as_ref().and_then(|crew| crew.failed())
             }
-            Ending::RunFailed(_) => outcome.exit_code != 0 && self.closed.is_some(),
+            Ending::RunFailed(_) => outcome.exit_code != 0 && self.job.closed,
             Ending::NodeFailed(_) => outcome.exit_code == 1,
         };
         if true_to_life {
             return Ok(());
         }
-        broken("the outcome is what happened", format!("node {who}: {outcome:?}, {:?}", node.crew))
+        violation("the outcome is what happened", format!("n{who}: {outcome:?}, {:?}", top.crew))
     }
 
     /// When nothing is under way any more: every node that lives has come to its end.
     pub(crate) fn check_ended(&self) -> Verdict {
         for (who, node) in self.nodes.iter().enumerate() {
-            if node.alive && node.outcome.is_none() {
-                return broken(
+            if node.alive {
+                return violation(
                     "an end",
-                    format!("node {who} waits for {:?}", node.agent.waits_for()),
+                    format!("n{who} waits for {:?}", node.top.agent.waits_for()),
                 );
             }
         }

@@ -1,22 +1,20 @@
-//! What a seed stands for. Rates are drawn per run and are often nothing at all: a run with one kind of
-//! trouble goes deeper into it than a run with a little of each.
+//! What a seed stands for besides the world: how the agents are set, how their workers fare, and what goes
+//! wrong. Rates are drawn per run and are often nothing at all.
 
 use std::time::Duration;
 
 use rallypoint_core::agent::Settings;
 
-use crate::random::Random;
-
-/// Milliseconds of virtual time.
-pub(crate) type Millis = u64;
+use crate::world::plan::{Death, Millis, Mishap, Plan};
+use crate::world::random::Random;
 
 /// A wrong way to drive an agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Broken {
+pub(crate) enum Wrong {
     Nothing,
     /// Says that workers are gone as soon as they are told to go.
     StopsTooSoon,
-    /// Takes no notice when workers must go sooner than was said first.
+    /// Takes no notice when workers must go sooner than was said first, with a guard that does not either.
     ForgetsHaste,
     /// Lets the budget grant everything.
     GrantsEveryRestart,
@@ -24,39 +22,13 @@ pub(crate) enum Broken {
     LosesNews,
 }
 
-/// Something that happens to a node, which is named by a number modulo how many there are.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum Mishap {
-    /// Its process is killed.
-    Crash(usize),
-    /// It is cut off from the others for so long.
-    Cut(usize, Millis),
-    /// Its launcher gets this signal, perhaps twice.
-    Signal(usize, i32, bool),
-    /// A new node comes.
-    Arrive,
-    /// An operator closes the run.
-    Close,
-}
-
-/// Everything that a seed decides before the run begins.
+/// How the agents are set, and how their workers fare.
 #[derive(Debug, Clone)]
-pub(crate) struct Plan {
-    pub(crate) broken: Broken,
+pub(crate) struct Work {
     pub(crate) settings: Settings,
     pub(crate) max_restarts: u32,
-    pub(crate) nodes: usize,
-    pub(crate) min: usize,
-    pub(crate) max: usize,
-    /// How long things go wrong.
-    pub(crate) chaos: Millis,
-    pub(crate) mishaps: Vec<(Millis, Mishap)>,
-    /// The longest delay of any news.
+    /// The longest delay of any news within a node.
     pub(crate) delay: Millis,
-    /// A node that lost its session must be gone after so long.
-    pub(crate) fence: Millis,
-    /// How long a node waits for a group.
-    pub(crate) patience: Millis,
     /// How long workers work.
     pub(crate) work: Millis,
     /// How many workers in a thousand fail, and how many of these say that a restart is no use.
@@ -65,43 +37,27 @@ pub(crate) struct Plan {
     /// How many in a thousand do not heed a signal, and how many cannot even be killed.
     pub(crate) stubborn: u64,
     pub(crate) undying: u64,
-    /// How many starts, placements and barriers in a thousand fail.
+    /// How many starts and placements in a thousand fail.
     pub(crate) trouble: u64,
 }
 
-impl Plan {
-    pub(crate) fn of(random: &mut Random, broken: Broken) -> Self {
-        let nodes = random.between(1, 5) as usize;
-        let min = random.between(1, nodes as u64) as usize;
-        let max = random.between(min as u64, nodes as u64 + 1) as usize;
-        let chaos = random.between(1, 8_000);
-        let mishaps = (0..random.below(6)).map(|_| {
-            let when = random.between(0, chaos);
-            (when, Self::mishap(random))
-        });
-        let mishaps = mishaps.collect();
+impl Work {
+    pub(crate) fn of(random: &mut Random, plan: &Plan) -> Self {
         let millis = |random: &mut Random, from: &[u64]| Duration::from_millis(random.pick(from));
+        let slowest = plan.slowest().max(100);
         Self {
-            broken,
             settings: Settings {
                 host: "host".into(),
                 local_workers: random.between(1, 3) as u32,
-                shutdown_timeout: millis(random, &[0, 100, 2_000]),
+                shutdown_timeout: millis(random, &[0, 100, slowest, slowest]),
                 notice: millis(random, &[0, 0, 300, 1_500]),
                 exit_barrier: random.chance(500).then(|| Duration::from_millis(700)),
                 settle: millis(random, &[0, 50, 1_000]),
                 no_restart_exit_code: random.chance(800).then_some(78),
             },
             max_restarts: random.below(4) as u32,
-            nodes,
-            min,
-            max,
-            chaos,
-            mishaps,
             delay: random.pick(&[0, 5, 50]),
-            fence: random.pick(&[150, 500, 1_250]),
-            patience: random.pick(&[10_000, 60_000]),
-            work: random.pick(&[100, 1_000, 6_000]),
+            work: random.pick(&[100, 1_000, 6_000, 20_000]),
             failing: random.pick(&[0, 50, 400]),
             hopeless: random.pick(&[0, 0, 200]),
             stubborn: random.pick(&[0, 200, 900]),
@@ -109,15 +65,38 @@ impl Plan {
             trouble: random.pick(&[0, 0, 100]),
         }
     }
+}
 
-    fn mishap(random: &mut Random) -> Mishap {
-        let who = random.below(1 << 10);
-        match random.below(12) {
-            0..=2 => Mishap::Crash(who),
-            3..=5 => Mishap::Cut(who, random.pick(&[10, 700, 4_000])),
-            6 | 7 => Mishap::Signal(who, random.pick(&[2, 15]), random.chance(300)),
-            11 => Mishap::Close,
-            _ => Mishap::Arrive,
+/// How many kinds of mishaps there are, some of them more likely than others.
+const KINDS: usize = 20;
+
+/// One mishap, of the kinds that this run has.
+pub(crate) fn mishap(random: &mut Random, kinds: u64) -> Mishap {
+    let who = random.below(1 << 20);
+    let long = |random: &mut Random| random.pick(&[300, 1_500, 2_500, 6_000]);
+    loop {
+        let kind = random.below(KINDS);
+        // About half of the kinds.
+        if kinds >> kind & 1 == 0 && (kinds.trailing_zeros() as usize) < KINDS {
+            continue;
         }
+        return match kind {
+            0 | 1 => Mishap::Cut(who, long(random)),
+            2 => Mishap::Standstill(who, long(random)),
+            3 => Mishap::Sleep(who, long(random)),
+            4 | 5 => {
+                let death = if random.chance(700) { Death::Killed } else { Death::Silent };
+                let back = random.chance(500).then(|| random.between(1, 4_000));
+                Mishap::Crash(who, death, back)
+            }
+            6..=8 => Mishap::Arrive,
+            9 => Mishap::Restart(long(random), random.chance(300)),
+            10 => Mishap::Compact,
+            11 => Mishap::Forget(random.pick(&[0, 100, 1_000, 6_000])),
+            12 | 13 => Mishap::WorkersFail(who),
+            14 | 15 => Mishap::Reset(who),
+            16 => Mishap::Close(who, None),
+            _ => Mishap::Signal(who, random.pick(&[2, 15]), random.chance(300)),
+        };
     }
 }

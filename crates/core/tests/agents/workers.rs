@@ -2,16 +2,24 @@
 
 use std::collections::BTreeSet;
 
-use rallypoint_core::agent::{Exit, Exited, Input, Start};
+use rallypoint_core::agent::{Exit, Exited, Input, SIGKILL, Start};
 
-use crate::plan::{Broken, Millis};
-use crate::world::{Happening, Who, World};
+use crate::plan::Wrong;
+use crate::top::{Alarm, Process};
+use crate::world::happening::{Timer, Who, World, tell};
+use crate::world::inspector::GroupId;
+use crate::world::invariants::Verdict;
+use crate::world::plan::Millis;
+
+/// How long killed workers may take to be gone before the launcher gives up.
+const DEATH: Millis = 1_000;
 
 /// The processes of one start.
 #[derive(Debug)]
 pub(crate) struct Crew {
     pub(crate) attempt: u64,
     pub(crate) round: u64,
+    pub(crate) group: GroupId,
     alive: BTreeSet<u32>,
     all: u32,
     /// Those that ended before they were told to go, in order.
@@ -29,6 +37,11 @@ impl Crew {
         !self.alive.is_empty()
     }
 
+    /// They were told to go, and have had their time.
+    pub(crate) fn is_being_killed(&self, now: Millis) -> bool {
+        self.kill_at.is_some_and(|kill_at| kill_at <= now)
+    }
+
     pub(crate) fn succeeded(&self) -> bool {
         self.ended.len() == self.all as usize && self.ended.iter().all(Exit::is_success)
     }
@@ -40,34 +53,61 @@ impl Crew {
 }
 
 impl World {
-    pub(crate) fn starts(&mut self, who: Who, start: &Start) {
+    /// The group whose workers live at this node. Those that nothing can kill do not count.
+    pub(crate) fn top_workers(&self, who: Who) -> Option<GroupId> {
+        let crew = self.nodes[who].top.crew.as_ref();
+        crew.filter(|crew| crew.lives() && !crew.undying).map(|crew| crew.group)
+    }
+
+    pub(crate) fn starts(&mut self, who: Who, start: &Start) -> Verdict {
         let (attempt, round) = (start.attempt, start.group.round);
-        let all = self.plan.settings.local_workers;
-        let undying = self.troubled(self.plan.undying);
+        let all = self.job.work.settings.local_workers;
+        let undying = self.troubled(self.job.work.undying);
         let alive: BTreeSet<u32> = (0..all).collect();
         for local_rank in &alive {
-            let failing = self.troubled(self.plan.failing);
+            let failing = self.troubled(self.job.work.failing);
             let exit = if failing { self.some_failure() } else { Exit::Code(0) };
-            let work = self.random.between(0, self.plan.work);
-            self.after(work, Happening::Ends(who, attempt, *local_rank, exit));
+            let work = self.random.between(0, self.job.work.work);
+            self.works_after(who, work, Process::Ends(attempt, *local_rank, exit));
         }
         let (ended, noticed, kill_at) = (Vec::new(), false, None);
-        self.nodes[who].crew =
-            Some(Crew { attempt, round, alive, all, ended, noticed, kill_at, undying });
-        if self.troubled(self.plan.trouble) {
-            self.tell(who, Input::NotStarted { attempt, reason: "no program".into() });
+        let node = &mut self.nodes[who];
+        let group = node.last_group.unwrap_or_default();
+        node.top.crew =
+            Some(Crew { attempt, round, group, alive, all, ended, noticed, kill_at, undying });
+        if self.troubled(self.job.work.trouble) {
+            let reason = "no program".into();
+            let not_started = Alarm::Process(Input::NotStarted { attempt, reason });
+            self.alarm_in_order(who, 0, not_started);
         }
+        self.guard_begins(who)?;
+        self.check_running(who)
     }
 
     fn some_failure(&mut self) -> Exit {
-        if self.random.chance(self.plan.hopeless) {
+        if self.random.chance(self.job.work.hopeless) {
             return Exit::Code(78);
         }
         if self.random.chance(300) { Exit::Signal(11) } else { Exit::Code(7) }
     }
 
-    /// A process ends by itself.
-    pub(crate) fn ends(&mut self, who: Who, attempt: u64, local_rank: u32, exit: Exit) {
+    /// One of the node's workers fails now.
+    pub(crate) fn fails(&mut self, who: Who) {
+        let exit = self.some_failure();
+        let crew = self.nodes[who].top.crew.as_ref();
+        if let Some((crew, first)) = crew.and_then(|crew| Some((crew, *crew.alive.first()?))) {
+            self.works_after(who, 0, Process::Ends(crew.attempt, first, exit));
+        }
+    }
+
+    pub(crate) fn top_works(&mut self, who: Who, process: Process) -> Verdict {
+        let Process::Ends(attempt, local_rank, exit) = process;
+        self.worker_ends(who, attempt, local_rank, exit);
+        Ok(())
+    }
+
+    /// A process ends by itself, or is killed.
+    fn worker_ends(&mut self, who: Who, attempt: u64, local_rank: u32, exit: Exit) {
         let Some(crew) = self.crew_of(who, attempt) else { return };
         if !crew.alive.remove(&local_rank) {
             return;
@@ -77,26 +117,25 @@ impl World {
             crew.ended.push(exit.clone());
         }
         let round = crew.round;
+        tell!(self, "{}: worker {local_rank} ends: {exit:?}", self.nodes[who].id);
         if !exit.is_success() && !told {
             self.shakes(who, round);
         }
-        let message = None;
-        self.tell(who, Input::Exited(Exited { attempt, local_rank, exit, message }));
+        let exited = Input::Exited(Exited { attempt, local_rank, exit, message: None });
+        self.alarm_in_order(who, 0, Alarm::Process(exited));
         self.perhaps_stopped(who, attempt);
     }
 
     /// A worker is gone, and those of other nodes may fail for it.
-    pub(crate) fn shakes(&mut self, gone: Who, round: u64) {
+    fn shakes(&mut self, gone: Who, round: u64) {
         for who in (0..self.nodes.len()).filter(|who| *who != gone) {
-            let Some(crew) = self.nodes[who].crew.as_ref().filter(|crew| crew.round == round)
-            else {
-                continue;
-            };
+            let crew = self.nodes[who].top.crew.as_ref();
+            let Some(crew) = crew.filter(|crew| crew.round == round) else { continue };
             let (attempt, ranks) = (crew.attempt, crew.alive.clone());
             for local_rank in ranks {
                 if !self.healed && self.random.chance(400) {
                     let delay = self.random.between(0, 300);
-                    self.after(delay, Happening::Ends(who, attempt, local_rank, Exit::Code(1)));
+                    self.works_after(who, delay, Process::Ends(attempt, local_rank, Exit::Code(1)));
                 }
             }
         }
@@ -110,60 +149,83 @@ impl World {
             if self.random.chance(600) {
                 let exit = Exit::Code(self.random.pick(&[0, 3]));
                 let delay = self.random.between(0, left);
-                self.after(delay, Happening::Ends(who, attempt, local_rank, exit));
+                self.works_after(who, delay, Process::Ends(attempt, local_rank, exit));
             }
         }
     }
 
     pub(crate) fn stops(&mut self, who: Who, attempt: u64, signal: i32, kill_at: Millis) {
-        let forgets = self.plan.broken == Broken::ForgetsHaste;
+        let forgets = self.job.wrong == Wrong::ForgetsHaste;
         let Some(crew) = self.crew_of(who, attempt) else { return };
         if crew.kill_at.is_some() && forgets {
             return;
         }
         crew.kill_at = Some(kill_at);
         for local_rank in crew.alive.clone() {
-            if !self.random.chance(self.plan.stubborn) {
+            if !self.random.chance(self.job.work.stubborn) {
                 let exit =
                     if self.random.chance(200) { Exit::Code(1) } else { Exit::Signal(signal) };
-                let delay = self.random.between(0, 60);
-                self.after(delay, Happening::Ends(who, attempt, local_rank, exit));
+                let delay = self.random.between(0, 60) + self.random.pick(self.plan.stops);
+                self.works_after(who, delay, Process::Ends(attempt, local_rank, exit));
             }
         }
         let delay = kill_at.saturating_sub(self.now);
-        self.after(delay, Happening::Killed(who, attempt));
-        if self.plan.broken == Broken::StopsTooSoon {
-            self.tell(who, Input::Stopped { attempt });
+        self.ring(who, delay, Timer::Top(Alarm::Kill(attempt)));
+        if self.job.wrong == Wrong::StopsTooSoon {
+            self.alarm_in_order(who, 0, Alarm::Process(Input::Stopped { attempt }));
         }
         self.perhaps_stopped(who, attempt);
     }
 
-    pub(crate) fn killed(&mut self, who: Who, attempt: u64) {
+    /// The launcher kills what is left of its workers, if their time is over.
+    pub(crate) fn kills(&mut self, who: Who, attempt: u64) {
         let now = self.now;
         let Some(crew) = self.crew_of(who, attempt) else { return };
-        if crew.kill_at.is_none_or(|kill_at| kill_at > now) {
+        if crew.kill_at.is_none_or(|kill_at| kill_at > now) || !crew.lives() {
             return;
         }
-        if crew.undying && crew.lives() {
-            self.tell(who, Input::NotStopped { attempt, reason: "in the kernel".into() });
+        if crew.undying {
+            let last = &mut self.nodes[who].top.crew;
+            if let Some(crew) = last.as_mut().filter(|crew| crew.kill_at != Some(Millis::MAX)) {
+                crew.kill_at = Some(Millis::MAX);
+                let not_stopped = Input::NotStopped { attempt, reason: "in the kernel".into() };
+                self.ring(who, DEATH, Timer::Top(Alarm::Process(not_stopped)));
+            }
             return;
         }
         for local_rank in crew.alive.clone() {
-            self.ends(who, attempt, local_rank, Exit::Signal(9));
+            self.worker_ends(who, attempt, local_rank, Exit::Signal(SIGKILL));
         }
+    }
+
+    /// The guard kills the workers, since the launcher was silent for too long, and lets it know.
+    pub(crate) fn top_fenced(&mut self, who: Who) -> Verdict {
+        let deadline = self.time();
+        let reason = "the guard has killed the workers".to_owned();
+        self.alarm_in_order(who, 0, Alarm::Process(Input::SessionLost { deadline, reason }));
+        self.top_killed(who)
+    }
+
+    /// The guard kills the workers, or they are gone with their host.
+    pub(crate) fn top_killed(&mut self, who: Who) -> Verdict {
+        let crew = self.nodes[who].top.crew.as_ref().filter(|crew| !crew.undying);
+        if let Some((attempt, alive)) = crew.map(|crew| (crew.attempt, crew.alive.clone())) {
+            for local_rank in alive {
+                self.worker_ends(who, attempt, local_rank, Exit::Signal(SIGKILL));
+            }
+        }
+        Ok(())
     }
 
     fn perhaps_stopped(&mut self, who: Who, attempt: u64) {
         let Some(crew) = self.crew_of(who, attempt) else { return };
         if crew.kill_at.is_some() && !crew.lives() {
-            self.tell(who, Input::Stopped { attempt });
+            self.alarm_in_order(who, 0, Alarm::Process(Input::Stopped { attempt }));
         }
     }
 
-    /// The processes of a start, of a launcher that lives. Others have died with it.
+    /// The processes of a start.
     fn crew_of(&mut self, who: Who, attempt: u64) -> Option<&mut Crew> {
-        let node = &mut self.nodes[who];
-        let crew = node.crew.as_mut().filter(|crew| crew.attempt == attempt);
-        if node.alive { crew } else { None }
+        self.nodes[who].top.crew.as_mut().filter(|crew| crew.attempt == attempt)
     }
 }

@@ -3,12 +3,14 @@
 use rallypoint_core::kv::{KeyRange, Range};
 use rallypoint_core::rendezvous::document::Status;
 
-use crate::invariants::{Verdict, Violation, round_of, violation};
-use crate::node::Agent;
-use crate::plan::{Millis, RUN_LEASE};
-use crate::world::{Who, World, tell};
+use crate::top::Agent;
+use crate::world::happening::{Who, World, tell};
+use crate::world::inspector::round_of;
+use crate::world::invariants::{Verdict, Violation, violation};
+use crate::world::plan::{Death, Millis, RUN_LEASE};
 
-/// Whatever happened before, after this all is well.
+/// Whatever happened before, after this all is well, if workers stop at once; and they may have to stop a
+/// few times.
 const PATIENCE: Millis = 60_000;
 
 /// For so long it must stay so.
@@ -20,7 +22,7 @@ const A_LITTLE: Millis = 500;
 impl World {
     /// Waits until all is well, and a while more.
     pub(crate) fn settle(&mut self) -> Verdict {
-        let end = self.now + PATIENCE;
+        let end = self.now + PATIENCE + 4 * self.plan.slowest();
         let mut since = None;
         loop {
             match self.all_is_well() {
@@ -51,12 +53,12 @@ impl World {
         let limits = self.plan.settings.limits;
         let time = self.time();
         let inspector = &self.inspector;
-        let agent = |who: &Who| self.nodes[*who].agent;
+        let agent = |who: &Who| self.nodes[*who].top.agent;
         if inspector.closed {
-            let meets = |who: &&Who| agent(who) == Agent::Meeting;
-            return match living.iter().find(meets) {
+            let restless = |who: &&Who| !matches!(agent(who), Agent::Running(_));
+            return match living.iter().find(restless) {
                 None => Ok(()),
-                Some(who) => Err(format!("n{who} still meets in a closed run")),
+                Some(who) => Err(format!("n{who} is {:?} in a closed run", agent(who))),
             };
         }
         let member_of = |who: &Who| self.nodes[*who].machine.view(time).member_of;
@@ -69,7 +71,8 @@ impl World {
         let Some(active) = inspector.active.as_ref().filter(|a| a.status == Status::Final) else {
             return Err(format!("no group has formed: {:?}", inspector.active));
         };
-        let Some(group) = inspector.group(active.round) else { return Err("no group".into()) };
+        let Some(group) = inspector.group_of(active.round) else { return Err("no group".into()) };
+        let group = inspector.group(group);
         let expected = living.len().min(limits.max);
         let (round, world) = (active.round, group.ranks.len());
         if world != expected || active.waiting + active.lost > 0 {
@@ -81,11 +84,11 @@ impl World {
             let view = node.machine.view(time);
             if group.ranks.contains_key(&node.id) {
                 members += 1;
-                if node.agent != Agent::Running(round) || view.nodes_waiting > 0 {
-                    return Err(format!("{} is {:?} with {view:?}", node.id, node.agent));
+                if node.top.agent != Agent::Running(round) || view.nodes_waiting > 0 {
+                    return Err(format!("{} is {:?} with {view:?}", node.id, node.top.agent));
                 }
-            } else if node.agent != Agent::Meeting || !inspector.spares.contains(&node.id) {
-                return Err(format!("{} is no spare: {:?} with {view:?}", node.id, node.agent));
+            } else if node.top.agent != Agent::Meeting || !inspector.spares.contains(&node.id) {
+                return Err(format!("{} is no spare: {:?} with {view:?}", node.id, node.top.agent));
             }
         }
         if members != world || !inspector.waiting.is_empty() {
@@ -102,7 +105,7 @@ impl World {
             Some(active) if active.status == Status::Final => active.round,
             _ => return Ok(()),
         };
-        let running = |who: &Who| self.nodes[*who].agent == Agent::Running(round);
+        let running = |who: &Who| self.nodes[*who].top.agent == Agent::Running(round);
         let members: Vec<Who> = self.living().into_iter().filter(running).collect();
         if members.len() < 2 {
             return Ok(());
@@ -110,10 +113,10 @@ impl World {
         let dead = members[self.random.below(members.len())];
         tell!(self, "--- {} dies", self.nodes[dead].id);
         let haunted = self.is_haunted();
-        self.dies(dead);
+        self.dies(dead, Death::Killed)?;
         let noticed = match self.plan.connected {
             // If the coordinator is dead, who noticed it stops its own workers and then tells the others.
-            true => self.plan.stopping,
+            true => self.plan.slowest(),
             false => self.plan.ttl_millis(),
         };
         self.run_until(self.now + noticed + A_LITTLE)?;
@@ -123,7 +126,7 @@ impl World {
         }
         let unaware = |who: &&Who| {
             let node = &self.nodes[**who];
-            node.alive && node.agent == Agent::Running(round)
+            node.alive && node.top.agent == Agent::Running(round)
         };
         if let Some(who) = members.iter().find(unaware) {
             return violation("told", format!("n{who} was not told that n{dead} is dead"));
@@ -141,9 +144,11 @@ impl World {
         nodes.is_ok_and(|nodes| nodes.kvs.len() != self.living().len())
     }
 
-    /// Nobody waits for a node that was reported, though its lease lives.
+    /// Nobody waits for a node whose death was proved, though its lease would live; and for others no longer
+    /// than for their leases.
     fn meets_at_once(&mut self, after: u64) -> Verdict {
-        self.run_until(self.now + self.plan.stopping + A_LITTLE)?;
+        let lease = if self.proofs() { 0 } else { self.plan.ttl_millis() };
+        self.run_until(self.now + self.plan.slowest() + lease + A_LITTLE)?;
         let active = self.inspector.active.as_ref();
         match active.filter(|active| active.round > after && active.status == Status::Final) {
             Some(_) => Ok(()),

@@ -119,6 +119,7 @@ class Rendezvous:
         *,
         backend: str = "rallypoint",
         local_addr: Optional[str] = None,
+        guard: Optional[Guard] = None,
         **options: Any,
     ) -> Self: ...
     def next_rendezvous(self) -> RendezvousInfo: ...

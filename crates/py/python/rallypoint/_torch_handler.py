@@ -52,18 +52,23 @@ class TorchrunHandler(RendezvousHandler):
         _show_log()
         if backend != "rallypoint" and params.run_id == _NO_ID:
             logger.warning("no --rdzv-id was given: jobs on this etcd without one are taken for one; give each its own")
-        with as_torch():
-            self._rendezvous = rallypoint.Rendezvous(
-                params.endpoint,
-                params.run_id,
-                params.min_nodes,
-                params.max_nodes,
-                backend=backend,
-                local_addr=params.local_addr,
-                **params.config,
-            )
-        self._fence = Fence(self._rendezvous)
         self._guard = WorkerGuard(params.endpoint, params.local_addr)
+        try:
+            with as_torch():
+                self._rendezvous = rallypoint.Rendezvous(
+                    params.endpoint,
+                    params.run_id,
+                    params.min_nodes,
+                    params.max_nodes,
+                    backend=backend,
+                    local_addr=params.local_addr,
+                    guard=self._guard.guard,
+                    **params.config,
+                )
+        except BaseException:
+            self._guard.close()
+            raise
+        self._fence = Fence(self._rendezvous)
         # The workers inherit the environment, and have no business with it. It comes back at the end.
         self._secret = os.environ.pop(_SECRET, None)
         # After a signal PyTorch shuts nothing down. The others are told nevertheless, rather than left to notice.

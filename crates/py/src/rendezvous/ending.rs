@@ -4,9 +4,8 @@ use std::time::Duration;
 
 use rallypoint::hosting::{EmbeddedServer, others_gone};
 use rallypoint::rendezvous::{EtcdRendezvousHandler, RendezvousHandler as _, Standing};
-use rallypoint_core::agent::Closing;
+use rallypoint_core::agent::{Closing, Why, must_stop};
 use rallypoint_core::rendezvous::View;
-use rallypoint_core::rendezvous::document::Author;
 use tokio::time::timeout;
 
 use super::collateral::is_collateral;
@@ -27,32 +26,9 @@ pub(super) enum Ending {
     Leaves,
 }
 
-/// Whether another node has closed the run while this one is in its group, and not because it is done.
-pub(super) fn is_given_up(standing: &Standing, node: &str) -> bool {
-    let given_up = |(by, reason): &(Author, String)| {
-        by.id != node && Closing::from_reason(reason) != Closing::Done
-    };
-    standing.view.member_of.is_some() && standing.view.closed.as_ref().is_some_and(given_up)
-}
-
-/// Why the workers of this node have to stop, in a sentence; nothing if they need not.
-pub(super) fn disturbance(standing: &Standing, node: &str) -> Option<String> {
-    let Standing { view, fenced, .. } = standing;
-    if let Some(loss) = fenced {
-        return Some(format!("this node has lost its place: {loss}"));
-    }
-    if let Some((by, reason)) = view.closed.as_ref().filter(|_| is_given_up(standing, node)) {
-        return Some(format!("{by} closed the run: {reason}"));
-    }
-    match (view.nodes_waiting, view.member_of) {
-        (0, _) => None,
-        _ if !view.lost.is_empty() => Some(format!("the group has lost {}", view.lost.join(", "))),
-        (_, Some(round)) if view.round > round => {
-            Some(format!("the others meet again: round {} has begun", view.round))
-        }
-        (_, Some(_)) if view.round == 0 => Some("the coordinator of the round is gone".to_owned()),
-        (waiting, _) => Some(format!("nodes that would like to join: {waiting}")),
-    }
+/// Why the workers of this node have to stop; nothing if they need not.
+pub(super) fn disturbance(standing: &Standing, node: &str) -> Option<Why> {
+    must_stop(&standing.view, standing.fenced.as_ref().map(ToString::to_string), node)
 }
 
 /// Ends it. False if the run could not be closed although it should be.
@@ -111,7 +87,7 @@ async fn close(handler: &EtcdRendezvousHandler, closing: &Closing) -> bool {
         tracing::info!("others go on without this node, so the run is left to them");
         return true;
     }
-    match timeout(CLOSING, handler.set_closed(&closing.to_string())).await {
+    match timeout(CLOSING, handler.close(closing.outcome(), closing.reason())).await {
         Ok(Ok(())) => true,
         Ok(Err(error)) => {
             tracing::warn!(%error, "the run could not be closed");

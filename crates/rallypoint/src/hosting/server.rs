@@ -96,6 +96,7 @@ impl EmbeddedServer {
                 let server = Server::open(options).await?;
                 serves.store(true, Ordering::Relaxed);
                 if meeting.hosting == Hosting::Loopback {
+                    meeting.parameters.sole = true;
                     meeting.parameters.endpoint = bound.to_string();
                 } else {
                     tracing::info!(address = %bound, "this process runs the server of the job");

@@ -6,17 +6,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use rallypoint_core::agent::{Agent, Exited, Group, Input, NoGroup, Outcome};
+use rallypoint_core::agent::{Agent, Exited, Group, Input, Membership, NoGroup, Outcome};
 use rallypoint_core::kv::Time;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::task::AbortOnDropHandle;
 
-use super::news::{Known, News};
+use super::news::News;
 use super::peers::Peers;
 use super::signals::Signals;
 use super::waiting::Waiting;
 use super::workers::{Crew, Outfit, StartError};
+use crate::process;
 use crate::rendezvous::RendezvousInfo;
 
 /// How long killed workers may take to be gone. The kernel cannot end one that waits for a device.
@@ -46,6 +47,8 @@ pub(super) struct Driver {
     group: Option<(Group, RendezvousInfo)>,
     /// The round in which a restart was asked for.
     asked: Option<u64>,
+    /// The fence at which the guard last ended workers, as far as the agent was told.
+    fenced: Option<Time>,
     crew: Option<Crew>,
     stop: Option<Stop>,
     /// What is waited for: one thing at a time.
@@ -83,6 +86,7 @@ impl Driver {
             news,
             group: None,
             asked: None,
+            fenced: process::fenced(),
             crew: None,
             stop: None,
             errand: None,
@@ -165,6 +169,10 @@ impl Driver {
     fn take(&mut self, event: Option<Event>) {
         match event {
             None => {}
+            Some(Event::Told(input @ Input::Exited(_))) => {
+                self.note_fence();
+                self.handle(input);
+            }
             Some(Event::Told(input)) => self.handle(input),
             Some(Event::Met(Err(no_group))) => self.handle(Input::NotFormed(no_group)),
             Some(Event::Met(Ok((group, info)))) => {
@@ -183,9 +191,21 @@ impl Driver {
             }
         }
         let group = self.group.as_ref().map(|(group, _)| group.round);
-        let known = group.map(|round| Known { round, asked: self.asked == Some(round) });
+        let known = group.map(|round| Membership { round, asked: self.asked == Some(round) });
         for input in self.news.tell(self.now(), known) {
             self.handle(input);
+        }
+    }
+
+    /// Workers that their guard ended have not failed: the node has lost its place, or could not be sure of it.
+    fn note_fence(&mut self) {
+        let fenced = process::fenced();
+        let is_news = fenced.is_some() && fenced != self.fenced;
+        if is_news || self.parts.peers.is_overdue() {
+            self.fenced = fenced;
+            let reason =
+                "the guard ended the workers, since the lease was not renewed in time".to_owned();
+            self.handle(Input::SessionLost { deadline: self.now(), reason });
         }
     }
 

@@ -9,6 +9,7 @@ use rallypoint_core::agent::{Answer, Budget};
 use rallypoint_core::kv::{
     Compare, Event, EventKind, KeyRange, KeyValue, LeaseId, Op, Put, Txn, Watch,
 };
+use rallypoint_core::rendezvous::document::{decode, encode};
 use rallypoint_core::rendezvous::keys::Keys;
 use tokio::sync::watch;
 use tokio::time::sleep;
@@ -95,7 +96,7 @@ struct Shared {
 impl Shared {
     /// What is left of it if the server has forgotten: how many were used. Its rounds begin anew.
     fn remembered(&self) -> Budget {
-        Budget { used: self.known.borrow().used, last: None }
+        Budget { used: self.known.borrow().used, ..Budget::default() }
     }
 
     /// Once. Nothing if another node was quicker. It may have been carried out also if it failed; to do it
@@ -117,9 +118,7 @@ impl Shared {
             Some(kv) => Compare::unchanged_since(self.key.clone(), kv.mod_revision),
             None => Compare::absent(self.key.clone()),
         };
-        // Numbers and text: there is nothing that JSON could not say.
-        let value = serde_json::to_vec(&next).unwrap_or_default();
-        let put = Put::new(self.key.clone(), value).on_lease(self.lease);
+        let put = Put::new(self.key.clone(), encode(&next)).on_lease(self.lease);
         let done = self.client.txn(Txn::when([unchanged]).then([Op::Put(put)])).await?;
         Ok(done.succeeded.then_some(said))
     }
@@ -127,9 +126,8 @@ impl Shared {
 
 /// What stands there. What cannot be read was not written by a launcher, and counts as nothing.
 fn read(kv: &KeyValue) -> Budget {
-    serde_json::from_slice(&kv.value).unwrap_or_else(|error| {
-        let key = String::from_utf8_lossy(&kv.key);
-        tracing::warn!(%key, %error, "the count of restarts cannot be read; it begins anew");
+    decode(&kv.key, &kv.value).unwrap_or_else(|error| {
+        tracing::warn!(%error, "the count of restarts begins anew");
         Budget::default()
     })
 }

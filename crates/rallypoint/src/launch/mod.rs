@@ -103,7 +103,7 @@ async fn run(
     // Before anything is there that they could leave behind.
     let mut signals = Signals::listen(&plan.signals.0)?;
     say(&plan);
-    let _liveness = Liveness::start(&plan.meeting.parameters).await?;
+    let mut liveness = Liveness::start(&mut plan.meeting.parameters).await?;
     let output = Arc::new(Output::new()?);
     let (planned, shown, copied) = (plan.clone(), console.clone(), output.clone());
     let outfit = move || Outfit::new(&planned, planned.job("", true), shown, copied);
@@ -114,6 +114,7 @@ async fn run(
         peers = open(&plan, registry, &mut waiting) => Arc::new(peers.map_err(|error| no_peers(&plan, error))?),
         signal = signals.next() => return Ok(Ending::Signalled(signal).exit_code(None)),
     };
+    liveness.follow(&peers);
     if let Some(closed) = peers.closed() {
         peers.leave().await;
         return Err(LaunchError::Closed { run_id: plan.meeting.parameters.run_id, closed });

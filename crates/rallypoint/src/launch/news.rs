@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use rallypoint_core::agent::{Budget, Change, Closed, Closing, Input, Verdict};
+use rallypoint_core::agent::{Budget, Change, Input, Membership, news};
 use rallypoint_core::kv::Time;
 use rallypoint_core::rendezvous::View;
 use tokio::sync::watch;
@@ -34,14 +34,6 @@ enum Source {
     Asked { handler: Arc<dyn RendezvousHandler>, at: Instant, waiting: usize },
     /// It has ended, which it should not, and whether that was told.
     Ended { told: bool },
-}
-
-/// The group that the agent knows of.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Known {
-    pub(super) round: u64,
-    /// Whether this node has asked for a restart in it.
-    pub(super) asked: bool,
 }
 
 impl News {
@@ -99,11 +91,11 @@ impl News {
     }
 
     /// What was not told yet.
-    pub(super) fn tell(&mut self, now: Time, known: Option<Known>) -> Vec<Input> {
+    pub(super) fn tell(&mut self, now: Time, known: Option<Membership>) -> Vec<Input> {
         let (mut news, fenced) = match &mut self.source {
             Source::Told { standing, budget } => {
                 let standing = standing.borrow();
-                (told(&standing.view, &budget.borrow(), known), standing.fenced.clone())
+                (news(&standing.view, &budget.borrow(), known), standing.fenced.clone())
             }
             Source::Asked { waiting, .. } => {
                 let waiting = known.filter(|_| *waiting > 0).map(|known| Input::Changed {
@@ -137,40 +129,10 @@ impl News {
 fn left(loss: &Loss) -> Duration {
     match loss {
         Loss::Expired { ttl, silent, .. } => ttl.saturating_sub(*silent),
+        Loss::Forgotten { left } => *left,
         // It may have happened already.
         _ => Duration::ZERO,
     }
-}
-
-/// What follows from what is so.
-fn told(view: &View, budget: &Budget, known: Option<Known>) -> Vec<Input> {
-    let mut news = Vec::new();
-    if let Some((by, reason)) = &view.closed {
-        let closing = Closing::from_reason(reason);
-        news.push(Input::Closed(Closed { by: by.to_string(), closing }));
-        return news;
-    }
-    let Some(Known { round, asked }) = known.filter(|known| view.member_of == Some(known.round))
-    else {
-        return news;
-    };
-    let mut changed = |change| news.push(Input::Changed { round, change });
-    if !view.lost.is_empty() {
-        changed(Change::PeerLost(view.lost.clone()));
-    } else if view.round < round {
-        // The document went with the lease of the one who kept it.
-        changed(Change::PeerLost(Vec::new()));
-    } else if view.round > round {
-        changed(Change::GoneAhead(format!("round {} has begun", view.round)));
-    }
-    let charge = budget.last.as_ref().filter(|charge| charge.round == round && !asked);
-    if let Some(charge) = charge.filter(|charge| charge.verdict == Verdict::Counted) {
-        changed(Change::PeerFailed(charge.blame.clone()));
-    }
-    if view.round == round && view.lost.is_empty() && view.nodes_waiting > 0 {
-        changed(Change::NodesWaiting(view.nodes_waiting));
-    }
-    news
 }
 
 #[cfg(test)]

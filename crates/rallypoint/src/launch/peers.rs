@@ -10,12 +10,14 @@ use rallypoint_core::agent::placement::{
 use rallypoint_core::agent::{
     Closed, Closing, EXIT_BARRIER, Group, Input, NoGroup, placement::PlacementError,
 };
+use rallypoint_core::kv::Time;
 use rallypoint_core::rendezvous::document::Address;
 use thiserror::Error;
 use tokio::time::{sleep, timeout};
 
 use super::ledger::Ledger;
 use super::news::News;
+use crate::clock::boot_time;
 use crate::rendezvous::{
     EtcdRendezvousHandler, RegistryError, RendezvousError, RendezvousHandler,
     RendezvousHandlerRegistry, RendezvousInfo, RendezvousParameters,
@@ -102,16 +104,31 @@ impl Peers {
         Ok((Group { round, rank, nodes: world_size, restarts, store }, info))
     }
 
+    /// Whether the time of this node's place has passed without a renewal of its lease: then its guard has ended its
+    /// workers, or is about to.
+    pub(super) fn is_overdue(&self) -> bool {
+        let fence = self.etcd.as_ref().and_then(|etcd| *etcd.fence_at().borrow());
+        fence.is_some_and(|fence| fence <= boot_time())
+    }
+
+    /// Waits until this node's place is its own for a while. If it has lost it, that is told otherwise, and nobody
+    /// waits here any more.
+    pub(super) async fn is_sure_of_its_place(&self) {
+        let Some(etcd) = &self.etcd else { return };
+        let mut fence = etcd.fence_at();
+        let is_ahead = |fence: &Option<Time>| fence.is_none_or(|fence| fence > boot_time());
+        let _ = fence.wait_for(is_ahead).await;
+    }
+
     /// By whom the run was closed and why, if it was over before this node came.
     pub(super) fn closed(&self) -> Option<Closed> {
-        let (by, reason) = self.etcd.as_ref()?.standing().view.closed?;
-        Some(Closed { by: by.to_string(), closing: Closing::from_reason(&reason) })
+        self.etcd.as_ref()?.standing().view.closed.as_ref().map(Closed::from)
     }
 
     /// Closes the run, if that can be done in a reasonable time.
     pub(super) async fn close(&self, closing: &Closing) {
-        let closed = timeout(GOODBYE, self.handler.set_closed(&closing.to_string())).await;
-        match closed {
+        let closing = self.handler.close(closing.outcome(), closing.reason());
+        match timeout(GOODBYE, closing).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => {
                 tracing::warn!(%error, "the others could not be told that it is over")
@@ -128,8 +145,8 @@ impl Peers {
 
 fn no_group(error: RendezvousError) -> NoGroup {
     match error {
-        RendezvousError::Closed { by, reason, .. } => {
-            NoGroup::Closed(Closed { by, closing: Closing::from_reason(&reason) })
+        RendezvousError::Closed { by, outcome, reason, .. } => {
+            NoGroup::Closed(Closed { by, closing: Closing::new(outcome, &reason) })
         }
         RendezvousError::GracefulExit { reason, .. } => NoGroup::NotNeeded(reason),
         error => NoGroup::Failed(error.to_string()),

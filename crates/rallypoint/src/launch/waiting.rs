@@ -57,7 +57,12 @@ impl Waiting {
             detail.unwrap_or_else(|| Detail { waits_for: what.to_owned(), patience: None });
         let seconds = since.elapsed().as_secs();
         let of = detail.patience.map(|time| format!(" of {}", time.as_secs())).unwrap_or_default();
-        let line = format!("waiting: {} ({seconds}{of} s)", detail.waits_for);
+        // A narrow terminal cuts off names rather than the time.
+        let (what, names) = match detail.waits_for.split_once("; ") {
+            Some((what, names)) => (what, format!("; {names}")),
+            None => (detail.waits_for.as_str(), String::new()),
+        };
+        let line = format!("waiting: {what} ({seconds}{of} s){names}");
         self.console.set_live(Some(line.clone()));
         if Instant::now() < self.say_at {
             return;

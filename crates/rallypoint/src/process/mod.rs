@@ -110,6 +110,16 @@ pub fn fence_at(moment: Option<Time>) {
     guard::program().fence_at(moment);
 }
 
+/// Tells the guard of each new fence, until whoever names them is gone.
+pub async fn follow_fence(mut fence: watch::Receiver<Option<Time>>) {
+    loop {
+        fence_at(*fence.borrow_and_update());
+        if fence.changed().await.is_err() {
+            return;
+        }
+    }
+}
+
 /// The fence at which the guard has last killed workers, if it has.
 pub fn fenced() -> Option<Time> {
     guard::program().fenced()

@@ -3,6 +3,7 @@
 use std::error::Error as StdError;
 use std::time::Duration;
 
+use rallypoint_core::rendezvous::document::RunOutcome;
 use thiserror::Error;
 
 /// Why a node is not in a group. The variants are PyTorch's five kinds.
@@ -11,13 +12,15 @@ use thiserror::Error;
 pub enum RendezvousError {
     /// The run is over: no further group will form.
     #[error(
-        "run {run_id:?} was closed by {by}: {reason}; a new job needs another run id (--rdzv-id)"
+        "run {run_id:?} was closed by {by}: {outcome}: {reason}; a new job needs another run id (--rdzv-id)"
     )]
     Closed {
         /// The run.
         run_id: String,
         /// Which node closed it.
         by: String,
+        /// As what.
+        outcome: RunOutcome,
         /// Why.
         reason: String,
     },

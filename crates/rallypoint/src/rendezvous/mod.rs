@@ -23,6 +23,7 @@ mod url;
 use std::any::Any;
 
 use async_trait::async_trait;
+pub use rallypoint_core::rendezvous::document::RunOutcome;
 
 pub use self::endpoint::{Endpoint, Protocol};
 pub use self::error::RendezvousError;
@@ -61,12 +62,20 @@ pub trait RendezvousHandler: Any + Send + Sync {
     /// [`RendezvousError::Connection`] if nobody could be asked.
     async fn is_closed(&self) -> Result<bool, RendezvousError>;
 
-    /// Closes the run for all of its nodes, for good. Who did it first, and why, is what the others are
+    /// Closes the run for all of its nodes, for good. Who did it first, as what, and why, is what the others are
     /// told.
     ///
     /// # Errors
     /// [`RendezvousError::Connection`] if nobody could be told.
-    async fn set_closed(&self, reason: &str) -> Result<(), RendezvousError>;
+    async fn close(&self, outcome: RunOutcome, reason: &str) -> Result<(), RendezvousError>;
+
+    /// Closes the run before the job is done: [`close`](Self::close) as [`RunOutcome::Failed`].
+    ///
+    /// # Errors
+    /// [`RendezvousError::Connection`] if nobody could be told.
+    async fn set_closed(&self, reason: &str) -> Result<(), RendezvousError> {
+        self.close(RunOutcome::Failed, reason).await
+    }
 
     /// How many nodes would like a new round: late ones that there is room for, and members that the
     /// group has lost or that have gone ahead. Anything but 0 means: stop the workers and call

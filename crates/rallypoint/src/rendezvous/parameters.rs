@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::num::ParseIntError;
 
+use rallypoint_core::rendezvous::document::LivenessAddress;
 use rallypoint_core::rendezvous::ranks::UnknownRankPolicy;
 use thiserror::Error;
 
@@ -120,6 +121,11 @@ pub struct RendezvousParameters {
     pub max_nodes: usize,
     /// The address under which the other nodes reach this one, if it cannot find that out by itself.
     pub local_addr: Option<String>,
+    /// The liveness socket that this process, its guard and its workers hold, without a host: that is the address
+    /// under which the other nodes reach this one. With it the others can prove that the node is dead.
+    pub liveness: Option<LivenessAddress>,
+    /// No other node can come, not even as a spare.
+    pub sole: bool,
     /// The backend's options.
     pub config: BTreeMap<String, String>,
 }
@@ -162,6 +168,8 @@ impl RendezvousParameters {
             min_nodes,
             max_nodes,
             local_addr: None,
+            liveness: None,
+            sole: false,
             config: BTreeMap::new(),
         };
         parameters.validate()?;

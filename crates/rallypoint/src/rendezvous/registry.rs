@@ -149,7 +149,7 @@ impl RendezvousHandlerCreator {
 ///     async fn is_closed(&self) -> Result<bool, RendezvousError> {
 ///         Ok(true)
 ///     }
-///     async fn set_closed(&self, _reason: &str) -> Result<(), RendezvousError> {
+///     async fn close(&self, _outcome: RunOutcome, _reason: &str) -> Result<(), RendezvousError> {
 ///         Ok(())
 ///     }
 ///     async fn num_nodes_waiting(&self) -> Result<usize, RendezvousError> {

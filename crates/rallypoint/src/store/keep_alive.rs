@@ -13,7 +13,7 @@ const PROBES: u32 = 3;
 
 /// Lets the system end the connection once its other end has been gone for a minute and a half. A client
 /// that waits sends nothing, so a host that lost its power would be waited for, or wait, for ever.
-pub(super) fn keep_alive(socket: impl AsFd) -> io::Result<()> {
+pub(crate) fn keep_alive(socket: impl AsFd) -> io::Result<()> {
     sockopt::set_tcp_keepidle(&socket, IDLE)?;
     sockopt::set_tcp_keepintvl(&socket, INTERVAL)?;
     sockopt::set_tcp_keepcnt(&socket, PROBES)?;

@@ -15,13 +15,14 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 
-pub use self::agent::AgentStore;
+pub use self::agent::{AgentStore, Ended, Lost, Owner, Report};
 pub use self::error::StoreError;
 pub use self::etcd::EtcdStore;
 pub use self::hash::HashStore;
+pub(crate) use self::keep_alive::keep_alive;
 pub use self::prefix::PrefixStore;
-pub(crate) use self::tcp::Presence;
 pub use self::tcp::TcpStore;
+pub(crate) use self::tcp::{Presence, PresenceEnd};
 pub use self::timeout::DEFAULT_TIMEOUT;
 
 /// A map that a group shares. Keys and values are any bytes.

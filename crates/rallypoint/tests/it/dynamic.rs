@@ -93,7 +93,7 @@ async fn dynamic_four_nodes_meet_and_a_spare_is_sent_home_when_the_run_is_closed
         let (_, sent_home) = spare.await.unwrap();
         let error = sent_home.unwrap_err();
         assert!(matches!(error, RendezvousError::GracefulExit { .. }), "{error:?}");
-        let words = "closed by {}: the loss is low enough".replace("{}", closer);
+        let words = "closed by {}: failed: the loss is low enough".replace("{}", closer);
         let expected = format!("this node was not needed by run \"four\": it was {words}");
         assert_eq!(error.to_string(), expected);
         let error = late.next_rendezvous().await.unwrap_err();

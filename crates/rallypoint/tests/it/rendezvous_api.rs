@@ -10,7 +10,7 @@ use rallypoint::core::rendezvous::keys::Keys;
 use rallypoint::rendezvous::{
     CreateError, EtcdOptions, ParameterError, RegistryError, RendezvousError, RendezvousHandler,
     RendezvousHandlerCreator, RendezvousHandlerRegistry, RendezvousInfo, RendezvousParameters,
-    load_extra_data, store_extra_data,
+    RunOutcome, load_extra_data, store_extra_data,
 };
 use rallypoint::store::StoreError;
 
@@ -43,7 +43,7 @@ impl RendezvousHandler for Toy {
         Ok(false)
     }
 
-    async fn set_closed(&self, _reason: &str) -> Result<(), RendezvousError> {
+    async fn close(&self, _outcome: RunOutcome, _reason: &str) -> Result<(), RendezvousError> {
         Ok(())
     }
 

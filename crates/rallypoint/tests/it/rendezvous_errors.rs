@@ -75,7 +75,7 @@ async fn a_time_out_names_the_node_that_did_not_confirm() {
         // A node that joins and then is not heard of.
         let (client, keys) = (node.client(), node.keys());
         let lease = client.lease_grant(60, None).await.unwrap().id;
-        let member = Put::new(keys.member(1, "mute"), "{}").on_lease(lease);
+        let member = Put::new(keys.member(1, "mute"), r#"{"format":1}"#).on_lease(lease);
         client.put(member).await.unwrap();
         let error = meeting.await.unwrap().unwrap_err();
         assert!(matches!(error, RendezvousError::Timeout { .. }), "{error:?}");
@@ -115,7 +115,7 @@ async fn a_closed_run_says_by_whom_and_why() {
         comes.set_closed("another reason").await.unwrap();
         let by = format!("node {} (127.0.0.1)", closes.node_id());
         let words = format!(
-            "run \"over\" was closed by {by}: the data are exhausted; a new job needs another run id (--rdzv-id)"
+            "run \"over\" was closed by {by}: failed: the data are exhausted; a new job needs another run id (--rdzv-id)"
         );
         for error in [meeting.await.unwrap().unwrap_err(), failure(&comes).await] {
             assert!(
@@ -140,7 +140,8 @@ async fn a_spare_that_was_not_needed_is_told_how_the_run_ended() {
         let error = meeting.await.unwrap().unwrap_err();
         assert!(matches!(error, RendezvousError::GracefulExit { .. }), "{error:?}");
         let by = format!("node {} (127.0.0.1)", member.node_id());
-        let words = format!("this node was not needed by run \"full\": {by} closed it: trained");
+        let words =
+            format!("this node was not needed by run \"full\": {by} closed it: failed: trained");
         assert_eq!(error.to_string(), words);
     })
     .await;
@@ -177,14 +178,15 @@ async fn a_corrupt_document_is_named_by_its_key() {
         let run = Run::new(endpoint.clone(), "corrupt", 1, 1);
         let node = run.node().await;
         let key = node.keys().active();
-        for value in ["gASVDw==", "", "{\"round\":1}", "{\"round\":1,\"status\":\"asleep\"}"] {
+        let values = ["gASVDw==", "", r#"{"format":1,"round":1}"#, r#"{"format":1,"status":"asleep"}"#];
+        for value in values {
             node.client().put(Put::new(key.clone(), value)).await.unwrap();
             let fresh = run.node().await;
             let error = failure(&fresh).await;
             assert!(matches!(&error, RendezvousError::State { source: Some(_), .. }), "{error:?}");
             let text = error.to_string();
             let words = format!(
-                "the state of run \"corrupt\" is corrupt: the document at {key} cannot be read: "
+                "the state of run \"corrupt\" cannot be used: the document at {key} cannot be read: "
             );
             assert!(text.starts_with(&words), "{text}");
         }

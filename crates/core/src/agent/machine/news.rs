@@ -2,6 +2,7 @@
 
 use super::stopping::Next;
 use super::{Agent, Crew, State};
+use crate::agent::collateral::excuses;
 use crate::agent::ending::{Closed, Closing, Ending, Others};
 use crate::agent::interface::{Change, Output, SIGKILL, SIGTERM};
 use crate::agent::why::Why;
@@ -11,15 +12,18 @@ impl Agent {
     pub(super) fn changed(&mut self, now: Time, round: u64, change: Change) {
         let planned = matches!(change, Change::NodesWaiting(_));
         let gone_ahead = matches!(change, Change::GoneAhead(_));
+        let replaced = matches!(change, Change::Replaced(_));
         let failed = matches!(change, Change::PeerFailed(_));
-        if let (Change::PeerLost(_), Some(asked)) = (&change, self.asked)
-            && asked == round
-        {
+        if excuses(&change) && self.asked == Some(round) {
             self.excuse(Why::Changed(change.clone()));
         }
         let why = Why::Changed(change);
         match &self.state {
             State::Placing(group) if group.round == round => self.meet(why),
+            State::Running(crew) | State::Noticing(crew, ..) if crew.round == round && replaced => {
+                let crew = crew.clone();
+                self.stop(crew, SIGKILL, now, why.clone(), Next::Meet(why));
+            }
             State::Running(crew) if crew.round == round => {
                 let crew = crew.clone();
                 if planned && !self.settings.notice.is_zero() {
@@ -34,6 +38,9 @@ impl Agent {
                 self.stop_to_meet(now, crew, why);
             }
             State::Stopping(stopping) if stopping.crew.round == round && !planned => {
+                if replaced {
+                    self.hasten(SIGKILL, now, &why);
+                }
                 self.meet_unasked(why);
             }
             // After a failure the others meet again, and that will be told. To leave before would look like

@@ -18,6 +18,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+use crate::rendezvous::document::{History, RunOutcome};
 use crate::rendezvous::gate::{Limits, Roll};
 use crate::rendezvous::ranks::{Candidate, RankPolicy, Seat, assign, select};
 
@@ -78,6 +79,9 @@ pub struct Group {
 pub struct Closed {
     /// By which node.
     pub by: String,
+    /// As what.
+    #[serde(default)]
+    pub outcome: RunOutcome,
     /// Why.
     pub reason: String,
 }
@@ -191,8 +195,8 @@ impl State {
             joined: self.participants.len(),
             members_to_come: members,
             others_to_come: self.nodes.keys().filter(to_come).count() - members,
-            // Over a store that only compares and sets there is no second sense.
-            suspects_to_come: 0,
+            // A store that only compares and sets has no leases: who is silent too long is removed from the document.
+            unresolved: 0,
             returned: self.participants.keys().filter(|id| self.seat(id).is_some()).count(),
         }
     }
@@ -253,7 +257,9 @@ impl State {
     /// The place that a node had in the last group.
     fn seat(&self, id: &str) -> Option<Seat> {
         let group = self.group.as_ref()?;
-        Some(Seat { round: group.round, rank: *group.ranks.get(id)? })
+        let rank = *group.ranks.get(id)?;
+        let world = u32::try_from(group.ranks.len()).unwrap_or(u32::MAX);
+        Some(Seat { history: History::new(0), round: group.round, rank, world, held: false })
     }
 
     /// Begins the last call when there are enough, and calls it off when there are not.
@@ -266,8 +272,8 @@ impl State {
     }
 
     /// Closes the run, unless somebody has.
-    pub fn close(&mut self, by: &str, reason: &str) {
-        let closed = || Closed { by: by.to_owned(), reason: reason.to_owned() };
+    pub fn close(&mut self, by: &str, outcome: RunOutcome, reason: &str) {
+        let closed = || Closed { by: by.to_owned(), outcome, reason: reason.to_owned() };
         self.closed.get_or_insert_with(closed);
     }
 

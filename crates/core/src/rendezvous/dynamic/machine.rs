@@ -258,7 +258,7 @@ impl Step<'_> {
             Some((call, gate)) if next.last_call == Some(*call) => gate,
             _ => &mut new_call,
         };
-        let verdict = gate.decide(self.now, next.roll());
+        let verdict = gate.decide(self.now, next.roll(), None);
         let until = [gate.next_wake(), self.observer.deadline].into_iter().flatten().min();
         match verdict {
             Verdict::Close(cause) => {

@@ -239,7 +239,7 @@ fn every_seed_keeps_the_rules_and_meets_once_the_trouble_is_over() {
 
         // Closed, it forms no further group, whatever happens.
         let mut state = world.cell.clone().unwrap();
-        state.close("node1", "enough");
+        state.close("node1", crate::rendezvous::document::RunOutcome::Failed, "enough");
         state.sign("someone");
         (world.cell, world.version) = (Some(state), world.version + 1);
         let groups = world.groups.len();

@@ -3,14 +3,14 @@ use super::*;
 const SECOND: Time = Time::from_secs(1);
 
 fn roll(joined: usize, members_to_come: usize, others_to_come: usize, returned: usize) -> Roll {
-    Roll { joined, members_to_come, others_to_come, returned, suspects_to_come: 0 }
+    Roll { joined, members_to_come, others_to_come, returned, unresolved: 0 }
 }
 
 /// A gate for 2 to 4 nodes with a last call of 10 s, which began at 0 if there were enough then.
 fn decide(before: Roll, now: u64, roll: Roll) -> Verdict {
     let mut gate = Gate::new(Limits { min: 2, max: 4 }, 10 * SECOND);
-    gate.decide(Time::ZERO, before);
-    gate.decide(now as u32 * SECOND, roll)
+    gate.decide(Time::ZERO, before, None);
+    gate.decide(now as u32 * SECOND, roll, None)
 }
 
 #[test]
@@ -52,11 +52,11 @@ fn a_round_closes_when_it_should_and_says_why() {
 #[test]
 fn the_last_call_is_called_off_when_too_few_are_left() {
     let mut gate = Gate::new(Limits { min: 2, max: 4 }, 10 * SECOND);
-    gate.decide(Time::ZERO, roll(2, 0, 0, 0));
+    gate.decide(Time::ZERO, roll(2, 0, 0, 0), None);
     assert_eq!(gate.next_wake(), Some(10 * SECOND));
-    gate.decide(5 * SECOND, roll(1, 0, 0, 0));
+    gate.decide(5 * SECOND, roll(1, 0, 0, 0), None);
     assert_eq!(gate.next_wake(), None);
-    gate.decide(8 * SECOND, roll(2, 0, 0, 0));
+    gate.decide(8 * SECOND, roll(2, 0, 0, 0), None);
     assert_eq!(gate.next_wake(), Some(18 * SECOND), "it begins anew");
 }
 
@@ -76,35 +76,47 @@ fn a_wait_is_told_in_a_sentence() {
 fn members_who_live_are_waited_for_even_if_the_last_call_is_short() {
     let mut gate = Gate::new(Limits { min: 2, max: 4 }, Time::ZERO).courteous(5 * SECOND);
     let closes = |verdict| matches!(verdict, Verdict::Close(Cause::LastCallOver));
-    assert!(!closes(gate.decide(SECOND, roll(2, 1, 0, 1))), "a member is on its way");
+    assert!(!closes(gate.decide(SECOND, roll(2, 1, 0, 1), None)), "a member is on its way");
     assert_eq!(gate.next_wake(), Some(6 * SECOND));
-    assert!(closes(gate.decide(6 * SECOND, roll(2, 1, 0, 1))), "but not for ever");
-    assert!(closes(gate.decide(2 * SECOND, roll(2, 0, 1, 1))), "others are not");
+    assert!(closes(gate.decide(6 * SECOND, roll(2, 1, 0, 1), None)), "but not for ever");
+    assert!(closes(gate.decide(2 * SECOND, roll(2, 0, 1, 1), None)), "others are not");
 }
 
 #[test]
-fn suspects_have_a_moment_when_all_others_are_here() {
-    let mut gate = Gate::new(Limits { min: 2, max: 4 }, 10 * SECOND);
-    let suspected = |roll| Roll { suspects_to_come: 1, ..roll };
-    let until = |gate: &Gate| gate.next_wake().unwrap();
-    gate.decide(SECOND, suspected(roll(2, 1, 0, 2)));
-    assert_eq!(until(&gate), 11 * SECOND, "a member is waited for as ever");
-    let waits = gate.decide(2 * SECOND, suspected(roll(3, 0, 0, 3)));
-    assert!(matches!(waits, Verdict::Wait(Waiting::LastCall { to_come: 1, .. })), "{waits:?}");
-    assert_eq!(until(&gate), 2 * SECOND + BENEFIT_OF_DOUBT);
-    let waits = gate.decide(2 * SECOND + BENEFIT_OF_DOUBT / 2, suspected(roll(3, 0, 0, 3)));
-    assert!(matches!(waits, Verdict::Wait(_)), "{waits:?}");
-    assert_eq!(until(&gate), 2 * SECOND + BENEFIT_OF_DOUBT, "it is not extended");
-    let closes = gate.decide(2 * SECOND + BENEFIT_OF_DOUBT, suspected(roll(3, 0, 0, 3)));
-    assert_eq!(closes, Verdict::Close(Cause::AllLiveCame));
-    // It came, so that nobody is in doubt; or there is no place for it anyway.
-    for (roll, cause) in
-        [(roll(3, 0, 0, 3), Cause::AllLiveCame), (suspected(roll(4, 0, 0, 4)), Cause::Full)]
-    {
-        let mut gate = Gate::new(Limits { min: 2, max: 4 }, 10 * SECOND);
-        assert_eq!(gate.decide(SECOND, roll), Verdict::Close(cause));
+fn no_round_closes_while_a_member_of_the_last_group_may_have_workers() {
+    for (before, now, roll) in [
+        (Roll::default(), 0, roll(4, 0, 0, 4)),
+        (roll(2, 0, 0, 2), 10_000, roll(2, 1, 0, 2)),
+        (Roll::default(), 0, roll(3, 0, 0, 3)),
+        (roll(2, 0, 0, 0), 10_000, roll(3, 0, 0, 0)),
+        (roll(4, 0, 0, 0), 10_000, roll(9, 0, 0, 4)),
+    ] {
+        let one_left = |roll| Roll { unresolved: 1, ..roll };
+        let verdict = decide(one_left(before), now, one_left(roll));
+        let waits = Waiting::ForLastGroup { joined: roll.joined, unresolved: 1 };
+        assert_eq!(verdict, Verdict::Wait(waits), "{roll:?} at {now}");
+        assert!(matches!(decide(one_left(before), 10_000, roll), Verdict::Close(_)), "{roll:?}");
     }
-    let mut gate = Gate::new(Limits { min: 2, max: 4 }, 10 * SECOND);
-    let waits = gate.decide(SECOND, suspected(roll(4, 0, 0, 3)));
-    assert!(matches!(waits, Verdict::Wait(_)), "before a newcomer takes its place: {waits:?}");
+}
+
+#[test]
+fn who_has_just_stopped_its_workers_is_waited_for() {
+    let mut gate = Gate::new(Limits { min: 2, max: 4 }, Time::ZERO).courteous(5 * SECOND);
+    gate.decide(SECOND, Roll { unresolved: 1, ..roll(2, 1, 0, 2) }, None);
+    let waits = gate.decide(30 * SECOND, roll(2, 1, 0, 2), None);
+    assert!(matches!(waits, Verdict::Wait(Waiting::LastCall { to_come: 1, .. })), "{waits:?}");
+    assert_eq!(gate.next_wake(), Some(35 * SECOND));
+    let closes = gate.decide(31 * SECOND, roll(3, 0, 0, 3), None);
+    assert_eq!(closes, Verdict::Close(Cause::AllLiveCame));
+}
+
+#[test]
+fn a_group_that_the_server_has_forgotten_is_waited_out() {
+    let mut gate = Gate::new(Limits { min: 2, max: 2 }, Time::ZERO);
+    let until = Some(5 * SECOND);
+    let waits = Waiting::ForForgottenGroup { joined: 2, until: 5 * SECOND };
+    assert_eq!(gate.decide(SECOND, roll(2, 0, 0, 0), until), Verdict::Wait(waits));
+    assert_eq!(gate.next_wake(), until);
+    let closes = gate.decide(5 * SECOND, roll(2, 0, 0, 0), until);
+    assert_eq!(closes, Verdict::Close(Cause::Full));
 }

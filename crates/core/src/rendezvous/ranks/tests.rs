@@ -4,8 +4,12 @@ fn node(id: &str, arrived: i64) -> Candidate {
     Candidate { id: id.into(), arrived, ..Candidate::default() }
 }
 
+fn seat(round: u64, rank: u32) -> Option<Seat> {
+    Some(Seat { history: History::new(1), round, rank, world: 3, held: false })
+}
+
 fn seated(id: &str, arrived: i64, rank: u32) -> Candidate {
-    Candidate { seat: Some(Seat { round: 4, rank }), ..node(id, arrived) }
+    Candidate { seat: seat(4, rank), ..node(id, arrived) }
 }
 
 fn in_order(policy: RankPolicy, members: &[Candidate]) -> Vec<String> {
@@ -30,7 +34,7 @@ fn who_sat_above_the_new_size_moves_into_a_hole() {
 
 #[test]
 fn the_later_group_counts_when_two_claim_one_rank() {
-    let old = Candidate { seat: Some(Seat { round: 2, rank: 0 }), ..node("old", 1) };
+    let old = Candidate { seat: seat(2, 0), ..node("old", 1) };
     assert_eq!(in_order(RankPolicy::Stable, &[old, seated("a", 2, 0)]), ["a", "old"]);
 }
 

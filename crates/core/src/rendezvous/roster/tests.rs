@@ -4,6 +4,7 @@ use super::*;
 const WAITING: usize = 1;
 const SUSPECTS: usize = 2;
 const MEMBERS: usize = 3;
+const LAST_READY: usize = 5;
 
 fn event(kind: EventKind, key: &str, mod_revision: Revision) -> Event {
     let value = encode(&Joined::default());
@@ -15,13 +16,23 @@ fn event(kind: EventKind, key: &str, mod_revision: Revision) -> Event {
 /// What a watch saw: which, and when node a's key was put or deleted.
 type Seen = (usize, EventKind, Revision);
 
+const TERM: Term = Term { history: History::new(1), began: 0, previous: 0, outlived: 0 };
+
+fn empty() -> Roster {
+    Roster::new(&Survey::default(), TERM, &BTreeSet::new())
+}
+
 /// A roster that has seen these, in this order.
 fn roster(events: &[Seen]) -> Roster {
-    let mut roster = Roster::new(&TxnResult::default(), 0, 0, &BTreeSet::new());
+    let mut roster = empty();
     for (watch, kind, revision) in events {
         roster.apply(*watch, &event(*kind, "x/a", *revision));
     }
     roster
+}
+
+fn kvs(keys: &[(&str, Revision)]) -> Vec<KeyValue> {
+    keys.iter().map(|(key, revision)| event(EventKind::Put, key, *revision).kv).collect()
 }
 
 #[test]
@@ -51,16 +62,9 @@ fn who_is_lost_is_looked_for_again_whenever_it_may_have_changed() {
 
 #[test]
 fn only_those_who_wait_since_the_round_began_are_counted() {
-    let kv = |key: &str, mod_revision| KeyValue {
-        key: Bytes::from(key.to_owned()),
-        mod_revision,
-        ..KeyValue::default()
-    };
-    let kvs = vec![kv("waiting/slow", 4), kv("waiting/late", 6)];
-    let found = |kvs| OpResult::Range(crate::kv::RangeResult { kvs, ..Default::default() });
-    let results = vec![found(Vec::new()), found(kvs)];
-    let survey = TxnResult { revision: 7, succeeded: true, results };
-    let mut roster = Roster::new(&survey, 5, 0, &BTreeSet::new());
+    let waiting = &kvs(&[("waiting/slow", 4), ("waiting/late", 6)]);
+    let survey = Survey { revision: 7, waiting, ..Survey::default() };
+    let mut roster = Roster::new(&survey, Term { began: 5, ..TERM }, &BTreeSet::new());
     assert_eq!(roster.waiting(), 1);
     roster.apply(WAITING, &event(EventKind::Put, "waiting/slow", 8));
     assert_eq!(roster.waiting(), 2, "it says that it still waits");
@@ -68,12 +72,10 @@ fn only_those_who_wait_since_the_round_began_are_counted() {
 
 #[test]
 fn a_survey_finds_those_who_were_reported_since_they_joined() {
-    let kv = |key: &str, mod_revision| event(EventKind::Put, key, mod_revision).kv;
-    let found = |kvs| OpResult::Range(crate::kv::RangeResult { kvs, ..Default::default() });
-    let lists = [vec![kv("node/a", 5)], vec![], vec![kv("suspect/a", 6)], vec![kv("member/a", 5)]];
-    let results = lists.into_iter().map(found).collect();
-    let survey = TxnResult { revision: 7, succeeded: true, results };
-    assert!(Roster::new(&survey, 1, 0, &BTreeSet::new()).is_lost("a"));
+    let nodes = &kvs(&[("node/a", 5)]);
+    let (suspects, members) = (&kvs(&[("suspect/a", 6)]), &kvs(&[("member/a", 5)]));
+    let survey = Survey { revision: 7, nodes, suspects, members, ..Survey::default() };
+    assert!(Roster::new(&survey, TERM, &BTreeSet::new()).is_lost("a"));
 }
 
 #[test]
@@ -83,46 +85,99 @@ fn a_thousand_reports_of_one_node_are_one_piece_of_news() {
     assert_eq!(roster(&events).changes(), roster(&events[..2]).changes());
 }
 
-/// A survey that finds these keys, list by list.
-fn survey(lists: [&[(&str, Revision)]; 6]) -> TxnResult {
-    let kv = |(key, revision): &(&str, Revision)| event(EventKind::Put, key, *revision).kv;
-    let found = |keys: &[(&str, Revision)]| {
-        let kvs = keys.iter().map(kv).collect();
-        OpResult::Range(crate::kv::RangeResult { kvs, ..Default::default() })
-    };
-    TxnResult { revision: 20, succeeded: true, results: lists.map(found).into() }
-}
-
 #[test]
-fn members_who_were_reported_are_in_doubt_until_they_join_or_are_gone() {
-    let nodes: [(&str, Revision); 4] = [("node/a", 1), ("node/b", 2), ("node/c", 3), ("node/d", 4)];
-    let last = [("member/a", 5), ("member/b", 6), ("member/c", 7), ("member/d", 8)];
-    let survey = survey([&nodes, &[], &[("suspect/b", 15)], &[("member/a", 11)], &[], &last]);
-    let slow = BTreeSet::from(["d".to_owned()]);
-    let mut roster = Roster::new(&survey, 10, 3, &slow);
-    let figures = |roster: &Roster| (roster.roll().members_to_come, roster.roll().suspects_to_come);
-    assert_eq!(figures(&roster), (1, 1), "c is to come, b is in doubt, and d was too slow before");
+fn members_of_the_last_group_are_unresolved_until_they_enter_leave_or_are_gone() {
+    let nodes = &kvs(&[("node/a", 1), ("node/b", 2), ("node/c", 3)]);
+    let members = &kvs(&[("member/a", 11)]);
+    let last_members = &kvs(&[("member/a", 5), ("member/b", 6), ("member/c", 7)]);
+    let last_ready = &kvs(&[("ready/b", 8), ("ready/c", 9)]);
+    let suspects = &kvs(&[("suspect/b", 15)]);
+    let survey = Survey {
+        revision: 20,
+        nodes,
+        members,
+        last_members,
+        last_ready,
+        suspects,
+        ..Survey::default()
+    };
+    let term = Term { began: 10, previous: 3, ..TERM };
+    let mut roster = Roster::new(&survey, term, &BTreeSet::new());
+    let figures = |roster: &Roster| (roster.roll().unresolved, roster.roll().members_to_come);
+    assert_eq!(figures(&roster), (2, 1), "a report says nothing about workers");
     roster.apply(SUSPECTS, &event(EventKind::Put, "suspect/c", 21));
-    assert_eq!(figures(&roster), (0, 2));
-    roster.apply(SUSPECTS, &event(EventKind::Put, "suspect/c", 22));
-    assert_eq!(figures(&roster), (0, 2), "another report says nothing new");
+    assert_eq!(figures(&roster), (2, 0));
+    assert_eq!(roster.names_of_unresolved(), "; waiting for: b, c");
     roster.apply(MEMBERS, &event(EventKind::Put, "member/b", 23));
-    assert_eq!(figures(&roster), (0, 1), "it lives");
+    roster.apply(LAST_READY, &event(EventKind::Delete, "ready/b", 23));
+    assert_eq!(figures(&roster), (1, 0), "it has entered");
+    roster.apply(LAST_READY, &event(EventKind::Delete, "ready/c", 24));
+    assert_eq!(figures(&roster), (0, 1), "it has entered, or its lease is over");
     roster.apply(0, &event(EventKind::Delete, "node/c", 24));
-    assert_eq!(figures(&roster), (0, 0), "it does not");
+    assert_eq!(figures(&roster), (0, 0), "its lease is over");
+    roster.apply(LAST_READY, &event(EventKind::Put, "ready/c", 25));
+    assert_eq!(figures(&roster), (1, 0), "it has slept, and has its place again");
+    roster.apply(0, &event(EventKind::Delete, "node/c", 26));
+    roster.apply(LAST_READY, &event(EventKind::Delete, "ready/c", 26));
+    assert_eq!(figures(&roster), (0, 0), "whichever is told first");
 }
 
 #[test]
 fn reports_of_the_dead_can_go() {
-    let suspects = [("suspect/a", 15), ("suspect/b", 16)];
-    let survey = survey([&[("node/a", 1)], &[], &suspects, &[], &[], &[]]);
-    assert_eq!(Roster::new(&survey, 10, 3, &BTreeSet::new()).buried(), ["b"]);
+    let suspects = &kvs(&[("suspect/a", 15), ("suspect/b", 16)]);
+    let nodes = &kvs(&[("node/a", 1)]);
+    let survey = Survey { revision: 20, nodes, suspects, ..Survey::default() };
+    let term = Term { began: 10, previous: 3, ..TERM };
+    assert_eq!(Roster::new(&survey, term, &BTreeSet::new()).buried(), ["b"]);
+}
+
+/// Nodes of a forgotten group of three, each with whether it held its lease to the end.
+fn remembering(previous: u64, nodes: &[(&str, u64, bool)]) -> Roster {
+    let term = Term { previous, ..TERM };
+    let mut roster = Roster::new(&Survey::default(), term, &BTreeSet::new());
+    for (revision, (id, round, held)) in (1..).zip(nodes) {
+        let history = History::new(9);
+        let seat = Some(Seat { history, round: *round, rank: 2, world: 3, held: *held });
+        let earlier = Earlier { round: round + 1, formed: *round };
+        let mut event = event(EventKind::Put, &format!("x/{id}"), revision);
+        event.kv.value = encode(&Joined { seat, earlier, ..Joined::default() });
+        roster.apply(MEMBERS, &event);
+    }
+    roster
+}
+
+#[test]
+fn members_of_a_forgotten_group_may_be_missing_until_all_are_here() {
+    type Nodes = &'static [(&'static str, u64, bool)];
+    let table: [(u64, Nodes, bool, &str); 6] = [
+        (0, &[], false, "nobody remembers a group"),
+        (0, &[("a", 5, true)], true, "two may still run"),
+        (0, &[("a", 5, true), ("b", 5, false), ("c", 5, true)], false, "all three are here"),
+        (0, &[("a", 5, false), ("b", 5, false), ("c", 5, false)], true, "it may not be the last"),
+        (0, &[("a", 5, true), ("b", 4, false), ("c", 5, true)], true, "one is of an earlier group"),
+        (7, &[("a", 5, true)], true, "another group has formed since, of nodes that did not know"),
+    ];
+    for (previous, nodes, may_miss, why) in table {
+        assert_eq!(remembering(previous, nodes).may_miss_forgotten(), may_miss, "{why}");
+    }
+    let mut later = remembering(0, &[("a", 5, true)]);
+    later.term.outlived = 5;
+    assert!(!later.may_miss_forgotten(), "a round before this one has waited for them");
+    assert_eq!(remembering(0, &[("a", 5, true), ("b", 8, true)]).remembered().round, 9);
+}
+
+#[test]
+fn a_place_in_a_forgotten_group_counts_only_until_another_has_formed() {
+    let ranks = |roster: Roster| roster.candidates().pop().unwrap().seat.map(|seat| seat.rank);
+    assert_eq!(ranks(remembering(0, &[("a", 5, true)])), Some(2));
+    assert_eq!(ranks(remembering(7, &[("a", 5, true)])), None);
+    assert_eq!(remembering(5, &[("a", 5, true)]).roll().returned, 0, "the numbers are equal");
 }
 
 #[test]
 fn those_who_are_here_are_named_while_they_are_few() {
     let joined = |nodes: &[(&str, Option<u32>)]| {
-        let mut roster = Roster::new(&TxnResult::default(), 0, 0, &BTreeSet::new());
+        let mut roster = empty();
         for (revision, (id, hint)) in (1..).zip(nodes) {
             let mut event = event(EventKind::Put, &format!("x/{id}"), revision);
             event.kv.value = encode(&Joined { hint: *hint, ..Joined::default() });

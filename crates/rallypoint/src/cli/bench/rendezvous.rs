@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use super::super::AnyError;
 use super::{Target, print};
 use crate::client::{ClientOptions, Traffic};
-use crate::rendezvous::{EtcdRendezvousHandler, HandlerOptions, RendezvousHandler};
+use crate::rendezvous::{EtcdRendezvousHandler, HandlerOptions, RendezvousHandler, RunOutcome};
 
 pub(super) const AFTER_HELP: &str = "\
 Each node is a handler with a connection and a session of its own, over gRPC and TCP, all in one
@@ -82,7 +82,7 @@ impl Rendezvous {
         }
         // Closed first: nobody then begins another round while the others leave.
         if let Some(handler) = handlers.first() {
-            handler.set_closed("the benchmark is over").await?;
+            handler.close(RunOutcome::Succeeded, "the benchmark is over").await?;
         }
         let mut leaving = JoinSet::new();
         for handler in handlers {

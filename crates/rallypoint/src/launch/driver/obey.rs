@@ -70,11 +70,13 @@ impl Driver {
     fn assign_ranks(&mut self, group: Group) {
         let Some((_, info)) = &self.group else { return };
         let (store, outfit) = (info.store.clone(), self.parts.outfit.clone());
-        let identical = self.parts.identical;
+        let (identical, peers) = (self.parts.identical, self.parts.peers.clone());
         self.errand = Some(Box::pin(async move {
             let job = &outfit.job;
             let placed =
                 ranks(store.as_ref(), &group, &job.role, job.local_workers, identical).await;
+            // A launcher that stood still meanwhile may have lost its place, and does not know yet.
+            peers.is_sure_of_its_place().await;
             Event::Told(placed)
         }));
     }

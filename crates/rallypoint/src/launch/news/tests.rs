@@ -1,65 +1,9 @@
-use rallypoint_core::agent::Charge;
-use rallypoint_core::rendezvous::document::Author;
-
 use super::*;
 
 const ROUND: u64 = 4;
 
 fn running() -> View {
     View { known: true, session: true, round: ROUND, member_of: Some(ROUND), ..View::default() }
-}
-
-fn changes(view: &View, budget: &Budget, asked: bool) -> Vec<Change> {
-    let change = |input| match input {
-        Input::Changed { round: ROUND, change } => change,
-        other => panic!("{other:?}"),
-    };
-    told(view, budget, Some(Known { round: ROUND, asked })).into_iter().map(change).collect()
-}
-
-fn charged(round: u64, verdict: Verdict) -> Budget {
-    Budget { used: 1, last: Some(Charge { round, blame: "rank 3 failed".into(), verdict }) }
-}
-
-#[test]
-fn each_thing_that_may_happen_to_a_group_is_told_as_what_it_is() {
-    let unused = Budget::default();
-    let lost = vec!["node7".to_owned()];
-    let table = [
-        (running(), vec![]),
-        (View { nodes_waiting: 2, ..running() }, vec![Change::NodesWaiting(2)]),
-        // Who is lost counts as waiting too, for those who only have a number.
-        (View { nodes_waiting: 1, lost: lost.clone(), ..running() }, vec![Change::PeerLost(lost)]),
-        (View { round: 0, nodes_waiting: 1, ..running() }, vec![Change::PeerLost(vec![])]),
-        (
-            View { round: 5, nodes_waiting: 1, ..running() },
-            vec![Change::GoneAhead("round 5 has begun".into())],
-        ),
-        // It has left, or was fenced.
-        (View { member_of: None, round: 5, ..running() }, vec![]),
-    ];
-    for (view, expected) in table {
-        assert_eq!(changes(&view, &unused, false), expected, "{view:?}");
-    }
-}
-
-#[test]
-fn a_failure_elsewhere_is_told_by_the_budget_and_ones_own_is_not() {
-    let failed = vec![Change::PeerFailed("rank 3 failed".into())];
-    assert_eq!(changes(&running(), &charged(ROUND, Verdict::Counted), false), failed);
-    assert_eq!(changes(&running(), &charged(ROUND, Verdict::Counted), true), []);
-    assert_eq!(changes(&running(), &charged(ROUND, Verdict::Refused), false), []);
-    assert_eq!(changes(&running(), &charged(ROUND - 1, Verdict::Counted), false), []);
-}
-
-#[test]
-fn of_a_closed_run_nothing_else_is_told() {
-    let by = Author { id: "a".into(), address: "10.0.0.1".into() };
-    let closed = Some((by, "failed: rank 3 is gone".to_owned()));
-    let view = View { closed, round: 9, nodes_waiting: 3, ..running() };
-    let news = told(&view, &Budget::default(), Some(Known { round: ROUND, asked: false }));
-    let [Input::Closed(closed)] = news.as_slice() else { panic!("{news:?}") };
-    assert_eq!(closed.closing, Closing::Failed("rank 3 is gone".into()));
 }
 
 #[test]
@@ -79,8 +23,8 @@ fn news() -> (watch::Sender<Standing>, watch::Sender<Budget>, News) {
     (say, charge, News { source, told: Vec::new(), fenced: None })
 }
 
-fn known() -> Option<Known> {
-    Some(Known { round: ROUND, asked: false })
+fn known() -> Option<Membership> {
+    Some(Membership { round: ROUND, asked: false })
 }
 
 #[test]

@@ -7,8 +7,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rallypoint_core::kv::Time;
+use rallypoint_core::rendezvous::document::RunOutcome;
 use rallypoint_core::rendezvous::dynamic::{
-    Action, Failure, Observer, Reason, State, Wish, decide,
+    Action, Closed, Failure, Observer, Reason, State, Wish, decide,
 };
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
@@ -164,7 +165,12 @@ impl Driver {
                 self.stopping = true;
                 let (by, run_id) = (self.observer.me().to_owned(), self.run_id.clone());
                 let reason = "this node's handler was shut down".to_owned();
-                self.answer(Err(RendezvousError::Closed { run_id, by, reason }));
+                self.answer(Err(RendezvousError::Closed {
+                    run_id,
+                    by,
+                    outcome: RunOutcome::Succeeded,
+                    reason,
+                }));
                 self.leave();
             }
         }
@@ -324,11 +330,11 @@ impl Driver {
     fn error(&self, failure: Failure) -> RendezvousError {
         let run_id = self.run_id.clone();
         match failure {
-            Failure::Closed(closed) => {
-                RendezvousError::Closed { run_id, by: closed.by, reason: closed.reason }
+            Failure::Closed(Closed { by, outcome, reason }) => {
+                RendezvousError::Closed { run_id, by, outcome, reason }
             }
-            Failure::NotNeeded(closed) => {
-                let reason = format!("it was closed by {}: {}", closed.by, closed.reason);
+            Failure::NotNeeded(Closed { by, outcome, reason }) => {
+                let reason = format!("it was closed by {by}: {outcome}: {reason}");
                 RendezvousError::GracefulExit { run_id, reason }
             }
             Failure::Timeout { missing } => {

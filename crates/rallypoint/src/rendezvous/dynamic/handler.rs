@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use rallypoint_core::rendezvous::document::RunOutcome;
 use rallypoint_core::rendezvous::dynamic::{InvalidSetting, Observer, Settings, State, Wish};
 use rallypoint_core::rendezvous::keys;
 use tokio::net::TcpSocket;
@@ -203,6 +204,7 @@ impl DynamicRendezvousHandler {
         let ended = || RendezvousError::Closed {
             run_id: self.options.run_id.clone(),
             by: self.node.clone(),
+            outcome: RunOutcome::Succeeded,
             reason: "this node's handler was shut down".to_owned(),
         };
         sent.map_err(|_| ended())?;
@@ -254,7 +256,7 @@ impl DynamicRendezvousHandler {
         Ok(Some((decode(&*self.backend, &bytes)?, token)))
     }
 
-    async fn close(&self, reason: &str) -> Result<(), RendezvousError> {
+    async fn close_as(&self, outcome: RunOutcome, reason: &str) -> Result<(), RendezvousError> {
         let mut known = self.state().await?;
         for conflicts in 1.. {
             let fresh = || State::fresh(self.options.settings.limits, 1);
@@ -262,7 +264,7 @@ impl DynamicRendezvousHandler {
             if state.closed.is_some() {
                 break;
             }
-            state.close(&self.node, reason);
+            state.close(&self.node, outcome, reason);
             state.sign(&self.node);
             let token = known.as_ref().map(|(_, token)| token);
             known = match self.backend.set_state(state.to_json().into(), token).await? {
@@ -329,8 +331,8 @@ impl RendezvousHandler for DynamicRendezvousHandler {
         Ok(state.is_some_and(|(state, _)| state.closed.is_some()))
     }
 
-    async fn set_closed(&self, reason: &str) -> Result<(), RendezvousError> {
-        self.in_time("close", self.close(reason)).await
+    async fn close(&self, outcome: RunOutcome, reason: &str) -> Result<(), RendezvousError> {
+        self.in_time("close", self.close_as(outcome, reason)).await
     }
 
     async fn num_nodes_waiting(&self) -> Result<usize, RendezvousError> {
@@ -366,7 +368,7 @@ impl RendezvousHandler for DynamicRendezvousHandler {
         let mut well = true;
         if member && !closed {
             let reason = "a member of the group has finished its part";
-            if let Err(error) = self.set_closed(reason).await {
+            if let Err(error) = self.close(RunOutcome::Succeeded, reason).await {
                 tracing::warn!(run_id = self.options.run_id, %error, "the run was not closed");
                 well = false;
             }

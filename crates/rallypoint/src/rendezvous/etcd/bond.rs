@@ -2,194 +2,221 @@
 //!
 //! It is a second sense only: without it, or if it is wrong, the lease decides.
 
-use std::io;
+use std::io::{self, ErrorKind};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use rallypoint_core::rendezvous::{Formed, Input};
-use tokio::time::timeout;
+use futures_util::FutureExt;
+use rallypoint_core::rendezvous::Formed;
+use rallypoint_core::rendezvous::document::LivenessAddress;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::time::{Instant, sleep, timeout};
 
 use super::driver::Boxed;
-use crate::store::Presence;
+use super::probe::Event;
+use super::proofs::Proofs;
+use crate::store::{Presence, PresenceEnd};
 
 /// How long rank 0 may take to answer. When a large group has formed, many come at once.
 const CONNECTING: Duration = Duration::from_secs(15);
 
-/// Ending it, also by dropping it, says goodbye.
-#[derive(Default)]
-pub(super) struct Bond(State);
+/// How long to wait before connecting is tried again: at first, and in the end.
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+const LAST_PAUSE: Duration = Duration::from_secs(5);
 
-#[derive(Default)]
-enum State {
-    #[default]
-    None,
-    Connecting(Boxed<io::Result<Presence>>),
-    Held(Presence),
+/// When it is said that there is no connection; each time after that, twice as much later.
+const SAY: Duration = Duration::from_secs(4);
+
+/// What a connection tells.
+#[derive(Debug)]
+enum News {
+    /// Rank 0 is there, and has this liveness socket.
+    Here { node: String, liveness: LivenessAddress },
+    /// It is gone without a goodbye. Its death can be proved by this socket, if any.
+    Lost { node: String, provable: Option<LivenessAddress> },
+}
+
+/// Ending it, also by dropping it, says goodbye.
+pub(super) struct Bond {
+    /// Connects, holds the connection, connects again.
+    run: Option<Boxed<()>>,
+    sender: UnboundedSender<News>,
+    news: UnboundedReceiver<News>,
+    proofs: Proofs,
+}
+
+impl Default for Bond {
+    fn default() -> Self {
+        let (sender, news) = unbounded_channel();
+        Self { run: None, sender, news, proofs: Proofs::default() }
+    }
 }
 
 impl Bond {
-    /// Connects to the store of the group that has formed, as `node`.
-    pub(super) fn begin(&mut self, Formed { round, store, .. }: &Formed, node: &str) {
-        let (host, port) = (store.host.trim_matches(['[', ']']).to_owned(), store.port);
-        let (node, round) = (node.to_owned(), *round);
-        self.0 = State::Connecting(Box::pin(async move {
-            let opened = timeout(CONNECTING, Presence::open((host.as_str(), port), &node)).await;
-            let presence = opened.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))?;
-            tracing::info!(round, rank_0 = presence.host(), "connected to rank 0");
-            Ok(presence)
-        }));
+    /// Connects to the store of the group that has formed, as `node`, whose liveness socket is `liveness`.
+    pub(super) fn begin(
+        &mut self,
+        formed: &Formed,
+        node: &str,
+        liveness: Option<&LivenessAddress>,
+    ) {
+        self.end();
+        let line = Line {
+            host: formed.store.host.trim_matches(['[', ']']).to_owned(),
+            port: formed.store.port,
+            round: formed.round,
+            token: formed.token.clone(),
+            rank_0: formed.rank0_liveness.clone(),
+            node: node.to_owned(),
+            liveness: liveness.cloned(),
+        };
+        self.run = Some(Box::pin(line.hold(self.sender.clone())));
     }
 
+    /// Says goodbye to rank 0. A proof that it is dead goes on: the next round may wait for that.
+    pub(super) fn part(&mut self) {
+        // An end that has come already is heard before.
+        if let Some(run) = &mut self.run {
+            let _ = run.now_or_never();
+        }
+        self.run = None;
+    }
+
+    /// Says goodbye, and ends all that is under way.
     pub(super) fn end(&mut self) {
-        self.0 = State::None;
+        self.run = None;
+        while self.news.try_recv().is_ok() {}
+        self.proofs.end();
     }
 
-    /// Waits until rank 0 is gone without a word. It may be given up and called again.
-    pub(super) async fn broken(&mut self) -> Input {
+    /// Waits until rank 0 is suspected, or proved to be dead. It may be given up and called again.
+    pub(super) async fn next(&mut self) -> Event {
         loop {
-            self.0 = match &mut self.0 {
-                State::None => std::future::pending().await,
-                State::Connecting(connecting) => match connecting.await {
-                    Ok(presence) => State::Held(presence),
-                    Err(error) => {
-                        tracing::debug!(%error, "no connection to rank 0; its lease will tell");
-                        State::None
+            tokio::select! {
+                Some(news) = self.news.recv() => match news {
+                    News::Here { node, liveness } => {
+                        self.proofs.call_off(&node);
+                        self.proofs.verify(&node, liveness);
+                    }
+                    News::Lost { node, provable } => {
+                        if let Some(liveness) = provable {
+                            self.proofs.prove(&node, liveness);
+                        }
+                        return Event::Suspect { node };
                     }
                 },
-                State::Held(presence) => {
-                    let meant = presence.ended().await;
-                    let node = presence.host().to_owned();
-                    self.0 = State::None;
-                    if !meant {
-                        tracing::info!(node, "rank 0 is gone without a word");
-                        return Input::Suspect { node };
-                    }
-                    State::None
-                }
-            };
+                () = running(&mut self.run) => self.run = None,
+                node = self.proofs.proved() => return Event::Dead { node },
+            }
         }
     }
+}
+
+async fn running(run: &mut Option<Boxed<()>>) {
+    match run {
+        Some(run) => run.as_mut().await,
+        None => std::future::pending().await,
+    }
+}
+
+/// The way to rank 0.
+#[derive(Debug)]
+struct Line {
+    host: String,
+    port: u16,
+    round: u64,
+    /// What is shown with a hello.
+    token: String,
+    /// The liveness socket of rank 0, as the document of the group has it.
+    rank_0: Option<LivenessAddress>,
+    /// This node, and its own liveness socket.
+    node: String,
+    liveness: Option<LivenessAddress>,
+}
+
+impl Line {
+    /// Holds a connection to rank 0 until that says goodbye or is gone.
+    async fn hold(self, news: UnboundedSender<News>) {
+        let mut pause = FIRST_PAUSE;
+        loop {
+            let mut presence = self.connect().await;
+            let (held, node) = (Instant::now(), presence.host().to_owned());
+            tracing::info!(round = self.round, rank_0 = node, "connected to rank 0");
+            let liveness = self.rank_0.clone().or_else(|| presence.liveness().cloned());
+            if let Some(liveness) = liveness.clone() {
+                let _ = news.send(News::Here { node: node.clone(), liveness });
+            }
+            match presence.ended().await {
+                PresenceEnd::Goodbye => return,
+                PresenceEnd::Closed => {
+                    tracing::info!(node, "rank 0 is gone without a word");
+                    let provable = liveness.filter(|_| presence.is_direct());
+                    let _ = news.send(News::Lost { node, provable });
+                    return;
+                }
+                PresenceEnd::Reset(error) => {
+                    tracing::info!(node, %error, "the connection to rank 0 has failed");
+                    let _ = news.send(News::Lost { node, provable: None });
+                }
+            }
+            drop(presence);
+            if held.elapsed() > LAST_PAUSE {
+                pause = FIRST_PAUSE;
+            }
+            rest(&mut pause).await;
+        }
+    }
+
+    /// Connects, however long it takes, and says from time to time that it has not happened.
+    async fn connect(&self) -> Presence {
+        let trouble = Mutex::new("it does not answer".to_owned());
+        let trying = async {
+            let mut pause = FIRST_PAUSE;
+            loop {
+                match self.open().await {
+                    Ok(presence) => return presence,
+                    Err(error) => {
+                        tracing::debug!(%error, "no connection to rank 0 yet");
+                        *trouble.lock().unwrap_or_else(PoisonError::into_inner) = error.to_string();
+                    }
+                }
+                rest(&mut pause).await;
+            }
+        };
+        let saying = async {
+            let mut interval = SAY;
+            loop {
+                sleep(interval).await;
+                interval *= 2;
+                let Self { host, port, .. } = self;
+                let error = trouble.lock().unwrap_or_else(PoisonError::into_inner).clone();
+                tracing::warn!(
+                    round = self.round,
+                    "no connection to rank 0 at {host}:{port}: {error}; should it die, that shows only when its lease is \
+                     over. Let firewalls pass connections to it, or give it the address by which others reach it \
+                     (--local-addr)"
+                );
+            }
+        };
+        tokio::select! {
+            presence = trying => presence,
+            presence = saying => presence,
+        }
+    }
+
+    async fn open(&self) -> io::Result<Presence> {
+        let address = (self.host.as_str(), self.port);
+        let opening = Presence::open(address, &self.node, &self.token, self.liveness.as_ref());
+        let late = || io::Error::new(ErrorKind::TimedOut, format!("no answer in {CONNECTING:?}"));
+        timeout(CONNECTING, opening).await.unwrap_or_else(|_| Err(late()))
+    }
+}
+
+/// Waits before another attempt, the next time longer.
+async fn rest(pause: &mut Duration) {
+    sleep(pause.mul_f64(0.5 + fastrand::f64() / 2.0)).await;
+    *pause = (*pause * 2).min(LAST_PAUSE);
 }
 
 #[cfg(test)]
-mod tests {
-    use std::net::SocketAddr;
-
-    use rallypoint_core::rendezvous::document::Address;
-    use tokio::net::{TcpListener, TcpSocket, TcpStream};
-    use tokio::sync::mpsc::UnboundedReceiver;
-    use tokio::time::sleep;
-
-    use super::*;
-    use crate::store::AgentStore;
-
-    const SOON: Duration = Duration::from_secs(60);
-
-    fn bound() -> TcpSocket {
-        let socket = TcpSocket::new_v4().unwrap();
-        socket.bind(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
-        socket
-    }
-
-    fn store() -> (AgentStore, UnboundedReceiver<String>) {
-        AgentStore::start_as(bound(), "host").unwrap()
-    }
-
-    /// A group whose store is there.
-    fn group(address: SocketAddr) -> Formed {
-        let store = Address { host: "127.0.0.1".into(), port: address.port() };
-        Formed { round: 1, rank: 1, world: 2, store }
-    }
-
-    /// A bond of the node `member` that is held.
-    async fn bond(address: SocketAddr) -> Bond {
-        let mut bond = Bond::default();
-        bond.begin(&group(address), "member");
-        let State::Connecting(connecting) = &mut bond.0 else { panic!("it was begun") };
-        bond.0 = State::Held(timeout(SOON, connecting).await.unwrap().unwrap());
-        bond
-    }
-
-    async fn is_suspected(bond: &mut Bond) {
-        let input = timeout(SOON, bond.broken()).await.unwrap();
-        assert!(matches!(&input, Input::Suspect { node } if node == "host"), "{input:?}");
-    }
-
-    /// What the bond makes of it, once it has heard of the end.
-    async fn is_content(bond: &mut Bond) {
-        let over = async {
-            while !matches!(bond.0, State::None) {
-                let suspects = timeout(Duration::from_millis(10), bond.broken()).await;
-                assert!(suspects.is_err(), "{suspects:?}");
-            }
-        };
-        timeout(SOON, over).await.unwrap();
-    }
-
-    /// Passes one connection on until it is dropped.
-    async fn in_between(server: SocketAddr) -> (SocketAddr, tokio::task::JoinHandle<()>) {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
-        let passing = tokio::spawn(async move {
-            let (mut near, _) = listener.accept().await.unwrap();
-            let mut far = TcpStream::connect(server).await.unwrap();
-            let _ = tokio::io::copy_bidirectional(&mut near, &mut far).await;
-        });
-        (address, passing)
-    }
-
-    #[tokio::test]
-    async fn when_the_connection_is_cut_each_suspects_the_other() {
-        let (store, mut lost) = store();
-        let (address, passing) = in_between(store.address()).await;
-        let mut bond = bond(address).await;
-        passing.abort();
-        is_suspected(&mut bond).await;
-        assert_eq!(timeout(SOON, lost.recv()).await.unwrap().as_deref(), Some("member"));
-    }
-
-    #[tokio::test]
-    async fn a_store_that_is_stopped_or_dropped_alarms_nobody() {
-        for waits in [true, false] {
-            let (store, _lost) = store();
-            let mut bond = bond(store.address()).await;
-            if waits {
-                store.stop().await;
-            } else {
-                drop(store);
-            }
-            is_content(&mut bond).await;
-        }
-    }
-
-    /// Wherever it was: connecting, introducing itself, or there.
-    #[tokio::test]
-    async fn a_member_that_ends_its_bond_alarms_nobody() {
-        let (store, mut lost) = store();
-        for pause in (0..20).map(|step| Duration::from_micros(step * 50)) {
-            let mut bond = Bond::default();
-            bond.begin(&group(store.address()), "early");
-            let _ = timeout(pause, bond.broken()).await;
-            bond.end();
-        }
-        let mut held = bond(store.address()).await;
-        held.end();
-        drop(bond(store.address()).await);
-        while store.connections() > 0 {
-            sleep(Duration::from_millis(5)).await;
-        }
-        assert!(lost.try_recv().is_err());
-    }
-
-    /// A build before this one, or PyTorch's own server, ends the connection at a word that it does not know.
-    #[tokio::test]
-    async fn without_a_host_that_wants_to_know_there_is_no_bond() {
-        let store = AgentStore::start(bound()).unwrap();
-        let mut bond = Bond::default();
-        let group = group(store.address());
-        bond.begin(&group, "member");
-        is_content(&mut bond).await;
-        store.stop().await;
-        bond.begin(&group, "member");
-        is_content(&mut bond).await;
-    }
-}
+mod tests;

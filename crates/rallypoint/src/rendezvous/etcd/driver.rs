@@ -9,10 +9,11 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use futures_util::StreamExt;
 use futures_util::future::{AbortHandle, Abortable, Aborted};
 use futures_util::stream::FuturesUnordered;
+use futures_util::{FutureExt, StreamExt};
 use rallypoint_core::kv::{Time, Txn, TxnResult};
+use rallypoint_core::rendezvous::document::RunOutcome;
 use rallypoint_core::rendezvous::{
     Errand, Formed, Input, Machine, Output, Purpose, RequestId, Settings,
 };
@@ -24,7 +25,9 @@ use super::duty::{ActiveWatch, DutyWatch};
 use super::fault::{connection, fault};
 use super::handler::Standing;
 use super::hosting::Hosting;
+use super::probe::Event;
 use super::request::{REFUSED, RUN_TTL, delay, hold_run_lease, is_fatal, send};
+use super::revoke::revoke_dead;
 use crate::client::{Client, ClientError};
 use crate::rendezvous::RendezvousError;
 use crate::session::{Loss, Session};
@@ -36,7 +39,7 @@ pub(super) enum Command {
     /// The wish of this number is taken back. It may have been granted without anyone knowing.
     Abandon(u64),
     Leave(oneshot::Sender<()>),
-    Close(String, oneshot::Sender<Result<(), RendezvousError>>),
+    Close(RunOutcome, String, oneshot::Sender<Result<(), RendezvousError>>),
     Reopen(oneshot::Sender<Result<bool, RendezvousError>>),
     Suspect(String),
     /// What is known, as of this moment.
@@ -57,6 +60,10 @@ pub(super) struct Driver {
     origin: Instant,
     session: Option<(Session, Boxed<Loss>)>,
     opening: Option<Boxed<Result<Session, ClientError>>>,
+    /// Tells of every renewal of the session.
+    renewals: Option<watch::Receiver<Time>>,
+    /// How the last session was lost.
+    loss: Option<Loss>,
     active: ActiveWatch,
     duty: DutyWatch,
     bond: Bond,
@@ -88,17 +95,21 @@ pub(super) struct Parts {
     pub(super) machine: Machine,
     pub(super) commands: mpsc::UnboundedReceiver<Command>,
     pub(super) standing: watch::Sender<Standing>,
+    /// When the workers must be gone if the lease is not renewed again.
+    pub(super) fence: watch::Sender<Option<Time>>,
     pub(super) hosting: Hosting,
 }
 
 impl Driver {
     pub(super) fn new(parts: Parts) -> Self {
-        let active = ActiveWatch::new(parts.client.clone(), parts.settings.keys.active());
+        let active = ActiveWatch::new(parts.client.clone(), parts.settings.clone());
         Self {
             parts,
             origin: Instant::now(),
             session: None,
             opening: None,
+            renewals: None,
+            loss: None,
             active,
             duty: DutyWatch::default(),
             bond: Bond::default(),
@@ -128,22 +139,23 @@ impl Driver {
             let input = tokio::select! {
                 // The end of the session first: after a long stop it must be known before all else.
                 biased;
-                loss = lost(&mut self.session) => {
-                    self.fenced(&loss);
-                    Some(Input::SessionLost)
-                }
+                loss = lost(&mut self.session) => Some(self.session_lost(loss)),
                 command = self.parts.commands.recv() => match command {
                     Some(command) => self.command(command),
                     None => return,
                 },
                 opened = ready(&mut self.opening) => self.session_opened(opened),
-                input = self.parts.hosting.suspects() => Some(input),
-                input = self.bond.broken() => Some(input),
+                event = self.parts.hosting.next() => self.sensed(event),
+                event = self.bond.next() => self.sensed(event),
                 Some(answer) = self.requests.next(), if !self.requests.is_empty() => {
                     self.answered(answer)
                 }
                 input = self.active.next() => self.watched(input),
                 input = self.duty.next() => self.watched(input),
+                () = renewed(&mut self.renewals) => {
+                    self.set_fence();
+                    None
+                }
                 () = sleep_until(wake) => {
                     self.renew_run();
                     Some(Input::Wake)
@@ -162,6 +174,7 @@ impl Driver {
     async fn handle(&mut self, input: Input) {
         self.parts.machine.handle(self.now(), input);
         // Before anyone gets an answer: whoever has it must find it confirmed.
+        self.set_fence();
         self.publish();
         while let Some(output) = self.parts.machine.poll_output() {
             self.obey(output).await;
@@ -180,8 +193,14 @@ impl Driver {
             Output::Request { id, purpose, txn } => self.request(id, purpose, txn, Duration::ZERO),
             Output::Watch { id, watches } => self.duty.replace(&self.parts.client, id, watches),
             Output::Unwatch => self.duty.end(),
-            Output::LookAgain => self.active.anew(Duration::ZERO, true),
+            Output::LookAgain => self.active.anew(Duration::ZERO),
             Output::OpenSession => self.open_session(),
+            Output::EndSession => {
+                let left = self.session.as_ref().map(|(session, _)| session.remaining());
+                self.loss = Some(Loss::Forgotten { left: left.unwrap_or_default() });
+                (self.session, self.opening) = (None, None);
+            }
+            Output::Fenced(_) => self.fenced(),
             Output::Host { round } => {
                 let input = self.parts.hosting.begin(round);
                 self.parts.machine.handle(self.now(), input);
@@ -195,10 +214,12 @@ impl Driver {
                     world,
                     "the group has formed"
                 );
+                self.bond.end();
                 if rank != 0 {
                     self.parts.hosting.release();
                     if self.parts.hosting.has_store() {
-                        self.bond.begin(&formed, &self.parts.node);
+                        let liveness = self.parts.hosting.liveness();
+                        self.bond.begin(&formed, &self.parts.node, liveness);
                     }
                 }
                 self.parts.standing.send_modify(|standing| standing.fenced = None);
@@ -222,7 +243,8 @@ impl Driver {
                     // If it cannot be told, the lease lapses by itself.
                     let _ = timeout(GOODBYE, session.close()).await;
                 }
-                self.parts.machine.handle(self.now(), Input::SessionLost);
+                self.parts.machine.handle(self.now(), Input::SessionLost { slept: false });
+                self.parts.fence.send_replace(None);
                 self.publish();
                 for leaving in self.leaving.drain(..) {
                     let _ = leaving.send(());
@@ -318,8 +340,11 @@ impl Driver {
                     let _ = reply.send(Err(RendezvousError::State { what, source: None }));
                     return None;
                 }
+                // Whoever enters has no workers any more.
+                self.parts.fence.send_replace(None);
                 // From here on nobody misses this node: those who matter must join, and confirm.
-                self.bond.end();
+                self.bond.part();
+                self.parts.hosting.part();
                 self.entering = Some(reply);
                 self.wish = wish;
                 // Most often there is nothing to wait for.
@@ -341,9 +366,9 @@ impl Driver {
                 }
                 Input::Leave
             }
-            Command::Close(reason, reply) => {
+            Command::Close(outcome, reason, reply) => {
                 self.closing.push(reply);
-                Input::Close { reason }
+                Input::Close { outcome, reason }
             }
             Command::Reopen(reply) => {
                 self.reopening.push(reply);
@@ -354,11 +379,25 @@ impl Driver {
         })
     }
 
+    /// Another node seems dead, or is.
+    fn sensed(&mut self, event: Event) -> Option<Input> {
+        match event {
+            Event::Suspect { node } => Some(Input::Suspect { node }),
+            Event::Dead { node } => {
+                let Parts { client, settings, .. } = &self.parts;
+                let revoking = revoke_dead(client.clone(), settings.keys.clone(), node);
+                self.requests.push(Box::pin(revoking.map(|()| Err(Aborted))));
+                None
+            }
+        }
+    }
+
     fn session_opened(&mut self, opened: Result<Session, ClientError>) -> Option<Input> {
         self.opening = None;
         match opened {
             Ok(session) => {
                 let lease = session.lease();
+                self.renewals = Some(session.fence_at());
                 let lost = Box::pin(session.lost());
                 self.session = Some((session, lost));
                 Some(Input::SessionOpened { lease })
@@ -367,15 +406,36 @@ impl Driver {
         }
     }
 
-    fn fenced(&mut self, loss: &Loss) {
+    fn session_lost(&mut self, loss: Loss) -> Input {
         self.session = None;
+        let slept = matches!(loss, Loss::Expired { slept: Some(_), .. });
+        self.loss = Some(loss);
+        // A member may keep its place: whether it does, the machine says.
+        if self.parts.standing.borrow().view.member_of.is_none() {
+            self.bond.end();
+            self.parts.hosting.release();
+        }
+        Input::SessionLost { slept }
+    }
+
+    /// The node was in a group and has lost its place.
+    fn fenced(&mut self) {
         self.bond.end();
         self.parts.hosting.release();
-        let member = self.parts.standing.borrow().view.member_of.is_some();
-        if member {
-            tracing::warn!(run_id = self.parts.run_id, %loss, "fenced: the workers of this node must stop");
-            self.parts.standing.send_modify(|standing| standing.fenced = Some(loss.clone()));
+        let loss = self.loss.take().unwrap_or(Loss::Closed);
+        tracing::warn!(run_id = self.parts.run_id, %loss, "fenced: the workers of this node must stop");
+        self.parts.standing.send_modify(|standing| standing.fenced = Some(loss));
+    }
+
+    /// When the workers must be gone if the lease is not renewed again. It stays as it is while the node has no
+    /// place in a group: workers that are being stopped have no more time than they had.
+    fn set_fence(&mut self) {
+        if !self.parts.machine.holds_place() || self.parts.settings.sole {
+            return;
         }
+        let Some((session, _)) = &self.session else { return };
+        let at = Some(*session.fence_at().borrow());
+        self.parts.fence.send_if_modified(|fence| std::mem::replace(fence, at) != at);
     }
 
     fn publish(&mut self) {
@@ -446,6 +506,19 @@ async fn lost(session: &mut Option<(Session, Boxed<Loss>)>) -> Loss {
         lost.as_mut().poll(context)
     })
     .await
+}
+
+/// Waits for the next renewal.
+async fn renewed(renewals: &mut Option<watch::Receiver<Time>>) {
+    if let Some(renewed) = renewals
+        && renewed.changed().await.is_err()
+    {
+        // The session has ended, which is told otherwise.
+        *renewals = None;
+    }
+    if renewals.is_none() {
+        std::future::pending().await
+    }
 }
 
 async fn ready<T>(future: &mut Option<Boxed<T>>) -> T {

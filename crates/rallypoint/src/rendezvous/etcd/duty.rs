@@ -4,8 +4,8 @@ use std::future::Future;
 use std::pin::Pin;
 use std::time::Duration;
 
-use rallypoint_core::kv::{Event, KeyRange, KeyValue, Revision, Watch};
-use rallypoint_core::rendezvous::{Input, WatchId};
+use rallypoint_core::kv::{Event, KeyRange, TxnResult, Watch};
+use rallypoint_core::rendezvous::{Input, Settings, WatchId};
 use tokio::time::sleep;
 use tonic::Status;
 
@@ -17,10 +17,10 @@ type Opening<T> = Pin<Box<dyn Future<Output = Result<T, ClientError>> + Send>>;
 /// The watch on the document in force. Begun anew, with a fresh look, when it cannot go on.
 pub(super) struct ActiveWatch {
     client: Client,
-    key: String,
-    state: State<(Watcher, Revision, Option<KeyValue>)>,
-    /// The servers have forgotten what they told before.
-    forgotten: bool,
+    settings: Settings,
+    state: State<(Watcher, TxnResult)>,
+    /// The server that answers is not the one that answered before.
+    another_server: bool,
 }
 
 enum State<T> {
@@ -29,20 +29,19 @@ enum State<T> {
 }
 
 impl ActiveWatch {
-    pub(super) fn new(client: Client, key: String) -> Self {
-        let state = State::Opening(Box::pin(look(client.clone(), key.clone())));
-        Self { client, key, state, forgotten: false }
+    pub(super) fn new(client: Client, settings: Settings) -> Self {
+        let state = State::Opening(Box::pin(look(client.clone(), settings.clone())));
+        Self { client, settings, state, another_server: false }
     }
 
-    /// Begins anew, not before `after`; if the servers have `forgotten` what they told, says so.
-    pub(super) fn anew(&mut self, after: Duration, forgotten: bool) {
-        let (patient, same) = (self.client.clone(), self.key.clone());
+    /// Begins anew, not before `after`.
+    pub(super) fn anew(&mut self, after: Duration) {
+        let (patient, same) = (self.client.clone(), self.settings.clone());
         let opening = async move {
             sleep(after).await;
             look(patient, same).await
         };
         self.state = State::Opening(Box::pin(opening));
-        self.forgotten |= forgotten;
     }
 
     /// What it has to say next. Cancel-safe.
@@ -53,25 +52,24 @@ impl ActiveWatch {
         loop {
             match &mut self.state {
                 State::Opening(opening) => {
-                    let (watcher, revision, active) = match opening.as_mut().await {
+                    let (watcher, found) = match opening.as_mut().await {
                         Ok(found) => found,
                         Err(error) => {
-                            self.anew(REFUSED, false);
+                            self.anew(REFUSED);
                             return Err(error);
                         }
                     };
                     self.state = State::Live(Box::new(watcher));
-                    let forgotten = std::mem::take(&mut self.forgotten);
-                    return Ok(Input::Snapshot { revision, active, forgotten });
+                    let another_server = std::mem::take(&mut self.another_server);
+                    return Ok(Input::Snapshot { found, another_server });
                 }
                 State::Live(watcher) => match watcher.next().await {
                     Ok(batch) if batch.events.is_empty() => {}
                     Ok(batch) => return Ok(Input::ActiveChanged { events: batch.events }),
                     Err(error) => {
                         tracing::warn!(%error, "the watch on the round begins anew");
-                        self.forgotten |= matches!(error, WatchError::ClusterChanged { .. });
-                        let (client, key) = (self.client.clone(), self.key.clone());
-                        self.state = State::Opening(Box::pin(look(client, key)));
+                        self.another_server |= matches!(error, WatchError::ClusterChanged { .. });
+                        self.anew(Duration::ZERO);
                     }
                 },
             }
@@ -79,16 +77,14 @@ impl ActiveWatch {
     }
 }
 
-/// Watches a key, then reads it: whatever the answer does not have, the watch will tell.
-async fn look(
-    client: Client,
-    key: String,
-) -> Result<(Watcher, Revision, Option<KeyValue>), ClientError> {
-    let watcher = open(&client, &[Watch::new(KeyRange::key(key.clone()))]).await?;
+/// Watches `rdzv/active`, then reads what is in force: whatever the answer does not have, the watch will tell.
+async fn look(client: Client, settings: Settings) -> Result<(Watcher, TxnResult), ClientError> {
+    let active = KeyRange::key(settings.keys.active());
+    let watcher = open(&client, &[Watch::new(active)]).await?;
     let mut failures = 0;
     loop {
-        match client.range(KeyRange::key(key.clone())).await {
-            Ok(found) => return Ok((watcher, found.revision, found.kvs.into_iter().next())),
+        match client.txn(settings.look()).await {
+            Ok(found) => return Ok((watcher, found)),
             Err(error) if is_fatal(&error) => return Err(error),
             Err(_) => sleep(delay(failures)).await,
         }

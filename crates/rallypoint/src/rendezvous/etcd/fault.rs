@@ -1,6 +1,6 @@
 //! The machine's faults as the errors that callers see.
 
-use rallypoint_core::rendezvous::Fault;
+use rallypoint_core::rendezvous::{Fault, RunClosed};
 
 use crate::client::ClientError;
 use crate::rendezvous::RendezvousError;
@@ -22,11 +22,12 @@ pub(super) fn fault(
 ) -> RendezvousError {
     let run_id = run_id.to_owned();
     match (fault, trouble) {
-        (Fault::Closed { by, reason }, _) => {
-            RendezvousError::Closed { run_id, by: by.to_string(), reason }
+        (Fault::Closed(RunClosed { by, outcome, reason }), _) => {
+            RendezvousError::Closed { run_id, by: by.to_string(), outcome, reason }
         }
-        (Fault::NotNeeded { by, reason }, _) => {
-            RendezvousError::GracefulExit { run_id, reason: format!("{by} closed it: {reason}") }
+        (Fault::NotNeeded(RunClosed { by, outcome, reason }), _) => {
+            let reason = format!("{by} closed it: {outcome}: {reason}");
+            RendezvousError::GracefulExit { run_id, reason }
         }
         // Nobody could be asked who was missing, because nobody answers.
         (Fault::TimedOut { missing: None, .. }, Some(trouble)) => connection(servers, trouble),
@@ -46,9 +47,9 @@ pub(super) fn fault(
             ),
             source: None,
         },
-        (Fault::Corrupt(corrupt), _) => {
-            let what = format!("the state of run {run_id:?} is corrupt: {corrupt}");
-            RendezvousError::State { what, source: Some(Box::new(corrupt)) }
+        (Fault::Unreadable(error), _) => {
+            let what = format!("the state of run {run_id:?} cannot be used: {error}");
+            RendezvousError::State { what, source: Some(Box::new(error)) }
         }
         (Fault::CannotHost { reason }, _) => RendezvousError::State {
             what: format!("this node has rank 0 but cannot keep a port for its group: {reason}"),

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use rallypoint_core::rendezvous::document::Node;
+use rallypoint_core::kv::Time;
+use rallypoint_core::rendezvous::document::{LivenessAddress, Node, RunOutcome};
 use rallypoint_core::rendezvous::gate::Limits;
 use rallypoint_core::rendezvous::keys::Keys;
 use rallypoint_core::rendezvous::{Formed, Machine, Settings, View};
@@ -18,10 +19,11 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::driver::{Command, Driver, Parts};
 use super::fault::connection;
-use super::hosting::Hosting;
+use super::hosting::{Hosting, Identity};
 use super::options::HandlerOptions;
 use super::request::{delay, hold_run_lease, is_fatal};
 use crate::client::{Client, ClientOptions};
+use crate::random;
 use crate::rendezvous::local::{self, HeldPort};
 use crate::rendezvous::{
     CreateError, EtcdOptions, RendezvousError, RendezvousHandler, RendezvousInfo,
@@ -57,6 +59,7 @@ pub struct EtcdRendezvousHandler {
     options: HandlerOptions,
     commands: mpsc::UnboundedSender<Command>,
     standing: watch::Receiver<Standing>,
+    fence_at: watch::Receiver<Option<Time>>,
     port: HeldPort,
     _driver: AbortOnDropHandle<()>,
 }
@@ -99,6 +102,10 @@ impl EtcdRendezvousHandler {
 
         let address = local::address(options.local_addr.as_deref(), &addresses).await;
         let host = local::host_name();
+        let liveness = options.liveness.clone().map(|liveness| LivenessAddress {
+            host: if liveness.host.is_empty() { address.clone() } else { liveness.host },
+            ..liveness
+        });
         let node = Node {
             id: local::node_id(&host),
             address: address.clone(),
@@ -107,6 +114,7 @@ impl EtcdRendezvousHandler {
             local_workers: options.local_workers,
             hint: options.node_rank,
             topology: options.topology.clone(),
+            liveness: liveness.clone(),
         };
         let settings = Settings {
             run_lease: keys.run_lease(),
@@ -115,15 +123,24 @@ impl EtcdRendezvousHandler {
             timeout: options.timeout,
             last_call: options.last_call,
             confirm: options.lease_ttl,
+            lease_ttl: options.lease_ttl,
             rank_policy: options.rank_policy,
+            sole: options.sole,
         };
         let (commands, receiver) = mpsc::unbounded_channel();
         let (sender, standing) = watch::channel(Standing::default());
+        let (fence, fence_at) = watch::channel(None);
         let id = node.id.clone();
         let port = HeldPort::default();
+        let own = Identity {
+            node: id.clone(),
+            address,
+            liveness: liveness.clone(),
+            max_nodes: options.max_nodes,
+        };
         let driver = Driver::new(Parts {
             client: client.clone(),
-            machine: Machine::new(settings.clone(), node),
+            machine: Machine::new(settings.clone(), node, random::number()),
             settings,
             servers: servers.clone(),
             run_id: options.run_id.clone(),
@@ -131,7 +148,8 @@ impl EtcdRendezvousHandler {
             lease_ttl: options.lease_ttl,
             commands: receiver,
             standing: sender,
-            hosting: Hosting::new(id.clone(), address, options.use_agent_store, port.clone()),
+            fence,
+            hosting: Hosting::new(own, options.use_agent_store, port.clone()),
         });
         let driver = AbortOnDropHandle::new(tokio::spawn(driver.run()));
         let handler = Self {
@@ -143,6 +161,7 @@ impl EtcdRendezvousHandler {
             options,
             commands,
             standing,
+            fence_at,
             port,
             _driver: driver,
         };
@@ -207,6 +226,13 @@ impl EtcdRendezvousHandler {
     /// Tells of every change to [`standing`](Self::standing).
     pub fn changes(&self) -> watch::Receiver<Standing> {
         self.standing.clone()
+    }
+
+    /// When the workers of this node must be dead at the latest, unless the lease is renewed before, on the clock
+    /// that [`Session::fence_at`](crate::session::Session::fence_at) uses; none while the node has no workers, or if
+    /// no other node can take its place. For a guard that ends them also if this process stands still.
+    pub fn fence_at(&self) -> watch::Receiver<Option<Time>> {
+        self.fence_at.clone()
     }
 
     /// Waits until this node has lost its session while it was in a group. Its workers must then stop:
@@ -292,7 +318,7 @@ impl EtcdRendezvousHandler {
     }
 
     fn info(&self, formed: Formed) -> RendezvousInfo {
-        let Formed { round, rank, world, store } = formed;
+        let Formed { round, rank, world, store, .. } = formed;
         let prefix = self.keys.store(round);
         let kv = EtcdStore::new(
             self.client.clone(),
@@ -398,9 +424,9 @@ impl RendezvousHandler for EtcdRendezvousHandler {
         Ok(self.standing.borrow().view.closed.is_some())
     }
 
-    async fn set_closed(&self, reason: &str) -> Result<(), RendezvousError> {
+    async fn close(&self, outcome: RunOutcome, reason: &str) -> Result<(), RendezvousError> {
         let (reply, closed) = oneshot::channel();
-        self.ask(Command::Close(reason.to_owned(), reply), closed).await
+        self.ask(Command::Close(outcome, reason.to_owned(), reply), closed).await
     }
 
     async fn num_nodes_waiting(&self) -> Result<usize, RendezvousError> {
@@ -425,7 +451,8 @@ impl RendezvousHandler for EtcdRendezvousHandler {
         let view = self.standing.borrow().view.clone();
         let closed = if view.member_of.is_some() && view.closed.is_none() {
             let reason = "a member of the group shut down";
-            matches!(timeout(GOODBYE, self.set_closed(reason)).await, Ok(Ok(())))
+            let closing = self.close(RunOutcome::Succeeded, reason);
+            matches!(timeout(GOODBYE, closing).await, Ok(Ok(())))
         } else {
             true
         };

@@ -1,52 +1,74 @@
 //! What rank 0 keeps for its group: the port that it publishes, and most often a store there.
 
 use rallypoint_core::rendezvous::Input;
-use rallypoint_core::rendezvous::document::Address;
+use rallypoint_core::rendezvous::document::{Address, BootstrapStore, LivenessAddress};
 use tokio::sync::mpsc::UnboundedReceiver;
 
-use crate::rendezvous::local::{HeldPort, reserve_port};
-use crate::store::AgentStore;
+use super::probe::Event;
+use super::proofs::Proofs;
+use crate::rendezvous::local::{HeldPort, reserve_port, token};
+use crate::store::{AgentStore, Ended, Lost, Owner, Report};
+
+/// The node that hosts.
+#[derive(Debug, Clone)]
+pub(super) struct Identity {
+    pub(super) node: String,
+    /// Where others reach it.
+    pub(super) address: String,
+    /// Its liveness socket, if it has one.
+    pub(super) liveness: Option<LivenessAddress>,
+    /// How many nodes a group has at most.
+    pub(super) max_nodes: usize,
+}
 
 pub(super) struct Hosting {
-    /// The node, and where others reach it.
-    node: String,
-    address: String,
+    own: Identity,
     /// Whether to serve a store; otherwise the port is kept for whoever takes it.
     use_agent_store: bool,
     port: HeldPort,
-    /// The store, and who holds a connection to it and dies.
-    serving: Option<(AgentStore, UnboundedReceiver<String>)>,
+    /// The store, and what it reports of those who hold a connection to it.
+    serving: Option<(AgentStore, UnboundedReceiver<Report>)>,
+    /// Which of the lost are dead.
+    proofs: Proofs,
 }
 
 impl Hosting {
+    pub(super) fn new(own: Identity, use_agent_store: bool, port: HeldPort) -> Self {
+        Self { own, use_agent_store, port, serving: None, proofs: Proofs::default() }
+    }
+
     /// Whether a group of this node has a store, by which its nodes see each other die.
     pub(super) fn has_store(&self) -> bool {
         self.use_agent_store
     }
 
-    pub(super) fn new(
-        node: String,
-        address: String,
-        use_agent_store: bool,
-        port: HeldPort,
-    ) -> Self {
-        Self { node, address, use_agent_store, port, serving: None }
+    /// The liveness socket of this node, if it has one.
+    pub(super) fn liveness(&self) -> Option<&LivenessAddress> {
+        self.own.liveness.as_ref()
     }
 
     /// Gets a port for `round`. Workers may connect as soon as they are told it, so it is served before it
     /// is published.
+    ///
+    /// Proofs that were begun in an earlier round go on: the round may wait for them.
     pub(super) fn begin(&mut self, round: u64) -> Input {
-        let host = self.address.clone();
+        let Identity { node, address: host, liveness, max_nodes } = self.own.clone();
         let kept = reserve_port(&host).and_then(|(socket, port)| {
+            let token = token();
             if self.use_agent_store {
-                self.serving = Some(AgentStore::start_as(socket, &self.node)?);
+                let (token, liveness) = (token.clone(), liveness.clone());
+                let owner = Owner { node, token, liveness, max_members: max_nodes };
+                self.serving = Some(AgentStore::start_as(socket, owner)?);
             } else {
                 self.port.hold(socket);
             }
-            Ok(port)
+            Ok((port, token))
         });
         match kept {
-            Ok(port) => Input::Hosting { round, address: Address { host, port } },
+            Ok((port, token)) => {
+                let address = Address { host, port };
+                Input::Hosting { round, store: BootstrapStore { address, token, liveness } }
+            }
             Err(error) => {
                 let reason = format!("no port of {host} can be had: {error}");
                 Input::HostFailed { round, reason }
@@ -54,51 +76,75 @@ impl Hosting {
         }
     }
 
+    /// The group of this node is over, and its own workers are gone: serves the others no longer, some of which may
+    /// wait for nothing but the end of the store. Proofs go on: the next round waits for them.
+    pub(super) fn part(&mut self) {
+        self.serving = None;
+        self.port.release();
+    }
+
     /// Keeps nothing any more.
     pub(super) fn release(&mut self) {
+        self.proofs.end();
         self.serving = None;
         self.port.release();
     }
 
     /// The same, and when it returns the members have been told that it is meant.
     pub(super) async fn close(&mut self) {
+        self.proofs.end();
         if let Some((store, _)) = self.serving.take() {
             store.stop().await;
         }
         self.port.release();
     }
 
-    /// Waits until there is somebody to suspect. It may be given up and called again.
+    /// Waits until a node is suspected, or proved to be dead. It may be given up and called again.
     ///
-    /// That is a member that is gone without a word, or this node itself: if the store has ended by itself,
+    /// A suspect is a member that is gone without a word, or this node itself: if the store has ended by itself,
     /// which it should not, nobody is served where the group was told, and another round has another store.
-    pub(super) async fn suspects(&mut self) -> Input {
-        let Some((store, lost)) = &mut self.serving else { return std::future::pending().await };
-        tokio::select! {
-            Some(node) = lost.recv() => {
-                tracing::info!(node, "a member is gone without a word");
-                return Input::Suspect { node };
+    pub(super) async fn next(&mut self) -> Event {
+        loop {
+            tokio::select! {
+                report = reported(&mut self.serving) => match report {
+                    Some(Report::Came { node, liveness }) => self.came(&node, liveness),
+                    Some(Report::Lost(lost)) => return self.lost(lost),
+                    None => {
+                        tracing::error!("the store of the group has ended by itself");
+                        self.serving = None;
+                        return Event::Suspect { node: self.own.node.clone() };
+                    }
+                },
+                node = self.proofs.proved() => return Event::Dead { node },
             }
-            () = store.ended() => {}
         }
-        tracing::error!("the store of the group has ended by itself");
-        self.serving = None;
-        Input::Suspect { node: self.node.clone() }
+    }
+
+    fn came(&mut self, node: &str, liveness: Option<LivenessAddress>) {
+        self.proofs.call_off(node);
+        if let Some(liveness) = liveness {
+            self.proofs.verify(node, liveness);
+        }
+    }
+
+    fn lost(&mut self, Lost { node, how, liveness }: Lost) -> Event {
+        tracing::info!(node, ?how, "a member is gone without a word");
+        if let (Ended::Closed, Some(liveness)) = (how, liveness) {
+            self.proofs.prove(&node, liveness);
+        }
+        Event::Suspect { node }
+    }
+}
+
+/// What the store reports next; nothing when it has ended.
+async fn reported(serving: &mut Option<(AgentStore, UnboundedReceiver<Report>)>) -> Option<Report> {
+    let Some((store, reports)) = serving else { return std::future::pending().await };
+    tokio::select! {
+        biased;
+        Some(report) = reports.recv() => Some(report),
+        () = store.ended() => None,
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[tokio::test]
-    async fn a_store_that_ends_by_itself_is_a_reason_to_meet_again() {
-        let port = HeldPort::default();
-        let mut hosting = Hosting::new("node".into(), "127.0.0.1".into(), true, port.clone());
-        assert!(matches!(hosting.begin(7), Input::Hosting { round: 7, .. }));
-        assert!(port.take().is_none(), "the port is in use");
-        hosting.serving.as_ref().unwrap().0.tell_to_stop();
-        assert!(matches!(hosting.suspects().await, Input::Suspect { node } if node == "node"));
-        assert!(hosting.serving.is_none());
-    }
-}
+mod tests;

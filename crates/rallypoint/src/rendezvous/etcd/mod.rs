@@ -7,7 +7,10 @@ mod fault;
 mod handler;
 mod hosting;
 mod options;
+mod probe;
+mod proofs;
 mod request;
+mod revoke;
 
 pub use self::handler::{EtcdRendezvousHandler, Standing};
 pub use self::options::HandlerOptions;

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use rallypoint_core::rendezvous::document::LivenessAddress;
 use rallypoint_core::rendezvous::keys::DEFAULT_PREFIX;
 use rallypoint_core::rendezvous::ranks::RankPolicy;
 
@@ -45,6 +46,12 @@ pub struct HandlerOptions {
     /// The nodes of a group hold connections to that store, by which they see each other die at once. Without it
     /// a death shows when its lease is over.
     pub use_agent_store: bool,
+    /// The liveness socket of this node: all of its processes hold it, and it greets. With it the others can prove that
+    /// the node is dead, and need not wait until its lease is over.
+    pub liveness: Option<LivenessAddress>,
+    /// No other node can come, not even as a spare: the server is this node's own and for nobody else. Then nobody can
+    /// take its place, and it is never fenced.
+    pub sole: bool,
 }
 
 impl HandlerOptions {
@@ -64,6 +71,8 @@ impl HandlerOptions {
             local_addr: None,
             local_workers: 1,
             use_agent_store: true,
+            liveness: None,
+            sole: false,
         }
     }
 

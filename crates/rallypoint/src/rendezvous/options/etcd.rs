@@ -87,6 +87,8 @@ impl EtcdOptions {
             use_agent_store: parameters
                 .get_as_bool("use_agent_store")?
                 .unwrap_or(usual.use_agent_store),
+            liveness: parameters.liveness.clone(),
+            sole: parameters.sole,
             ..usual
         };
         Ok(Self { connection: ConnectionOptions::read(parameters, 10)?, handler })

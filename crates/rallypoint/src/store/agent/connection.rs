@@ -1,21 +1,20 @@
 //! A client: its socket, the piece of a request that has come, and the replies that have yet to go.
 
 use std::io::{self, ErrorKind, Read};
+use std::net::SocketAddr;
 
 use mio::event::Event;
 use mio::net::TcpStream;
 use rallypoint_core::keyspace::Ticket;
 
 use super::outgoing::Outgoing;
+use super::owner::Guest;
 use super::request::{Frame, Refused};
 use super::wire::{MAGIC, Opcode, STOP_WAITING, WAIT_CANCELED};
 
 /// While a client has more than so many bytes of replies to take, its requests have to wait. The replies
 /// to a single request may be larger.
 const MAX_UNSENT: usize = 256 << 10;
-
-/// A node's name has at most so many bytes.
-const MAX_NAME: usize = 255;
 
 /// Whether a client waits. Whoever was released is expected to say what it does next: see
 /// `Keyspace::pass_on`.
@@ -37,8 +36,10 @@ pub(super) struct Connection {
     pub(super) waiting: Waiting,
     /// It has said what a client says first.
     pub(super) greeted: bool,
+    /// It has said hello, which it may do once.
+    pub(super) introduced: bool,
     /// The node that it said it is, until it says goodbye.
-    pub(super) node: Option<Box<str>>,
+    pub(super) node: Option<Box<Guest>>,
     /// Some of what is pending may be whole: it had to wait until replies were taken.
     pub(super) held: bool,
     /// There may be something to read: the last read did not show that there is nothing.
@@ -56,6 +57,7 @@ impl Connection {
             frame: Frame::default(),
             waiting: Waiting::No,
             greeted: false,
+            introduced: false,
             node: None,
             held: false,
             readable: false,
@@ -72,22 +74,14 @@ impl Connection {
         self.greeted.then_some(()).ok_or(Refused::Magic(magic))
     }
 
-    /// Hears which node the client is. That will be part of a key, so it must look like one.
-    pub(super) fn introduce(&mut self, name: &[u8]) -> Result<(), Refused> {
-        let strange = |text: &str| {
-            text.is_empty()
-                || text.len() > MAX_NAME
-                || text.contains('/')
-                || text.contains(char::is_control)
-        };
-        match std::str::from_utf8(name) {
-            Ok(name) if !strange(name) => self.node = Some(name.into()),
-            _ => {
-                let start = &name[..name.len().min(MAX_NAME)];
-                return Err(Refused::Name(String::from_utf8_lossy(start).into_owned()));
-            }
-        }
-        Ok(())
+    /// The address of the other end, as it is seen from here.
+    pub(super) fn peer(&self) -> io::Result<SocketAddr> {
+        self.stream.peer_addr()
+    }
+
+    /// The address of this end.
+    pub(super) fn local(&self) -> io::Result<SocketAddr> {
+        self.stream.local_addr()
     }
 
     /// Tells a client who said which node it is that the end is meant.

@@ -3,11 +3,13 @@
 //! - `wire`: opcodes, limits, strings.
 //! - `request`: requests, found in a stream of bytes.
 //! - `outgoing`, `connection`: what has yet to be sent to a client; what else is known of it.
+//! - `owner`: whom the store belongs to, and the nodes that have said hello to it.
 //! - `room`: the keyspace and all of its clients. Requests are executed here.
 //! - `reactor`: the thread that waits for something to do.
 
 mod connection;
 mod outgoing;
+mod owner;
 mod reactor;
 mod request;
 mod room;
@@ -20,14 +22,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 
-use bytes::Bytes;
 use mio::Waker;
 use tokio::net::TcpSocket;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio_util::sync::CancellationToken;
 
+use self::owner::Host;
+pub(super) use self::owner::canonical;
+pub use self::owner::{Ended, Lost, Owner, Report};
 use self::reactor::Reactor;
-use self::room::{Host, Room};
+use self::room::Room;
 
 /// As many connections may wait to be accepted as the system allows.
 const BACKLOG: i32 = i32::MAX;
@@ -80,17 +84,19 @@ impl AgentStore {
         Self::serve(socket, Room::default())
     }
 
-    /// The same, for the node `host`, which wants to know of other nodes that die.
+    /// The same, for a node that wants to know of other nodes that die.
     ///
-    /// A node says hello on a connection that it then holds, and goodbye before it ends that; so does the store
-    /// when it is stopped or dropped. Of each node whose connection ended without a goodbye, the receiver gets
-    /// the name. Those who never say hello, such as all stock clients, notice nothing of this.
+    /// A node says hello on a connection that it then holds, with the token of the group, and goodbye before it ends
+    /// that; so does the store when it is stopped or dropped. The receiver gets a [`Report`] of each node that
+    /// comes, and of each whose connection ended without a goodbye. A hello without the token, a second one on the
+    /// same connection, or one more than [`Owner::max_members`] ends the connection and is not reported. Those who
+    /// never say hello, such as all stock clients, notice nothing of this.
     pub fn start_as(
         socket: TcpSocket,
-        host: &str,
-    ) -> io::Result<(Self, UnboundedReceiver<String>)> {
-        let (lost, receiver) = unbounded_channel();
-        let host = Host { name: Bytes::copy_from_slice(host.as_bytes()), lost };
+        owner: Owner,
+    ) -> io::Result<(Self, UnboundedReceiver<Report>)> {
+        let (reports, receiver) = unbounded_channel();
+        let host = Host::new(owner, reports);
         Ok((Self::serve(socket, Room::of(Some(host)))?, receiver))
     }
 

@@ -3,7 +3,7 @@
 use rallypoint_core::keyspace::AddError;
 use thiserror::Error;
 
-use super::wire::{Field, MAGIC, MAX_KEY, MAX_KEYS, MAX_VALUE, Opcode};
+use super::wire::{Field, MAGIC, MAX_KEY, MAX_KEYS, MAX_VALUE, MAX_WORD, Opcode};
 
 /// Why a client is not served any more.
 #[derive(Debug, Error)]
@@ -22,8 +22,16 @@ pub(super) enum Refused {
     Value(u64),
     #[error("a request with {0} keys; {MAX_KEYS} are allowed")]
     Keys(u64),
+    #[error("a hello with a string of {0} bytes; {MAX_WORD} are allowed")]
+    Word(u64),
     #[error("it says hello as {0:?}, which is no node")]
     Name(String),
+    #[error("it says hello without the token of the group")]
+    Token,
+    #[error("it said hello twice")]
+    Twice,
+    #[error("it says hello where {0} nodes have; the run has no more")]
+    Crowded(usize),
     #[error("it says hello, but nobody here wants to know")]
     Unasked,
     #[error("it asks to wait while it is still waiting")]
@@ -69,6 +77,7 @@ impl Frame {
             let length = match field {
                 Field::Key => fit(length, MAX_KEY).ok_or(Refused::Key(length))?,
                 Field::Value => fit(length, MAX_VALUE).ok_or(Refused::Value(length))?,
+                Field::Word => fit(length, MAX_WORD).ok_or(Refused::Word(length))?,
             };
             let end = self.seen + 8 + length;
             if bytes.len() < end {
@@ -114,8 +123,21 @@ pub(super) enum Request<'a> {
     QueueLen { key: &'a [u8] },
     ListKeys,
     Barrier { key: &'a [u8], world_size: i64 },
-    Hello { name: &'a [u8] },
+    Hello(Hello<'a>),
     Goodbye,
+}
+
+/// What a node says of itself.
+#[derive(Debug)]
+pub(super) struct Hello<'a> {
+    pub(super) name: &'a [u8],
+    pub(super) token: &'a [u8],
+    /// Its end of the connection, as it sees that.
+    pub(super) address: &'a [u8],
+    /// Its liveness socket. No host if it has none.
+    pub(super) liveness_host: &'a [u8],
+    pub(super) liveness_token: &'a [u8],
+    pub(super) liveness_port: u16,
 }
 
 impl<'a> Request<'a> {
@@ -151,7 +173,14 @@ impl<'a> Request<'a> {
             Opcode::QueueLen => Self::QueueLen { key: string() },
             Opcode::ListKeys => Self::ListKeys,
             Opcode::Barrier => Self::Barrier { key: string(), world_size: large() },
-            Opcode::Hello => Self::Hello { name: string() },
+            Opcode::Hello => Self::Hello(Hello {
+                name: string(),
+                token: string(),
+                address: string(),
+                liveness_host: string(),
+                liveness_token: string(),
+                liveness_port: numbers.try_into().map(u16::from_le_bytes).unwrap_or_default(),
+            }),
             Opcode::Goodbye => Self::Goodbye,
         })
     }

@@ -3,15 +3,15 @@
 //! Whoever releases a waiter also writes to its socket. So a wait costs no switch between tasks, and a
 //! barrier of a thousand is a thousand small writes.
 
-use std::io;
+use std::io::{self, ErrorKind};
 
 use bytes::Bytes;
 use rallypoint_core::keyspace::Keyspace;
 use slab::Slab;
 use thiserror::Error;
-use tokio::sync::mpsc::UnboundedSender;
 
 use super::connection::{Connection, Waiting};
+use super::owner::{Ended, Host};
 use super::request::{Frame, Refused, Request};
 use super::wire::{NOT_READY, Opcode, READY};
 
@@ -25,13 +25,6 @@ enum Gone {
     Left(#[from] io::Error),
     #[error(transparent)]
     Refused(#[from] Refused),
-}
-
-/// The node that has the store, and wants to know of others that die.
-#[derive(Debug)]
-pub(super) struct Host {
-    pub(super) name: Bytes,
-    pub(super) lost: UnboundedSender<String>,
 }
 
 #[derive(Debug, Default)]
@@ -150,9 +143,16 @@ impl Room {
         }
         // What it was owed, if it can still take it.
         let _ = connection.write();
-        if let (Some(node), Some(host)) = (connection.node, &self.host) {
-            // If nobody listens any more, the store is about to end.
-            let _ = host.lost.send(node.into());
+        if let (Some(guest), Some(host)) = (connection.node.take(), &mut self.host) {
+            let how = match why {
+                Gone::Left(error) if error.kind() == ErrorKind::UnexpectedEof => {
+                    Some(Ended::Closed)
+                }
+                Gone::Left(_) => Some(Ended::Reset),
+                // Nobody has died: the store itself has ended the connection.
+                Gone::Refused(_) => None,
+            };
+            host.gone(id, *guest, how);
         }
         if let Waiting::Yes(ticket) | Waiting::Released(ticket) = connection.waiting {
             self.keyspace.cancel(ticket);
@@ -213,12 +213,25 @@ impl Room {
                 connection.may_wait()?;
                 connection.wait(keyspace.barrier(key, world_size, id)?);
             }
-            Request::Hello { name } => {
-                let host = self.host.as_ref().ok_or(Refused::Unasked)?;
-                connection.introduce(name)?;
-                connection.outgoing.put_string(&host.name);
+            Request::Hello(hello) => {
+                let host = self.host.as_mut().ok_or(Refused::Unasked)?;
+                if std::mem::replace(&mut connection.introduced, true) {
+                    return Err(Refused::Twice);
+                }
+                let (guest, before) = host.introduce(id, &hello, connection.peer().ok())?;
+                connection.node = Some(Box::new(guest));
+                let local = connection.local().ok();
+                host.reply(&mut connection.outgoing, local);
+                // It has come back, so the end of its first connection tells nothing any more.
+                if let Some(before) = before.and_then(|id| self.connections.get_mut(id)) {
+                    before.node = None;
+                }
             }
-            Request::Goodbye => connection.node = None,
+            Request::Goodbye => {
+                if let (Some(guest), Some(host)) = (connection.node.take(), &mut self.host) {
+                    host.gone(id, *guest, None);
+                }
+            }
             Request::CancelWait => {
                 if let Some(ticket) = connection.give_up() {
                     keyspace.cancel(ticket);

@@ -5,8 +5,13 @@
 //! bytes. Lists are preceded by their length in 64 bits.
 //!
 //! Two opcodes are ours, far from PyTorch's, whose server ends the connection at them. By [`Opcode::Hello`] a
-//! client says which node it is, and the reply says the same of the host. From then on, whichever side ends the
-//! connection says [`Opcode::Goodbye`] before. So an end without it means that a process has died.
+//! client says which node it is, and shows the token of the group; the reply says the same of the host. From then on,
+//! whichever side ends the connection says [`Opcode::Goodbye`] before. So an end without it means that a process has
+//! died, or that something between the two has ended the connection.
+//!
+//! A hello is the node's name, the token, the address of the client's end of the connection as the client sees it, and
+//! the node's liveness socket: host, token, and port in 16 bits; an empty host if it has none. The reply is the same
+//! of the host, without a token of the group.
 
 /// What a client says first, after [`Opcode::Validate`].
 pub(in crate::store) const MAGIC: u32 = 0x3c85_f7ce;
@@ -15,6 +20,9 @@ pub(in crate::store) const MAGIC: u32 = 0x3c85_f7ce;
 pub(in crate::store) const MAX_KEY: usize = 8192;
 pub(in crate::store) const MAX_VALUE: usize = 8 << 20;
 pub(in crate::store) const MAX_KEYS: usize = 128 << 10;
+
+/// The longest string of a hello, and of its reply.
+pub(in crate::store) const MAX_WORD: usize = 256;
 
 /// The reply to a wait or a barrier when it is over, and to giving up on one.
 pub(in crate::store) const STOP_WAITING: u8 = 0;
@@ -79,6 +87,8 @@ const OPCODES: [Opcode; 19] = [
 pub(super) enum Field {
     Key,
     Value,
+    /// A name, a token or an address.
+    Word,
 }
 
 /// What follows an opcode.
@@ -99,13 +109,12 @@ impl Opcode {
     }
 
     pub(super) const fn shape(self) -> Shape {
-        use Field::{Key, Value};
+        use Field::{Key, Value, Word};
         let (strings, list, numbers): (&'static [Field], bool, usize) = match self {
             Self::NumKeys | Self::CancelWait | Self::ListKeys | Self::Goodbye => (&[], false, 0),
             Self::Validate | Self::Ping => (&[], false, 4),
-            Self::Get | Self::DeleteKey | Self::QueuePop | Self::QueueLen | Self::Hello => {
-                (&[Key], false, 0)
-            }
+            Self::Get | Self::DeleteKey | Self::QueuePop | Self::QueueLen => (&[Key], false, 0),
+            Self::Hello => (&[Word, Word, Word, Word, Word], false, 2),
             Self::Add | Self::Barrier => (&[Key], false, 8),
             Self::Set | Self::Append | Self::QueuePush => (&[Key, Value], false, 0),
             Self::CompareSet => (&[Key, Value, Value], false, 0),

@@ -3,6 +3,7 @@
 //! If a call is dropped half-way, so is its connection, since nobody knows what is on its way.
 
 use std::io::{self, ErrorKind};
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -84,6 +85,25 @@ impl Connection {
             return Err(ErrorKind::UnexpectedEof.into());
         }
         Ok(string.into())
+    }
+
+    /// A short string, such as a name. A longer one than `limit` is no answer.
+    pub(super) async fn word(&mut self, limit: usize) -> io::Result<String> {
+        let length = soon(self.0.read_u64_le()).await?;
+        let length = usize::try_from(length).ok().filter(|length| *length <= limit);
+        let mut word = vec![0; length.ok_or_else(|| strange("a name is too long"))?];
+        soon(self.0.read_exact(&mut word)).await?;
+        String::from_utf8(word).map_err(|error| io::Error::new(ErrorKind::InvalidData, error))
+    }
+
+    pub(super) async fn short(&mut self) -> io::Result<u16> {
+        soon(self.0.read_u16_le()).await
+    }
+
+    /// The addresses of this end and of the other.
+    pub(super) fn ends(&self) -> io::Result<(SocketAddr, SocketAddr)> {
+        let stream = self.0.get_ref();
+        Ok((stream.local_addr()?, stream.peer_addr()?))
     }
 
     pub(super) async fn strings(&mut self, count: usize) -> io::Result<Vec<Bytes>> {

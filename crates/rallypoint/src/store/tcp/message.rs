@@ -68,6 +68,11 @@ impl Message {
         self
     }
 
+    pub(super) fn short(mut self, number: u16) -> Self {
+        self.0.extend_from_slice(&number.to_le_bytes());
+        self
+    }
+
     pub(super) fn as_bytes(&self) -> &[u8] {
         &self.0
     }

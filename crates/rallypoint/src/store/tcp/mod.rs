@@ -13,7 +13,7 @@ use std::time::Duration;
 use tokio::time::{sleep, timeout};
 
 use self::connection::{Connection, ROUND_TRIP};
-pub(crate) use self::presence::Presence;
+pub(crate) use self::presence::{Presence, PresenceEnd};
 use super::timeout::{Patience, Timeout};
 use super::{DEFAULT_TIMEOUT, StoreError};
 

@@ -32,7 +32,7 @@ async fn pytorch_182221_another_node_may_become_rank_0() {
                 let key = nodes[0].1.keys().active();
                 let active = active.iter().find(|kv| kv.key == key).unwrap();
                 let active: Active = decode(&active.key, &active.value).unwrap();
-                nodes.iter().position(|(_, node)| node.node_id() == active.leader).unwrap()
+                nodes.iter().position(|(_, node)| node.node_id() == active.rank0).unwrap()
             };
             kill(nodes.remove(leader).1);
             until_called(&nodes[0].1).await;

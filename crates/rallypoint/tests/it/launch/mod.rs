@@ -18,6 +18,7 @@ mod first_command;
 mod guarding;
 mod meeting;
 mod namespaces;
+mod one_group;
 mod output;
 mod places;
 mod programs;

@@ -7,6 +7,7 @@ mod closing;
 mod coordinator;
 mod edges;
 mod faults;
+mod formats;
 mod handlers;
 mod node;
 mod processes;
@@ -152,7 +153,7 @@ impl Observer {
 
     /// Which of the nodes coordinates the round.
     async fn coordinator(&self, nodes: &mut [Node]) -> usize {
-        let author = self.active().await.expect("a round is in progress").author.id;
+        let author = self.active().await.expect("a round is in progress").coordinator.id;
         nodes.iter_mut().position(|node| node.id() == author).expect("it is one of these")
     }
 }

@@ -36,7 +36,7 @@ async fn form(endpoint: &str, count: usize) -> [Cost; 2] {
         for meeting in handlers.iter().map(meet).collect::<Vec<_>>() {
             assert_eq!(met(meeting).await.world_size as usize, count);
         }
-        let coordinator = observer.active().await.unwrap().author.id;
+        let coordinator = observer.active().await.unwrap().coordinator.id;
         let mut cost = Cost::default();
         for (node, before) in handlers.iter().zip(before) {
             let after = node.client().traffic();

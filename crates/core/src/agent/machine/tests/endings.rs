@@ -88,7 +88,7 @@ fn no_group_forms() {
         (closed(Closing::Done), 0),
         (closed(Closing::Failed("x".into())), 1),
         (closed(Closing::Hopeless("x".into())), 78),
-        (closed(Closing::from_reason("an operator closed it")), 1),
+        (closed(Closing::Failed("an operator closed it".into())), 1),
         (NoGroup::Failed("no group within 600 s".into()), 1),
     ];
     for (no_group, code) in table {

@@ -1,3 +1,4 @@
+use crate::rendezvous::document::RunOutcome;
 use std::time::Duration;
 
 use super::*;
@@ -142,9 +143,13 @@ fn a_late_node_waits_where_there_is_room_and_stands_by_where_there_is_none() {
         assert_eq!(table.join(&mut c, 1).1, Reason::NotNeeded(2));
     }
     let mut state = table.state().clone();
-    state.close("a", "the work is done");
+    state.close("a", RunOutcome::Succeeded, "the work is done");
     table.state = Some(state);
-    let closed = Closed { by: "a".into(), reason: "the work is done".into() };
+    let closed = Closed {
+        by: "a".into(),
+        outcome: RunOutcome::Succeeded,
+        reason: "the work is done".into(),
+    };
     assert_eq!(table.join(&mut c, 1).0, Action::Fail(Failure::NotNeeded(closed.clone())));
     let mut d = table.node("d");
     assert_eq!(table.join(&mut d, 1).0, Action::Fail(Failure::Closed(closed)));

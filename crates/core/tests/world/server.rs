@@ -5,14 +5,14 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use rallypoint_core::error::StoreError;
-use rallypoint_core::kv::{KeyRange, LeaseId, Range, Revision, Txn, Watch};
+use rallypoint_core::kv::{KeyRange, LeaseId, Revision, Txn, Watch};
 use rallypoint_core::rendezvous::Purpose;
 use rallypoint_core::store::{Store, StoreOptions, StreamId, WatchMessage};
 
-use crate::broken;
-use crate::invariants::{Verdict, violation};
-use crate::plan::{Millis, Plan, RUN_LEASE};
-use crate::world::{Delivery, Happening, Message, Who, World, tell};
+use super::broken;
+use super::happening::{Delivery, Happening, Memory, Message, Who, World, tell};
+use super::invariants::{Verdict, violation};
+use super::plan::{Millis, RUN_LEASE};
 
 /// Whose a stream is, and what for.
 #[derive(Debug, Clone, Copy)]
@@ -25,8 +25,12 @@ enum Listener {
 pub(crate) struct Server {
     pub(crate) store: Store,
     pub(crate) down: bool,
-    /// Whose each lease is.
-    pub(crate) owners: BTreeMap<LeaseId, Who>,
+    /// What it will remember when it is back.
+    pub(crate) memory: Memory,
+    /// How often it has forgotten everything.
+    pub(crate) era: u64,
+    /// Whose each lease is, and of which era.
+    owners: BTreeMap<LeaseId, (Who, u64)>,
     /// How many requests with ranks were executed: more than none where a group is large.
     pub(crate) rankings: u64,
     /// Whose request is being executed.
@@ -38,10 +42,12 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    pub(crate) fn new(_plan: &Plan) -> Self {
+    pub(crate) fn new() -> Self {
         let mut server = Self {
             store: Store::new(StoreOptions::default()),
             down: false,
+            memory: Memory::Whole,
+            era: 0,
             owners: BTreeMap::new(),
             rankings: 0,
             executing: None,
@@ -51,6 +57,16 @@ impl Server {
         };
         server.inspect();
         server
+    }
+
+    /// Whose a lease is.
+    pub(crate) fn owner(&self, lease: LeaseId) -> Option<Who> {
+        self.owners.get(&lease).map(|(who, _)| *who)
+    }
+
+    /// Whether it was granted by this server, and not by one that has forgotten it.
+    pub(crate) fn granted(&self, lease: LeaseId) -> bool {
+        self.owners.get(&lease).is_some_and(|(_, era)| *era == self.era)
     }
 
     /// Lets the inspector see all that happens from now on.
@@ -117,9 +133,12 @@ impl World {
                         if purpose == Purpose::Freeze && result.succeeded {
                             self.confirms_for_others(who, &txn);
                         }
+                        if let Some(id) = broken::ends_lease_of(self.broken, purpose, &txn) {
+                            self.end_lease_of(&id)?;
+                        }
                         broken::answer(self.broken, purpose, &mut result);
-                        let result = Rc::new(result);
-                        self.reply(who, Delivery::Answer { id, purpose, result });
+                        let (era, result) = (self.server.era, Rc::new(result));
+                        self.reply(who, Delivery::Answer { id, purpose, era, result });
                     }
                     Err(StoreError::LeaseNotFound) => {
                         tell!(self, "server: {} {purpose:?} {id}: no lease", self.nodes[who].id);
@@ -137,7 +156,7 @@ impl World {
                 let lease = self.server.next_lease;
                 let granted = self.server.store.lease_grant(time, lease, self.plan.ttl);
                 granted.expect("the id is new");
-                self.server.owners.insert(lease, who);
+                self.server.owners.insert(lease, (who, self.server.era));
                 self.reply(who, Delivery::Granted { number, sent, lease });
             }
             Message::Renew { number, lease, sent } => {
@@ -152,6 +171,16 @@ impl World {
             }
         }
         self.look_at_leases();
+        Ok(())
+    }
+
+    /// Ends the lease of a node, where that is what is broken.
+    fn end_lease_of(&mut self, id: &str) -> Verdict {
+        let node = self.nodes.iter().find(|node| node.id == id);
+        if let Some(session) = node.and_then(|node| node.session.as_ref()) {
+            drop(self.server.store.lease_revoke(session.lease));
+            self.published()?;
+        }
         Ok(())
     }
 
@@ -215,8 +244,9 @@ impl World {
                 (Listener::Active(who), WatchMessage::Events { mut events, .. }) => {
                     broken::active_events(self.broken, &mut self.random, &mut events);
                     let at = self.in_order_active(who);
-                    let epoch = self.nodes[who].epoch;
-                    self.at(at, Happening::Delivered(who, Delivery::Active { epoch, events }));
+                    let (epoch, era) = (self.nodes[who].epoch, self.server.era);
+                    let active = Delivery::Active { epoch, era, events };
+                    self.at(at, Happening::Delivered(who, active));
                 }
                 (Listener::Active(who), WatchMessage::Compacted { .. }) => {
                     let at = self.in_order_active(who);
@@ -233,9 +263,8 @@ impl World {
                     }
                 }
                 (Listener::Set(who), WatchMessage::Compacted { id: watch, .. }) => {
-                    let epoch = self.nodes[who].epoch;
                     if let Some((at, id)) = self.in_order_set(who, watch as usize) {
-                        let broken = Delivery::WatchBroken { epoch, id };
+                        let broken = Delivery::WatchBroken { id };
                         self.at(at, Happening::Delivered(who, broken));
                     }
                 }
@@ -271,9 +300,16 @@ impl World {
             self.after(150, Happening::Connects(who));
             return Ok(());
         }
-        let epoch = node.epoch;
+        let (epoch, era) = (node.epoch, self.server.era);
         if node.active.stream.is_none() {
-            let next = node.active.next;
+            // It finds another server than the one it knew, and begins anew.
+            let active = &mut self.nodes[who].active;
+            if active.next.is_some() && active.era != era {
+                active.next = None;
+                active.forgotten = true;
+            }
+            active.era = era;
+            let next = active.next;
             let stream = self.server.listen(Listener::Active(who));
             self.nodes[who].active.stream = Some(stream);
             let watch = Watch::new(KeyRange::key(self.plan.settings.keys.active()));
@@ -288,11 +324,10 @@ impl World {
             }
             self.drain(stream)?;
         } else if std::mem::replace(&mut self.nodes[who].active.reads, false) {
-            let key = KeyRange::key(self.plan.settings.keys.active());
-            let found = self.server.store.range(&Range::new(key)).expect("a plain read");
-            let (revision, active) = (found.revision, found.kvs.first().cloned());
+            let look = self.plan.settings.look();
+            let found = Rc::new(self.server.store.read_txn(&look).expect("a plain read"));
             let delay = self.delay();
-            let snapshot = Delivery::Snapshot { epoch, revision, active };
+            let snapshot = Delivery::Snapshot { epoch, era, found };
             self.after(delay, Happening::Delivered(who, snapshot));
         }
         self.connects_set(who)
@@ -305,9 +340,16 @@ impl World {
         if set.stream.is_some() {
             return Ok(());
         }
+        let id = set.id;
+        if *set.era.get_or_insert(self.server.era) != self.server.era {
+            // What it was to resume is another server's.
+            self.nodes[who].set = None;
+            let delay = self.delay();
+            self.after(delay, Happening::Delivered(who, Delivery::WatchBroken { id }));
+            return Ok(());
+        }
         let stream = self.server.listen(Listener::Set(who));
         set.stream = Some(stream);
-        let id = set.id;
         for (watch, next) in set.watches.iter().zip(&mut set.next) {
             let from = *next.get_or_insert(now + 1);
             let watch = watch.clone().from_revision(from);
@@ -320,36 +362,44 @@ impl World {
         self.drain(stream)
     }
 
-    /// The server goes away. What it was told is on its disk.
-    pub(crate) fn server_down(&mut self, away: Millis, forgetful: bool) {
+    /// The server goes away.
+    pub(crate) fn server_down(&mut self, away: Millis, memory: Memory) {
         if self.server.down {
             return;
         }
         self.server.down = true;
+        self.server.memory = memory;
         for who in 0..self.nodes.len() {
             if self.nodes[who].alive {
                 self.break_streams(who);
             }
         }
-        self.after(away, Happening::ServerUp(forgetful));
+        self.after(away, Happening::ServerUp(memory));
     }
 
-    pub(crate) fn server_up(&mut self, forgetful: bool) -> Verdict {
+    pub(crate) fn server_up(&mut self, memory: Memory) -> Verdict {
         if !self.server.down {
             return Ok(());
         }
-        tell!(self, "server: is back");
+        tell!(self, "server: is back, with {memory:?} of its memory");
         let time = Duration::from_millis(self.now);
         let mut store = Store::new(StoreOptions::default());
-        for record in self.server.store.dump() {
-            store.restore(time, &record).expect("its own dump");
+        if memory == Memory::None {
+            self.server.era += 1;
+            self.inspector.now = self.now;
+            self.inspector.forgets();
+            self.top_forgets();
+        } else {
+            for record in self.server.store.dump() {
+                store.restore(time, &record).expect("its own dump");
+            }
         }
         self.server.store = store;
         self.server.listeners.clear();
         self.server.inspect();
         self.server.down = false;
         self.server.looks_at = None;
-        if forgetful {
+        if memory == Memory::Compacted {
             self.compact();
         }
         for who in 0..self.nodes.len() {

@@ -1,7 +1,7 @@
 //! What may happen to a message on its way.
 
-use crate::plan::Millis;
-use crate::world::{Delivery, Happening, Message, Who, World, tell};
+use super::happening::{Delivery, Happening, Message, Who, World, tell};
+use super::plan::Millis;
 
 impl World {
     /// How long a message is under way.

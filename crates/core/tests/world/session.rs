@@ -4,10 +4,10 @@
 use rallypoint_core::kv::LeaseId;
 use rallypoint_core::rendezvous::Input;
 
-use crate::broken;
-use crate::invariants::{Verdict, violation};
-use crate::plan::Millis;
-use crate::world::{Happening, Message, Timer, Who, World, tell};
+use super::broken;
+use super::happening::{Happening, Message, Timer, Who, World, tell};
+use super::invariants::{Verdict, violation};
+use super::plan::Millis;
 
 /// A lease and how long the node believes in it.
 #[derive(Debug)]
@@ -16,6 +16,20 @@ pub(crate) struct Session {
     pub(crate) lease: LeaseId,
     /// When the last acknowledged renewal was sent.
     pub(crate) sent: Millis,
+    /// The server did not know the lease when it was last asked.
+    doubtful: bool,
+}
+
+/// How long to wait before asking again about a lease that a server does not know.
+const SECOND_THOUGHTS: Millis = 100;
+
+/// How a session was lost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Loss {
+    /// It was not renewed in time; perhaps because the launcher stood still.
+    Expired { slept: bool },
+    /// The server does not know the lease.
+    Gone,
 }
 
 impl World {
@@ -51,7 +65,7 @@ impl World {
             return Ok(());
         }
         node.opening = false;
-        node.session = Some(Session { number, lease, sent });
+        node.session = Some(Session { number, lease, sent, doubtful: false });
         tell!(self, "{} has lease {lease}", self.nodes[who].id);
         self.at(sent + ttl / 3, Happening::Rings(who, Timer::Renew(number)));
         self.at(sent + belief, Happening::Rings(who, Timer::Expiry(number)));
@@ -72,15 +86,32 @@ impl World {
         if session.number != number || node.cut {
             return Ok(());
         }
-        if alive && now < session.sent + belief {
-            session.sent = session.sent.max(sent);
-            return Ok(());
+        if now >= session.sent + belief {
+            return self.loses_session(who, Loss::Expired { slept: false });
         }
-        self.loses_session(who)
+        if alive {
+            session.sent = session.sent.max(sent);
+            session.doubtful = false;
+            return self.tell_guard(who);
+        }
+        if std::mem::replace(&mut session.doubtful, true) {
+            return self.loses_session(who, Loss::Gone);
+        }
+        let lease = session.lease;
+        self.ring(who, SECOND_THOUGHTS, Timer::AskAgain(number, lease));
+        Ok(())
+    }
+
+    /// Asks again about a lease that the server did not know.
+    pub(crate) fn asks_again(&mut self, who: Who, number: u64, lease: LeaseId) {
+        let session = self.nodes[who].session.as_ref();
+        if session.is_some_and(|session| session.number == number && session.doubtful) {
+            self.send(who, Message::Renew { number, lease, sent: self.now });
+        }
     }
 
     /// Looks at the clock.
-    pub(crate) fn looks_at_session(&mut self, who: Who, number: u64) -> Verdict {
+    pub(crate) fn looks_at_session(&mut self, who: Who, number: u64, slept: bool) -> Verdict {
         let belief = self.belief();
         let Some(session) = &self.nodes[who].session else { return Ok(()) };
         if session.number != number {
@@ -88,20 +119,37 @@ impl World {
         }
         let end = session.sent + belief;
         if end <= self.now {
-            return self.loses_session(who);
+            return self.loses_session(who, Loss::Expired { slept });
         }
         self.at(end, Happening::Rings(who, Timer::Expiry(number)));
         Ok(())
     }
 
-    fn loses_session(&mut self, who: Who) -> Verdict {
-        tell!(self, "{} lost its session", self.nodes[who].id);
-        self.nodes[who].session = None;
-        self.give(who, Input::SessionLost)?;
+    fn loses_session(&mut self, who: Who, loss: Loss) -> Verdict {
+        tell!(self, "{} lost its session: {loss:?}", self.nodes[who].id);
+        let session = self.nodes[who].session.take();
+        // A lease that the server does not know may have been over for long.
+        let end = match (loss, session) {
+            (Loss::Expired { .. }, Some(session)) => session.sent + self.plan.ttl_millis(),
+            _ => self.now,
+        };
+        self.nodes[who].lease_end = end;
+        let slept = loss == Loss::Expired { slept: true };
+        self.give(who, Input::SessionLost { slept })?;
         let node = &self.nodes[who];
-        if node.machine.view(self.time()).member_of.is_some() {
+        if node.alive && node.machine.holds_place() && node.session.is_none() {
             return violation("fence", format!("{} lost its lease and is a member", node.id));
         }
         Ok(())
+    }
+
+    /// The server has forgotten the lease, which nobody has cut short.
+    pub(crate) fn ends_session(&mut self, who: Who) {
+        let belief = self.belief();
+        let node = &mut self.nodes[who];
+        node.opening = false;
+        if let Some(session) = node.session.take() {
+            node.lease_end = session.sent + belief;
+        }
     }
 }

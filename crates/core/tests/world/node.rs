@@ -1,38 +1,24 @@
-//! A node: the machine, the driver around it, and the agent that uses them.
+//! A node: the machine, the driver around it, and whatever uses them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
-use std::time::Duration;
 
-use rallypoint_core::kv::{Event, Revision, Txn, Watch};
-use rallypoint_core::rendezvous::document::{Address, Node as Document};
-use rallypoint_core::rendezvous::{
-    Errand, Fault, Formed, Input, Machine, Output, Purpose, RequestId, WatchId,
-};
+use rallypoint_core::kv::{Event, KeyValue, OpResult, Revision, Txn, TxnResult, Watch};
+use rallypoint_core::rendezvous::document::{Address, BootstrapStore, Node as Document};
+use rallypoint_core::rendezvous::{Formed, Input, Machine, Output, Purpose, RequestId, WatchId};
 use rallypoint_core::store::StreamId;
 
-use crate::broken;
-use crate::invariants::{Verdict, violation};
-use crate::plan::Millis;
-use crate::session::Session;
-use crate::world::{Delivery, Happening, Message, Timer, Who, World, tell};
+use super::broken;
+use super::guard::{Guard, Still};
+use super::happening::{Delivery, Happening, Message, Timer, Who, World, tell};
+use super::inspector::GroupId;
+use super::invariants::{Verdict, violation};
+use super::plan::Millis;
+use super::session::Session;
+use crate::top::Top;
 
 /// The coordinator's watch on those who joined is the fourth.
 const MEMBERS: usize = 3;
-
-/// What the agent on top is doing.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Agent {
-    /// It will enter when its clock rings.
-    Off,
-    Meeting,
-    Running(u64),
-    /// It takes its leave, for good unless it comes back.
-    Leaving {
-        returns: bool,
-    },
-    Gone,
-}
 
 /// The watch on `active`.
 #[derive(Debug, Default)]
@@ -43,8 +29,12 @@ pub(crate) struct ActiveWatch {
     /// The watch stands and the key is yet to be read.
     pub(crate) reads: bool,
     pub(crate) busy_until: Millis,
+    /// Which server it was opened at.
+    pub(crate) era: u64,
+    /// That server has forgotten everything, and the machine is to know.
+    pub(crate) forgotten: bool,
     /// Events that came before the snapshot.
-    early: Vec<Event>,
+    early: Vec<(u64, Vec<Event>)>,
 }
 
 /// The coordinator's watches.
@@ -53,6 +43,8 @@ pub(crate) struct WatchSet {
     pub(crate) id: WatchId,
     pub(crate) watches: Vec<Watch>,
     pub(crate) stream: Option<StreamId>,
+    /// Which server it was opened at.
+    pub(crate) era: Option<u64>,
     pub(crate) next: Vec<Option<Revision>>,
     pub(crate) busy_until: Vec<Millis>,
     /// The machine was told that they stand.
@@ -66,38 +58,53 @@ pub(crate) struct Node {
     pub(crate) machine: Machine,
     pub(crate) alive: bool,
     pub(crate) cut: bool,
-    pub(crate) paused: bool,
-    /// What came while it was paused.
+    pub(crate) still: Option<Still>,
+    /// What came while it stood still.
     pub(crate) inbox: Vec<Happening>,
     pub(crate) session: Option<Session>,
-    pub(crate) agent: Agent,
+    /// The lease of its last session ends then, or has ended.
+    pub(crate) lease_end: Millis,
+    /// It was in a group and lost its place: others may take it from then on.
+    pub(crate) fenced: Option<Millis>,
+    pub(crate) guard: Guard,
+    pub(crate) top: Top,
     pub(crate) active: ActiveWatch,
     pub(crate) set: Option<WatchSet>,
     /// Grows when streams break.
     pub(crate) epoch: u64,
     /// What it had seen of those who joined when it gave the ranks.
     pub(crate) decided_on: Option<Revision>,
-    /// The last round that it was in the group of.
+    /// The last round that it was in the group of, and which group that was.
     pub(crate) last_formed: u64,
+    pub(crate) last_group: Option<GroupId>,
+    /// The groups whose documents it has read.
+    pub(crate) heard: BTreeSet<GroupId>,
     pending: BTreeMap<RequestId, (Purpose, Rc<Txn>)>,
     wake: Option<Millis>,
     pub(crate) sessions: u64,
     pub(crate) opening: bool,
-    /// Which of the clocks set for entering counts.
-    entering: u64,
-    /// It closed the run, and opens it again after so long.
-    reopens_after: Option<Millis>,
 }
 
 impl Node {
-    pub(crate) fn is_leaving(&self) -> bool {
-        matches!(self.agent, Agent::Leaving { .. } | Agent::Gone)
+    /// Its launcher does.
+    pub(crate) fn stands_still(&self) -> bool {
+        self.still.is_some()
+    }
+
+    /// All of it stands still, also its workers.
+    pub(crate) fn sleeps(&self) -> bool {
+        self.still == Some(Still::Everything)
+    }
+
+    /// Its workers stand still, with all of it or because its guard holds them.
+    pub(crate) fn has_still_workers(&self) -> bool {
+        self.sleeps() || self.guard.holds.is_some()
     }
 }
 
 impl World {
     /// A new node.
-    pub(crate) fn comes(&mut self) -> Who {
+    pub(crate) fn comes(&mut self) -> Verdict {
         let who = self.nodes.len();
         let hint = self.random.chance(300).then(|| self.random.between(0, 5) as u32);
         let topology = self.random.chance(300).then(|| format!("rack{}", self.random.below(3)));
@@ -108,42 +115,36 @@ impl World {
             topology,
             ..Document::default()
         };
-        let machine = Machine::new(self.plan.settings.clone(), document);
+        let entropy = self.random.next();
+        let machine = Machine::new(self.plan.settings.clone(), document, entropy);
+        let top = self.new_top();
         tell!(self, "n{who} comes");
         self.nodes.push(Node {
             id: format!("n{who}"),
             machine,
             alive: true,
             cut: false,
-            paused: false,
+            still: None,
             inbox: Vec::new(),
             session: None,
-            agent: Agent::Off,
+            lease_end: 0,
+            fenced: None,
+            guard: Guard::default(),
+            top,
             active: ActiveWatch::default(),
             set: None,
             epoch: 0,
             decided_on: None,
             last_formed: 0,
+            last_group: None,
+            heard: BTreeSet::new(),
             pending: BTreeMap::new(),
             wake: None,
             sessions: 0,
             opening: false,
-            entering: 0,
-            reopens_after: None,
         });
         self.reconnect(who);
-        self.enters_after(who, 0);
-        who
-    }
-
-    // ---- The agent
-
-    pub(crate) fn enters_after(&mut self, who: Who, delay: Millis) {
-        let node = &mut self.nodes[who];
-        node.agent = Agent::Off;
-        node.entering += 1;
-        let timer = Timer::Enter(node.entering);
-        self.ring(who, delay, timer);
+        self.top_comes(who)
     }
 
     /// The process ends. Its session is closed if it has the time, or lapses.
@@ -155,7 +156,8 @@ impl World {
         self.inspector.upset(&self.nodes[who].id);
         let node = &mut self.nodes[who];
         node.alive = false;
-        node.agent = Agent::Gone;
+        // Those who stood still need not be woken any more, but their workers may live a moment.
+        node.still = None;
         node.inbox.clear();
         node.set = None;
         self.server.close_streams(who);
@@ -163,77 +165,39 @@ impl World {
 
     fn formed(&mut self, who: Who, formed: &Formed) -> Verdict {
         tell!(self, "{} FORMED {formed:?}", self.nodes[who].id);
-        self.check_formed(who, formed)?;
+        let group = self.check_formed(who, formed)?;
         let node = &mut self.nodes[who];
         node.last_formed = formed.round;
-        if matches!(node.agent, Agent::Leaving { .. }) {
-            return violation("orders", format!("{} left and was put into a group", node.id));
-        }
-        node.agent = Agent::Running(formed.round);
-        Ok(())
+        node.last_group = Some(group);
+        node.heard.insert(group);
+        node.fenced = None;
+        self.top_formed(who, formed)
     }
 
-    fn failed(&mut self, who: Who, fault: &Fault) -> Verdict {
-        tell!(self, "{} FAILED {fault:?}", self.nodes[who].id);
-        match fault {
-            Fault::Closed { .. } | Fault::NotNeeded { .. } => {
-                if self.healed || self.random.chance(300) {
-                    self.ends(who, true);
-                } else {
-                    self.enters_after(who, 1_000);
-                }
+    /// The node reads these documents in force.
+    fn hears<'a>(&mut self, who: Who, era: u64, documents: impl Iterator<Item = &'a KeyValue>) {
+        for kv in documents {
+            if let Some(group) = self.inspector.group_written(era, kv.mod_revision) {
+                self.nodes[who].heard.insert(group);
             }
-            Fault::TimedOut { .. } | Fault::CannotHost { .. } => {
-                let delay = self.random.between(0, 300);
-                self.enters_after(who, delay);
-            }
-            Fault::Mismatch { .. } | Fault::Corrupt(_) => {
-                return violation("sound", format!("{}: {fault:?}", self.nodes[who].id));
-            }
-        }
-        Ok(())
-    }
-
-    fn done(&mut self, who: Who, errand: Errand) {
-        tell!(self, "{} did its errand: {errand:?}", self.nodes[who].id);
-        match (errand, self.nodes[who].agent) {
-            (Errand::Left, Agent::Leaving { returns: true }) => self.enters_after(who, 100),
-            (Errand::Left, Agent::Leaving { returns: false }) => {
-                let closes = self.random.chance(700);
-                self.ends(who, closes);
-            }
-            (Errand::Closed, _) => {
-                if let Some(delay) = self.nodes[who].reopens_after.take() {
-                    self.ring(who, delay, Timer::Reopen);
-                }
-            }
-            _ => {}
         }
     }
 
-    /// The agent looks whether its group must meet again: a memory read, ten times a second.
-    fn polls(&mut self, who: Who) -> Verdict {
-        let Agent::Running(round) = self.nodes[who].agent else { return Ok(()) };
-        let view = self.nodes[who].machine.view(Duration::from_millis(self.now));
-        if view.nodes_waiting > 0 || view.member_of != Some(round) {
-            tell!(self, "{} must meet again: {view:?}", self.nodes[who].id);
-            if view.member_of == Some(round) {
-                self.check_reason(who, round)?;
+    fn hears_answer(&mut self, who: Who, era: u64, result: &TxnResult) {
+        let key = self.plan.settings.keys.active();
+        for found in &result.results {
+            if let OpResult::Range(range) = found {
+                self.hears(who, era, range.kvs.iter().filter(|kv| kv.key == key));
             }
-            let delay = self.random.between(0, 100) + self.plan.stopping;
-            self.enters_after(who, delay);
         }
-        Ok(())
     }
-
-    // ---- The driver
 
     /// Gives the machine an input, and does what it says.
     pub(crate) fn give(&mut self, who: Who, input: Input) -> Verdict {
         let time = self.time();
         self.inspector.now = self.now;
         match &input {
-            Input::Enter | Input::Leave | Input::SessionLost => {
+            Input::Enter | Input::Leave | Input::SessionLost { .. } => {
                 self.inspector.upset(&self.nodes[who].id);
             }
             Input::Suspect { node } => self.inspector.upset(node),
@@ -255,7 +219,8 @@ impl World {
                 self.at(wake, Happening::Rings(who, Timer::Wake));
             }
         }
-        self.polls(who)
+        self.tell_guard(who)?;
+        self.top_looks(who)
     }
 
     fn obey(&mut self, who: Who, output: Output) -> Verdict {
@@ -281,6 +246,7 @@ impl World {
                     id,
                     watches,
                     stream: None,
+                    era: None,
                     next: vec![None; count],
                     busy_until: vec![0; count],
                     stands: false,
@@ -293,18 +259,39 @@ impl World {
                 self.server.close_set(who);
             }
             Output::LookAgain => {
-                return violation("sound", "the server has forgotten nothing");
+                if self.server.era == 0 {
+                    return violation("sound", "the server has forgotten nothing");
+                }
+                self.looks_anew(who, false);
             }
             Output::OpenSession => self.open_session(who),
+            Output::EndSession => {
+                if self.server.era == 0 {
+                    return violation("sound", "the server has forgotten nothing");
+                }
+                self.ends_session(who);
+            }
+            Output::Fenced(_) => {
+                tell!(self, "{} is fenced", self.nodes[who].id);
+                let node = &mut self.nodes[who];
+                node.fenced = Some(node.lease_end);
+            }
             Output::Host { round } => {
                 let works = self.healed || !self.random.chance(self.plan.deaf);
                 let delay = self.random.between(0, 30);
-                let hosting = Delivery::Hosting { round, works };
+                self.hosted += 1;
+                let hosting = Delivery::Hosting { round, works, port: self.hosted };
                 self.after(delay, Happening::Delivered(who, hosting));
             }
             Output::Formed(formed) => self.formed(who, &formed)?,
-            Output::Failed(fault) => self.failed(who, &fault)?,
-            Output::Done(errand) => self.done(who, errand),
+            Output::Failed(fault) => {
+                tell!(self, "{} FAILED {fault:?}", self.nodes[who].id);
+                self.top_failed(who, &fault)?;
+            }
+            Output::Done(errand) => {
+                tell!(self, "{} did its errand: {errand:?}", self.nodes[who].id);
+                self.top_done(who, errand)?;
+            }
         }
         Ok(())
     }
@@ -315,7 +302,7 @@ impl World {
         let now_epoch = node.epoch;
         match delivery {
             Delivery::Answer { .. } | Delivery::NoLease if node.cut => Ok(()),
-            Delivery::Answer { id, purpose, result } => {
+            Delivery::Answer { id, purpose, era, result } => {
                 node.pending.remove(&id);
                 if node.machine.awaits(id)
                     && purpose == Purpose::Survey
@@ -323,6 +310,7 @@ impl World {
                 {
                     set.seen = set.seen.max(result.revision);
                 }
+                self.hears_answer(who, era, &result);
                 self.give(who, Input::Answered { id, result: (*result).clone() })
             }
             // The run's lease may be what is missing. If it is the node's own, the session will say.
@@ -332,33 +320,33 @@ impl World {
             }
             Delivery::Granted { number, sent, lease } => self.granted(who, number, sent, lease),
             Delivery::Renewed { number, sent, alive } => self.renewed(who, number, sent, alive),
-            Delivery::Snapshot { epoch, revision, active } if epoch == now_epoch => {
-                node.active.next = Some(revision + 1);
+            Delivery::Snapshot { epoch, era, found } if epoch == now_epoch => {
+                node.active.next = Some(found.revision + 1);
                 let early = std::mem::take(&mut node.active.early);
-                self.give(who, Input::Snapshot { revision, active, forgotten: false })?;
-                if early.is_empty() || !self.nodes[who].alive {
-                    return Ok(());
+                let another_server = std::mem::take(&mut node.active.forgotten);
+                self.hears_answer(who, era, &found);
+                let found = (*found).clone();
+                self.give(who, Input::Snapshot { found, another_server })?;
+                for (era, events) in early {
+                    self.follows(who, era, events)?;
                 }
-                self.give(who, Input::ActiveChanged { events: early })
+                Ok(())
             }
-            Delivery::Active { epoch, events } if epoch == now_epoch => {
+            Delivery::Active { epoch, era, events } if epoch == now_epoch => {
                 let last = events.last().map_or(0, |event| event.kv.mod_revision);
                 match &mut node.active.next {
                     None => {
-                        node.active.early.extend(events);
+                        node.active.early.push((era, events));
                         Ok(())
                     }
                     Some(next) => {
                         *next = (*next).max(last + 1);
-                        self.give(who, Input::ActiveChanged { events })
+                        self.follows(who, era, events)
                     }
                 }
             }
             Delivery::ActiveCompacted { epoch } if epoch == now_epoch => {
-                self.break_streams(who);
-                self.nodes[who].active.next = None;
-                self.nodes[who].active.early.clear();
-                self.reconnect(who);
+                self.looks_anew(who, false);
                 Ok(())
             }
             Delivery::Watching { epoch, id } if epoch == now_epoch => {
@@ -377,16 +365,16 @@ impl World {
                 }
                 self.give(who, Input::Watched { id, watch, events })
             }
-            Delivery::WatchBroken { epoch, id } if epoch == now_epoch => {
+            Delivery::WatchBroken { id } => {
                 tell!(self, "{}'s watches are broken", self.nodes[who].id);
                 self.give(who, Input::WatchBroken { id })
             }
-            Delivery::Hosting { round, works: true } => {
-                let host = format!("host{who}");
-                let address = Address { host, port: round as u16 };
-                self.give(who, Input::Hosting { round, address })
+            Delivery::Hosting { round, works: true, port } => {
+                let address = Address { host: format!("host{who}"), port };
+                let store = BootstrapStore { address, token: String::new(), liveness: None };
+                self.give(who, Input::Hosting { round, store })
             }
-            Delivery::Hosting { round, works: false } => {
+            Delivery::Hosting { round, works: false, .. } => {
                 self.give(who, Input::HostFailed { round, reason: "no port".to_owned() })
             }
             Delivery::Dropped { peer } => {
@@ -397,6 +385,25 @@ impl World {
             // From a stream that is no more.
             _ => Ok(()),
         }
+    }
+
+    /// The watch on `active` tells of changes.
+    fn follows(&mut self, who: Who, era: u64, events: Vec<Event>) -> Verdict {
+        if !self.nodes[who].alive {
+            return Ok(());
+        }
+        self.hears(who, era, events.iter().map(|event| &event.kv));
+        self.give(who, Input::ActiveChanged { events })
+    }
+
+    /// The watch on `active` begins anew, with a fresh look.
+    fn looks_anew(&mut self, who: Who, forgotten: bool) {
+        self.break_streams(who);
+        let active = &mut self.nodes[who].active;
+        active.next = None;
+        active.early.clear();
+        active.forgotten |= forgotten;
+        self.reconnect(who);
     }
 
     pub(crate) fn rings(&mut self, who: Who, timer: Timer) -> Verdict {
@@ -417,7 +424,7 @@ impl World {
                 }
                 let Some((purpose, txn)) = node.pending.get(&id).cloned() else { return Ok(()) };
                 self.send(who, Message::Txn { id, purpose, txn });
-                self.ring(who, self.plan.network.retry, timer);
+                self.ring(who, self.plan.network.retry, Timer::Resend(id));
                 Ok(())
             }
             Timer::GrantAgain(number) => {
@@ -430,32 +437,25 @@ impl World {
                 self.renews(who, number);
                 Ok(())
             }
-            Timer::Expiry(number) => self.looks_at_session(who, number),
-            Timer::Enter(number) => {
-                if node.agent != Agent::Off || node.entering != number {
-                    return Ok(());
-                }
-                node.agent = Agent::Meeting;
-                tell!(self, "{} enters", self.nodes[who].id);
-                self.give(who, Input::Enter)
+            Timer::Expiry(number) => self.looks_at_session(who, number, false),
+            Timer::AskAgain(number, lease) => {
+                self.asks_again(who, number, lease);
+                Ok(())
             }
-            Timer::Reopen => self.give(who, Input::Reopen),
+            Timer::Top(alarm) => self.top_rings(who, alarm),
         }
     }
 
-    pub(crate) fn close_run(&mut self, who: Who, reopens_after: Option<Millis>) -> Verdict {
-        self.nodes[who].reopens_after = reopens_after;
-        self.give(who, Input::Close { reason: "done".to_owned() })
-    }
-
-    /// The node goes on after a pause. The clock speaks before anything that came meanwhile.
+    /// The node goes on after it stood still. The clock speaks before anything that came meanwhile: that of
+    /// the guard, if it stood still as well, then that of the session.
     pub(crate) fn resumes(&mut self, who: Who) -> Verdict {
-        if !self.nodes[who].alive || !std::mem::replace(&mut self.nodes[who].paused, false) {
-            return Ok(());
-        }
+        let Some(still) = self.nodes[who].still.take() else { return Ok(()) };
         tell!(self, "{} goes on", self.nodes[who].id);
+        if still == Still::Everything {
+            self.wakes_up(who)?;
+        }
         if let Some(number) = self.nodes[who].session.as_ref().map(|session| session.number) {
-            self.looks_at_session(who, number)?;
+            self.looks_at_session(who, number, true)?;
         }
         for what in std::mem::take(&mut self.nodes[who].inbox) {
             self.happens(what)?;

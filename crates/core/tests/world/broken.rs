@@ -9,12 +9,13 @@ use rallypoint_core::kv::{
 };
 use rallypoint_core::rendezvous::Purpose;
 use rallypoint_core::rendezvous::document::{
-    Active, Address, Joined, Ranked, Rounds, decode, encode,
+    Active, Address, BootstrapStore, Extra, Joined, Ranked, Rounds, decode, encode,
 };
 use rallypoint_core::rendezvous::keys::Keys;
+use serde_json::Value;
 
-use crate::plan::RUN_LEASE;
-use crate::random::Random;
+use super::plan::RUN_LEASE;
+use super::random::Random;
 
 /// What is done wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,40 +67,31 @@ pub(crate) enum Broken {
     NoLease,
     /// The coordinator does not hear who was reported.
     ReportUnheard,
-    /// A round does not know who was reported before it began.
-    ReportForgotten,
     /// Late events: the coordinator sees everyone leave who joins.
     JoinUnheard,
+    /// The guard does not look at the clock, so that a launcher which stands still is not fenced.
+    NoGuard,
+    /// A node that sees a later group without it does not hasten the end of its workers.
+    TakesItsTime,
+    /// A group is final although members of the last one may have workers.
+    LastGroupUnchecked,
+    /// Who enters does not say that its workers are gone.
+    ReadyKept,
+    /// A suspicion is taken for the proof of a death.
+    SuspicionIsProof,
+    /// Who slept takes up its place again, whoever has it by now.
+    ResumeUnguarded,
+    /// A request that was decided on one history is executed on another.
+    HistoryUnchecked,
+    /// A place in a group of another history counts as one in this.
+    SeatOfAnyHistory,
+    /// Who joins does not say which rounds it remembers, so that their numbers begin anew.
+    RoundsForgotten,
+    /// Who joins does not say which group it remembers, so that nobody waits for its end.
+    GroupForgotten,
+    /// The launcher before there was a guard that looks at the clock: both of these, and no proofs.
+    AsReleased,
 }
-
-/// Each variant, the seeds in which it must be found, and which invariants may find it.
-pub(crate) const TABLE: [(Broken, u64, &[&str]); 25] = [
-    (Broken::OpenUnfenced, 1_000, &["R1", "R2", "R3"]),
-    (Broken::StaleCoordinator, 1_000, &["R1", "R2", "R3"]),
-    (Broken::NumberReused, 1_000, &["R2"]),
-    (Broken::NoConfirm, 1_000, &["R4"]),
-    (Broken::ConfirmForever, 1_000, &["R4", "liveness"]),
-    (Broken::WaiterForever, 5_000, &["liveness", "keys"]),
-    (Broken::GhostMember, 1_000, &["liveness", "told", "keys"]),
-    (Broken::CoordinatorForever, 1_000, &["liveness", "told"]),
-    (Broken::RankTwice, 1_000, &["R1"]),
-    (Broken::WorldTooLarge, 1_000, &["R1"]),
-    (Broken::SeatForgotten, 5_000, &["precedence"]),
-    (Broken::SurplusDisturbs, 1_000, &["surplus", "liveness", "quiet"]),
-    (Broken::NoSelfFencing, 1_000, &["fence"]),
-    (Broken::LossUnheard, 1_000, &["told", "liveness"]),
-    (Broken::LateUnheard, 1_000, &["liveness"]),
-    (Broken::ChangeUnheard, 1_000, &["liveness", "told"]),
-    (Broken::CloseOverwritten, 5_000, &["R3"]),
-    (Broken::LeaveLeaves, 5_000, &["liveness", "told", "keys", "quiet"]),
-    (Broken::RefusalIgnored, 1_000, &["R1", "R2", "liveness"]),
-    (Broken::LateCopies, 20_000, &["surplus", "liveness"]),
-    (Broken::NothingSwept, 1_000, &["keys"]),
-    (Broken::NoLease, 1_000, &["keys"]),
-    (Broken::ReportUnheard, 1_000, &["told"]),
-    (Broken::ReportForgotten, 1_000, &["at once"]),
-    (Broken::JoinUnheard, 1_000, &["liveness"]),
-];
 
 /// Does something to every put of a transaction.
 fn each_put(txn: &mut Txn, mut change: impl FnMut(&mut Put)) {
@@ -108,6 +100,35 @@ fn each_put(txn: &mut Txn, mut change: impl FnMut(&mut Put)) {
             change(put);
         }
     }
+}
+
+fn puts(txn: &Txn, part: &str) -> bool {
+    txn.success.iter().any(|op| matches!(op, Op::Put(put) if is(&put.key, part)))
+}
+
+fn is_history(compare: &Compare) -> bool {
+    matches!(&compare.range, KeyRange::Key(key) if is(key, "/rdzv/history"))
+}
+
+/// The history that a request was decided on.
+fn history_of(txn: &Txn) -> Option<String> {
+    let compare = txn.compares.iter().find(|compare| is_history(compare))?;
+    match &compare.target {
+        Target::Value(value) => serde_json::from_slice(value).ok(),
+        _ => None,
+    }
+}
+
+/// Changes what a node says when it joins.
+fn joined(txn: &mut Txn, change: impl Fn(&mut Value)) {
+    each_put(txn, |put| {
+        if is(&put.key, "/member/")
+            && let Ok(mut joined) = serde_json::from_slice::<Value>(&put.value)
+        {
+            change(&mut joined);
+            put.value = joined.to_string().into();
+        }
+    });
 }
 
 fn is(key: &[u8], part: &str) -> bool {
@@ -163,6 +184,48 @@ pub(crate) fn request(broken: Broken, keys: &Keys, purpose: Purpose, txn: &mut T
             // So that the inspector knows what was asked for, but nothing is deleted.
             txn.compares.push(Compare::exists("nothing"));
         }
+        Broken::LastGroupUnchecked if matches!(purpose, Purpose::Freeze | Purpose::Finish) => {
+            txn.compares.retain(|compare| match &compare.range {
+                KeyRange::Key(_) => true,
+                range => !is(range.start(), "/ready/"),
+            });
+        }
+        Broken::ReadyKept if purpose != Purpose::Leave => txn.success.retain(|op| match op {
+            Op::Delete(delete) => !is(delete.range.start(), "/ready/"),
+            _ => true,
+        }),
+        // Only who takes up its place again announces itself and confirms in one step.
+        Broken::ResumeUnguarded if puts(txn, "/member/") && puts(txn, "/ready/") => {
+            txn.compares.clear();
+        }
+        Broken::HistoryUnchecked => txn.compares.retain(|compare| !is_history(compare)),
+        Broken::SeatOfAnyHistory => {
+            let history = history_of(txn);
+            joined(txn, |joined| {
+                if let (Some(of), Some(history)) =
+                    (joined.pointer_mut("/seat/history"), history.as_deref())
+                {
+                    *of = history.into();
+                }
+            });
+        }
+        Broken::RoundsForgotten => joined(txn, |joined| {
+            if let Some(round) = joined.pointer_mut("/earlier/round") {
+                *round = 0.into();
+            }
+        }),
+        Broken::GroupForgotten => {
+            let history = history_of(txn);
+            joined(txn, |joined| {
+                let of = joined.pointer("/seat/history").and_then(Value::as_str);
+                if of != history.as_deref() {
+                    joined["seat"] = Value::Null;
+                }
+                if let Some(formed) = joined.pointer_mut("/earlier/formed") {
+                    *formed = 0.into();
+                }
+            });
+        }
         Broken::LateCopies => txn.compares.retain(|compare| match &compare.range {
             KeyRange::Key(key) => !is(key, "/node/"),
             _ => true,
@@ -178,7 +241,7 @@ fn guard_by_number(keys: &Keys, txn: &mut Txn) {
         _ => None,
     });
     let Some(Active { round, previous: formed, .. }) = active else { return };
-    let last = Target::Value(encode(&Rounds { round, formed }));
+    let last = Target::Value(encode(&Rounds { round, formed, outlived: 0, extra: Extra::new() }));
     let range = KeyRange::key(keys.round());
     txn.compares = vec![Compare { range, relation: Relation::Equal, target: last }];
 }
@@ -196,15 +259,14 @@ fn ranks(txn: &mut Txn, change: impl Fn(&mut Ranked)) {
 
 /// What becomes of an answer.
 pub(crate) fn answer(broken: Broken, purpose: Purpose, result: &mut TxnResult) {
+    if broken == Broken::LastGroupUnchecked
+        && purpose == Purpose::Survey
+        && let Some(OpResult::Range(last_ready)) = result.results.get_mut(SURVEYED_LAST_READY)
+    {
+        last_ready.kvs.clear();
+    }
     if broken == Broken::RefusalIgnored && !matches!(purpose, Purpose::Leave | Purpose::Confirm) {
         result.succeeded = true;
-    }
-    // A survey looks in the order in which the coordinator watches.
-    if broken == Broken::ReportForgotten
-        && purpose == Purpose::Survey
-        && let Some(OpResult::Range(reports)) = result.results.get_mut(SUSPECTS)
-    {
-        reports.kvs.clear();
     }
 }
 
@@ -215,11 +277,15 @@ pub(crate) fn active_events(broken: Broken, random: &mut Random, events: &mut Ve
     }
 }
 
-/// The coordinator's watches, in order: nodes, waiting, suspects, members, ready.
+/// The coordinator's watches, in order: nodes, waiting, suspects, members, ready, ready of the last group.
 const WAITING: usize = 1;
 const SUSPECTS: usize = 2;
 const MEMBERS: usize = 3;
 pub(crate) const READY: usize = 4;
+const LAST_READY: usize = 5;
+
+/// Where the survey has those who may have workers of the last group.
+const SURVEYED_LAST_READY: usize = 6;
 
 /// What becomes of what the coordinator watches.
 pub(crate) fn watched_events(broken: Broken, watch: usize, events: &mut Vec<Event>) {
@@ -228,6 +294,7 @@ pub(crate) fn watched_events(broken: Broken, watch: usize, events: &mut Vec<Even
         Broken::JoinUnheard => watch == MEMBERS && event.kind == EventKind::Put,
         Broken::LateUnheard => watch == WAITING,
         Broken::ReportUnheard => watch == SUSPECTS,
+        Broken::LastGroupUnchecked => watch == LAST_READY,
         _ => false,
     };
     events.retain(|event| !unheard(event));
@@ -246,7 +313,8 @@ pub(crate) fn confirmations(freeze: &Txn, revision: Revision) -> Vec<Event> {
     });
     let confirmed = |key: &Bytes| {
         let key = String::from_utf8_lossy(key).replace("/rank/", "/ready/").into();
-        let value = encode(&Address { host: "nowhere".to_owned(), port: 1 });
+        let address = Address { host: "nowhere".to_owned(), port: 1 };
+        let value = encode(&BootstrapStore { address, token: String::new(), liveness: None });
         let kv = KeyValue { key, value, mod_revision: revision + 1, ..KeyValue::default() };
         Event { kind: EventKind::Put, kv, prev_kv: None }
     };
@@ -255,4 +323,30 @@ pub(crate) fn confirmations(freeze: &Txn, revision: Revision) -> Vec<Event> {
 
 pub(crate) fn believes_too_long(broken: Broken) -> bool {
     broken == Broken::NoSelfFencing
+}
+
+/// The guard sees only that its launcher is gone.
+pub(crate) fn has_no_guard(broken: Broken) -> bool {
+    matches!(broken, Broken::NoGuard | Broken::AsReleased)
+}
+
+/// Who is left behind does not hasten the end of its workers.
+pub(crate) fn takes_its_time(broken: Broken) -> bool {
+    matches!(broken, Broken::TakesItsTime | Broken::AsReleased)
+}
+
+/// Nobody proves a death.
+pub(crate) fn has_no_proofs(broken: Broken) -> bool {
+    broken == Broken::AsReleased
+}
+
+/// Whose lease is ended for a report, though nothing is proved.
+pub(crate) fn ends_lease_of(broken: Broken, purpose: Purpose, txn: &Txn) -> Option<String> {
+    if broken != Broken::SuspicionIsProof || purpose != Purpose::Suspect {
+        return None;
+    }
+    txn.success.iter().find_map(|op| match op {
+        Op::Put(put) if is(&put.key, "/suspect/") => Keys::id_of(&put.key).map(str::to_owned),
+        _ => None,
+    })
 }

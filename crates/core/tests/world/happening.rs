@@ -5,15 +5,17 @@ use std::collections::{BinaryHeap, VecDeque};
 use std::rc::Rc;
 use std::time::Duration;
 
-use rallypoint_core::kv::{Event, KeyValue, LeaseId, Revision, Time, Txn, TxnResult};
+use rallypoint_core::kv::{Event, LeaseId, Time, Txn, TxnResult};
 use rallypoint_core::rendezvous::{Purpose, RequestId, WatchId};
 
-use crate::broken::Broken;
-use crate::invariants::{Inspector, Verdict, violation};
-use crate::node::Node;
-use crate::plan::{Millis, Mishap, Plan};
-use crate::random::Random;
-use crate::server::Server;
+use super::broken::Broken;
+use super::inspector::Inspector;
+use super::invariants::{Verdict, violation};
+use super::node::Node;
+use super::plan::{Millis, Mishap, Plan};
+use super::random::Random;
+use super::server::Server;
+use crate::top::{Alarm, Job, Process};
 
 /// A node, by its place in the list. A node that comes back from the dead is another.
 pub(crate) type Who = usize;
@@ -31,30 +33,31 @@ pub(crate) enum Message {
 /// What reaches a node. Streams have epochs: what was under way when one broke is lost.
 #[derive(Debug, Clone)]
 pub(crate) enum Delivery {
-    Answer { id: RequestId, purpose: Purpose, result: Rc<TxnResult> },
+    Answer { id: RequestId, purpose: Purpose, era: u64, result: Rc<TxnResult> },
     NoLease,
     Granted { number: u64, sent: Millis, lease: LeaseId },
     Renewed { number: u64, sent: Millis, alive: bool },
-    Snapshot { epoch: u64, revision: Revision, active: Option<KeyValue> },
-    Active { epoch: u64, events: Vec<Event> },
+    Snapshot { epoch: u64, era: u64, found: Rc<TxnResult> },
+    Active { epoch: u64, era: u64, events: Vec<Event> },
     ActiveCompacted { epoch: u64 },
     Watching { epoch: u64, id: WatchId },
     Watched { epoch: u64, id: WatchId, watch: usize, events: Vec<Event> },
-    WatchBroken { epoch: u64, id: WatchId },
-    Hosting { round: u64, works: bool },
+    WatchBroken { id: WatchId },
+    Hosting { round: u64, works: bool, port: u16 },
     Dropped { peer: Who },
 }
 
 /// What a node has set its clock for.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(crate) enum Timer {
     Wake,
     Resend(RequestId),
     GrantAgain(u64),
     Renew(u64),
     Expiry(u64),
-    Enter(u64),
-    Reopen,
+    AskAgain(u64, LeaseId),
+    /// What the agent on top has set its clock for.
+    Top(Alarm),
 }
 
 #[derive(Debug)]
@@ -62,13 +65,33 @@ pub(crate) enum Happening {
     Arrives(Who, Message),
     Delivered(Who, Delivery),
     Rings(Who, Timer),
+    /// The guard of the node's workers looks at the clock.
+    GuardLooks(Who),
+    /// Something happens to the node's workers.
+    Works(Who, Process),
+    /// The launcher is gone, and its guard kills the workers.
+    GuardKills(Who),
+    /// Somebody has proof that this node is dead, and ends its lease.
+    Proves(Who, LeaseId, Vec<Who>),
     Connects(Who),
     LeasesEnd,
     Goes(Mishap),
     Resumes(Who),
     Mends(Who),
-    ServerUp(bool),
+    /// A server is there again, and has forgotten so much.
+    ServerUp(Memory),
     Comes,
+}
+
+/// What a server that went away remembers when it is back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Memory {
+    /// Everything.
+    Whole,
+    /// What is so, but not how it became so.
+    Compacted,
+    /// Nothing: it was in memory.
+    None,
 }
 
 struct Queued {
@@ -107,6 +130,8 @@ pub(crate) struct World {
     pub(crate) server: Server,
     pub(crate) nodes: Vec<Node>,
     pub(crate) inspector: Inspector,
+    /// What the agents on top have in common.
+    pub(crate) job: Job,
     pub(crate) broken: Broken,
     /// Nothing goes wrong any more.
     pub(crate) healed: bool,
@@ -115,6 +140,8 @@ pub(crate) struct World {
     queue: BinaryHeap<Reverse<Queued>>,
     sequence: u64,
     pub(crate) steps: u64,
+    /// How often a node was asked to listen: every time at another port.
+    pub(crate) hosted: u16,
 }
 
 /// Notes down what happens, if anyone wants to know.
@@ -129,9 +156,10 @@ macro_rules! tell {
 pub(crate) use tell;
 
 impl World {
-    pub(crate) fn new(plan: Plan, random: Random, broken: Broken, tracing: bool) -> Self {
+    pub(crate) fn new(plan: Plan, job: Job, random: Random, broken: Broken, tracing: bool) -> Self {
         let mut world = Self {
-            server: Server::new(&plan),
+            job,
+            server: Server::new(),
             inspector: Inspector::new(&plan.settings),
             plan,
             random,
@@ -143,6 +171,7 @@ impl World {
             queue: BinaryHeap::new(),
             sequence: 0,
             steps: 0,
+            hosted: 0,
         };
         for _ in 0..world.plan.nodes {
             let at = world.random.between(0, world.plan.gathering);
@@ -176,6 +205,10 @@ impl World {
         self.at(self.now + delay, what);
     }
 
+    pub(crate) fn works_after(&mut self, who: Who, delay: Millis, process: Process) {
+        self.after(delay, Happening::Works(who, process));
+    }
+
     pub(crate) fn ring(&mut self, who: Who, delay: Millis, timer: Timer) {
         self.after(delay, Happening::Rings(who, timer));
     }
@@ -193,6 +226,7 @@ impl World {
                 return violation("quiet", format!("{} steps and no end", self.steps));
             }
             self.happens(next.what)?;
+            self.check_step()?;
         }
         self.now = end;
         Ok(())
@@ -205,13 +239,27 @@ impl World {
                 Ok(())
             }
             what @ (Happening::Delivered(who, _) | Happening::Rings(who, _))
-                if self.nodes[who].paused =>
+                if self.nodes[who].stands_still() =>
             {
                 self.nodes[who].inbox.push(what);
                 Ok(())
             }
+            what @ (Happening::Works(who, _) | Happening::GuardLooks(who))
+                if self.nodes[who].sleeps() =>
+            {
+                self.nodes[who].inbox.push(what);
+                Ok(())
+            }
+            what @ Happening::Works(who, _) if self.nodes[who].has_still_workers() => {
+                self.after(50, what);
+                Ok(())
+            }
             Happening::Delivered(who, delivery) => self.delivered(who, delivery),
             Happening::Rings(who, timer) => self.rings(who, timer),
+            Happening::GuardLooks(who) => self.guard_looks(who),
+            Happening::GuardKills(who) => self.top_killed(who),
+            Happening::Works(who, process) => self.top_works(who, process),
+            Happening::Proves(who, lease, peers) => self.proves(who, lease, peers),
             Happening::Connects(who) => self.connects(who),
             Happening::LeasesEnd => self.leases_end(),
             Happening::Goes(mishap) => self.goes(mishap),
@@ -220,13 +268,9 @@ impl World {
                 self.mends(who);
                 Ok(())
             }
-            Happening::ServerUp(forgetful) => self.server_up(forgetful),
-            Happening::Comes => {
-                if !self.healed {
-                    self.comes();
-                }
-                Ok(())
-            }
+            Happening::ServerUp(memory) => self.server_up(memory),
+            Happening::Comes if self.healed => Ok(()),
+            Happening::Comes => self.comes(),
         }
     }
 }

@@ -1,0 +1,90 @@
+//! What the nodes of a job share besides the rendezvous: the count of its restarts, and the barrier at which
+//! they wait for each other when their workers are done.
+
+use rallypoint_core::agent::{Budget, Input};
+
+use crate::plan::Wrong;
+use crate::top::Alarm;
+use crate::world::happening::{Timer, Who, World};
+use crate::world::inspector::GroupId;
+use crate::world::plan::Millis;
+
+/// How long to wait before a server is asked again.
+const AGAIN: Millis = 200;
+
+impl World {
+    fn reaches_server(&self, who: Who) -> bool {
+        !self.server.down && !self.nodes[who].cut
+    }
+
+    /// The node asks for a restart, again and again until it has an answer.
+    pub(crate) fn charges(&mut self, who: Who, number: u64, round: u64, blame: String) {
+        if !self.reaches_server(who) {
+            return self.ring(who, AGAIN, Timer::Top(Alarm::Charge(number, round, blame)));
+        }
+        let max = match self.job.wrong {
+            Wrong::GrantsEveryRestart => u32::MAX,
+            _ => self.job.work.max_restarts,
+        };
+        let (budget, answer) = self.budget_of(who).charge(round, max, &blame);
+        self.changes_budget(budget);
+        let answer = Box::new(Input::Counted { round, answer });
+        self.alarm_in_order(who, 1, Alarm::Counted(number, answer));
+    }
+
+    /// The document of the restarts; if the server has forgotten it, what the node remembers of it.
+    fn budget_of(&self, who: Who) -> Budget {
+        if self.job.budget != Budget::default() {
+            return self.job.budget.clone();
+        }
+        Budget { used: self.nodes[who].top.budget.used, ..Budget::default() }
+    }
+
+    /// The server has forgotten everything. From here on the restarts of the new history are counted.
+    pub(crate) fn top_forgets(&mut self) {
+        self.job.budget = Budget::default();
+        self.job.restarted.clear();
+        self.job.forgiven.clear();
+    }
+
+    /// The node gives a restart back, if it can.
+    pub(crate) fn forgives(&mut self, who: Who, round: u64, group: Option<GroupId>) {
+        if !self.reaches_server(who) {
+            return self.ring(who, AGAIN, Timer::Top(Alarm::Forgive(round, group)));
+        }
+        self.changes_budget(self.budget_of(who).forgive(round, ""));
+        self.job.forgiven.extend(group);
+    }
+
+    /// Everybody hears of it.
+    fn changes_budget(&mut self, budget: Budget) {
+        if budget == self.job.budget {
+            return;
+        }
+        self.job.budget = budget.clone();
+        for who in 0..self.nodes.len() {
+            if self.nodes[who].alive {
+                self.alarm_in_order(who, 1, Alarm::Hears(budget.clone()));
+            }
+        }
+    }
+
+    /// The workers of the node are done. When those of the whole group are, all of its nodes may know.
+    pub(crate) fn reaches_barrier(&mut self, who: Who) {
+        let Some(id) = self.nodes[who].last_group else { return };
+        let group = self.inspector.group(id);
+        let (round, all) = (group.round, group.ranks.len());
+        let done = self.job.done.entry(id).or_default();
+        done.insert(self.nodes[who].id.clone());
+        if done.len() < all {
+            return;
+        }
+        for member in 0..self.nodes.len() {
+            let node = &self.nodes[member];
+            if node.alive && node.last_group == Some(id) {
+                let passed = Alarm::Process(Input::BarrierPassed { round });
+                self.alarm_in_order(member, 0, passed);
+            }
+        }
+    }
+}

@@ -1,0 +1,424 @@
+//! The agent on top of each node: the real one, driven as the launcher drives it.
+//!
+//! Whatever reaches the launcher does so through its clock, so that a launcher which stands still hears of it
+//! later. Its workers do not wait for it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use rallypoint_core::agent::placement::Placement;
+use rallypoint_core::agent::{
+    Agent, Budget, Closed, Closing, Exit, Group, Input, Membership, NoGroup, Outcome, Output, Why,
+};
+use rallypoint_core::rendezvous::document::RunOutcome;
+use rallypoint_core::rendezvous::{Errand, Fault, Formed, Input as Rendezvous};
+
+use crate::invariants::Seen;
+use crate::news::News;
+use crate::plan::{Work, Wrong};
+use crate::workers::Crew;
+use crate::world::happening::{Timer, Who, World, tell};
+use crate::world::inspector::GroupId;
+use crate::world::invariants::{Verdict, violation};
+use crate::world::plan::{Millis, Mishap};
+
+/// How long the end of this node's part may take to tell the others.
+const GOODBYE: Millis = 10_000;
+
+/// What all agents have in common: their settings, the job's restarts, and who is done.
+#[derive(Debug)]
+pub(crate) struct Job {
+    pub(crate) work: Work,
+    pub(crate) wrong: Wrong,
+    pub(crate) budget: Budget,
+    /// The groups after which a node has met again for a failure.
+    pub(crate) restarted: BTreeSet<GroupId>,
+    pub(crate) forgiven: BTreeSet<GroupId>,
+    /// Who is at the exit barrier of which group.
+    pub(crate) done: BTreeMap<GroupId, BTreeSet<String>>,
+    /// The run was closed at some time.
+    pub(crate) closed: bool,
+    pub(crate) seen: Seen,
+}
+
+impl Job {
+    pub(crate) fn new(work: Work, wrong: Wrong) -> Self {
+        Self {
+            work,
+            wrong,
+            budget: Budget::default(),
+            restarted: BTreeSet::new(),
+            forgiven: BTreeSet::new(),
+            done: BTreeMap::new(),
+            closed: false,
+            seen: Seen::default(),
+        }
+    }
+}
+
+/// What reaches a launcher.
+#[derive(Debug, Clone)]
+pub(crate) enum Alarm {
+    /// The agent wants to be woken.
+    Wake,
+    /// News of its processes.
+    Process(Input),
+    /// What came of the errand of this number.
+    Errand(u64, Box<Input>),
+    /// The node enters, on the errand of this number.
+    Enter(u64),
+    /// The run is to be closed.
+    Close(Closing),
+    /// The budget is asked, on the errand of this number, and answers.
+    Charge(u64, u64, String),
+    Counted(u64, Box<Input>),
+    Forgive(u64, Option<GroupId>),
+    Hears(Budget),
+    /// Workers of this start that are left are killed.
+    Kill(u64),
+    /// All is said, or has taken too long: the node leaves.
+    Leave,
+    /// It does not wait for that any longer.
+    Exit,
+    Signal(i32),
+}
+
+/// What happens to workers.
+#[derive(Debug, Clone)]
+pub(crate) enum Process {
+    /// One of this start ends by itself.
+    Ends(u64, u32, Exit),
+}
+
+/// The agent of a node, what drives it, and its workers.
+#[derive(Debug)]
+pub(crate) struct Top {
+    pub(crate) agent: Agent,
+    pub(crate) outcome: Option<Outcome>,
+    pub(crate) signalled: bool,
+    pub(crate) crew: Option<Crew>,
+    pub(crate) placed: Option<(u64, Placement)>,
+    news: News,
+    /// The round of the group that the launcher knows of.
+    group: Option<u64>,
+    asked: Option<u64>,
+    pub(crate) budget: Budget,
+    /// What is waited for: one thing at a time, by its number; and the count of a restart.
+    errand: u64,
+    counting: u64,
+    closing: bool,
+    leaving: bool,
+    wake: Option<Millis>,
+    /// When the last news came of its processes, and of others: both come in order.
+    told: [Millis; 2],
+}
+
+impl Top {
+    pub(crate) fn succeeded(&self) -> bool {
+        self.crew.as_ref().is_some_and(Crew::succeeded)
+    }
+
+    pub(crate) fn workers_failed(&self) -> bool {
+        self.crew.as_ref().is_some_and(|crew| crew.failed().is_some())
+    }
+}
+
+impl World {
+    pub(crate) fn new_top(&mut self) -> Top {
+        Top {
+            agent: Agent::new(self.job.work.settings.clone()),
+            outcome: None,
+            signalled: false,
+            crew: None,
+            placed: None,
+            news: News::default(),
+            group: None,
+            asked: None,
+            budget: Budget::default(),
+            errand: 0,
+            counting: 0,
+            closing: false,
+            leaving: false,
+            wake: None,
+            told: [0; 2],
+        }
+    }
+
+    pub(crate) fn top_comes(&mut self, who: Who) -> Verdict {
+        self.takes(who, Some(Input::Begin))
+    }
+
+    /// Whether the node holds on to its connection to rank 0: until it enters, or leaves.
+    pub(crate) fn top_holds(&self, who: Who) -> bool {
+        self.nodes[who].top.group.is_some() && !self.nodes[who].top.leaving
+    }
+
+    pub(crate) fn top_is_leaving(&self, who: Who) -> bool {
+        self.nodes[who].top.leaving
+    }
+
+    fn alarm(&mut self, who: Who, alarm: Alarm) {
+        let delay = self.random.between(0, self.job.work.delay);
+        self.ring(who, delay, Timer::Top(alarm));
+    }
+
+    /// The same for news that comes in order: of processes (0), or of others (1).
+    pub(crate) fn alarm_in_order(&mut self, who: Who, channel: usize, alarm: Alarm) {
+        let delay = self.random.between(0, self.job.work.delay);
+        let last = &mut self.nodes[who].top.told[channel];
+        *last = (*last).max(self.now + delay);
+        let delay = *last - self.now;
+        self.ring(who, delay, Timer::Top(alarm));
+    }
+
+    pub(crate) fn top_formed(&mut self, who: Who, formed: &Formed) -> Verdict {
+        let Formed { round, rank, world, ref store, .. } = *formed;
+        let restarts = self.job.budget.used_before(round);
+        let group = Group { round, rank, nodes: world, restarts, store: store.clone() };
+        let met = Alarm::Errand(self.nodes[who].top.errand, Box::new(Input::Formed(group)));
+        self.alarm_in_order(who, 1, met);
+        Ok(())
+    }
+
+    pub(crate) fn top_failed(&mut self, who: Who, fault: &Fault) -> Verdict {
+        let no_group = match fault {
+            Fault::Closed(closed) => NoGroup::Closed(Closed::from(closed)),
+            Fault::NotNeeded(closed) => NoGroup::NotNeeded(closed.reason.clone()),
+            Fault::Mismatch { .. } | Fault::Unreadable(_) => {
+                return violation("sound", format!("{}: {fault:?}", self.nodes[who].id));
+            }
+            fault => NoGroup::Failed(format!("{fault:?}")),
+        };
+        let met = Alarm::Errand(self.nodes[who].top.errand, Box::new(Input::NotFormed(no_group)));
+        self.alarm_in_order(who, 1, met);
+        Ok(())
+    }
+
+    pub(crate) fn top_done(&mut self, who: Who, errand: Errand) -> Verdict {
+        let top = &mut self.nodes[who].top;
+        match errand {
+            Errand::Left if top.leaving => self.ends(who, true),
+            Errand::Closed => {
+                top.closing = false;
+                if top.outcome.is_some() {
+                    self.alarm(who, Alarm::Leave);
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// The launcher looks at what its handler tells.
+    pub(crate) fn top_looks(&mut self, who: Who) -> Verdict {
+        self.takes(who, None)
+    }
+
+    /// Something happened; and whatever else is so by now, the agent is told as well.
+    pub(crate) fn takes(&mut self, who: Who, input: Option<Input>) -> Verdict {
+        if let Some(Input::Formed(group)) = &input {
+            let top = &mut self.nodes[who].top;
+            top.group = Some(group.round);
+            top.news.begin();
+        }
+        if let Some(input) = input {
+            self.handles(who, input)?;
+        }
+        if !self.nodes[who].alive || self.nodes[who].top.outcome.is_some() {
+            return Ok(());
+        }
+        let view = self.nodes[who].machine.view(self.time());
+        let node = &mut self.nodes[who];
+        let top = &mut node.top;
+        let known = top.group.map(|round| Membership { round, asked: top.asked == Some(round) });
+        let news = top.news.tell((&view, &top.budget), known, node.fenced);
+        for input in news {
+            use rallypoint_core::agent::Change::PeerLost;
+            let lost = matches!(&input, Input::Changed { change: PeerLost(_), .. });
+            if !(lost && self.job.wrong == Wrong::LosesNews) {
+                self.handles(who, input)?;
+            }
+        }
+        self.check_left_behind(who, &view)
+    }
+
+    fn handles(&mut self, who: Who, input: Input) -> Verdict {
+        if !self.nodes[who].alive {
+            return Ok(());
+        }
+        tell!(self, "{} agent: {input:?}", self.nodes[who].id);
+        if let Input::Placed { round, placement } = &input {
+            self.nodes[who].top.placed = Some((*round, *placement));
+        }
+        let time = self.time();
+        self.nodes[who].top.agent.handle(time, input);
+        while let Some(output) = self.nodes[who].top.agent.poll_output() {
+            tell!(self, "{} agent says {output:?}", self.nodes[who].id);
+            self.job.seen.note(&output);
+            self.check_output(who, &output)?;
+            self.does(who, output)?;
+        }
+        let wake = self.nodes[who].top.agent.next_wake();
+        let wake = wake.map(|wake| wake.as_nanos().div_ceil(1_000_000) as Millis);
+        if wake != self.nodes[who].top.wake {
+            self.nodes[who].top.wake = wake;
+            if let Some(wake) = wake {
+                self.ring(who, wake.saturating_sub(self.now), Timer::Top(Alarm::Wake));
+            }
+        }
+        Ok(())
+    }
+
+    /// What the launcher does.
+    fn does(&mut self, who: Who, output: Output) -> Verdict {
+        let round_of = |crew: &Crew| crew.group;
+        let top = &mut self.nodes[who].top;
+        match output {
+            Output::Meet { why } => {
+                if let (Why::WorkerFailed(_), Some(crew)) = (&why, &top.crew) {
+                    self.job.restarted.insert(round_of(crew));
+                }
+                (top.group, top.counting) = (None, top.counting + 1);
+                top.news.begin();
+                top.errand += 1;
+                let enter = Alarm::Enter(top.errand);
+                self.alarm(who, enter);
+            }
+            Output::AssignRanks(group) => {
+                top.errand += 1;
+                let errand = top.errand;
+                let (round, local) = (group.round, self.job.work.settings.local_workers);
+                let placement = Placement::identical(group.rank, group.nodes, local);
+                let answer = match self.troubled(self.job.work.trouble) {
+                    true => Input::NotPlaced { round, reason: "time-out".into() },
+                    false => Input::Placed { round, placement },
+                };
+                self.alarm(who, Alarm::Errand(errand, Box::new(answer)));
+            }
+            Output::StartWorkers(start) => return self.starts(who, &start),
+            Output::NotifyWorkers { attempt, stops_at, .. } => {
+                self.notified(who, attempt, stops_at.as_millis() as Millis);
+            }
+            Output::StopWorkers { attempt, signal, kill_at, .. } => {
+                self.stops(who, attempt, signal, kill_at.as_millis() as Millis);
+            }
+            Output::CountRestart { round, blame } => {
+                top.asked = Some(round);
+                top.counting += 1;
+                let charge = Alarm::Charge(top.counting, round, blame);
+                self.alarm(who, charge);
+            }
+            Output::ForgiveRestart { round, .. } => {
+                let group = top.crew.as_ref().map(round_of);
+                self.alarm(who, Alarm::Forgive(round, group));
+            }
+            Output::ExitBarrier { .. } => {
+                top.errand += 1;
+                self.reaches_barrier(who);
+            }
+            Output::Close(closing) => {
+                top.closing = true;
+                self.alarm(who, Alarm::Close(closing));
+            }
+            Output::Leave => (top.errand, top.counting) = (top.errand + 1, top.counting + 1),
+            Output::Finish(outcome) => {
+                top.outcome = Some(outcome);
+                if !top.closing {
+                    self.alarm(who, Alarm::Leave);
+                }
+                self.ring(who, GOODBYE, Timer::Top(Alarm::Leave));
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn top_rings(&mut self, who: Who, alarm: Alarm) -> Verdict {
+        let now = self.now;
+        let node = &mut self.nodes[who];
+        let top = &mut node.top;
+        match alarm {
+            Alarm::Wake => self.takes(who, Some(Input::Wake)),
+            Alarm::Process(input) => self.takes(who, Some(input)),
+            Alarm::Signal(signal) => self.takes(who, Some(Input::Signal(signal))),
+            // Workers start only while the node is sure of its place: it may have stood still.
+            Alarm::Errand(number, input)
+                if number == top.errand
+                    && matches!(*input, Input::Placed { .. })
+                    && node.guard.deadline.is_some_and(|deadline| deadline <= now) =>
+            {
+                self.ring(who, 20, Timer::Top(Alarm::Errand(number, input)));
+                Ok(())
+            }
+            Alarm::Errand(number, input) if number == top.errand => self.takes(who, Some(*input)),
+            Alarm::Counted(number, input) if number == top.counting => {
+                self.takes(who, Some(*input))
+            }
+            Alarm::Enter(number) if number == top.errand => self.give(who, Rendezvous::Enter),
+            Alarm::Errand(..) | Alarm::Counted(..) | Alarm::Enter(_) => Ok(()),
+            Alarm::Close(closing) => {
+                let (outcome, reason) = (closing.outcome(), closing.reason().to_owned());
+                self.give(who, Rendezvous::Close { outcome, reason })
+            }
+            Alarm::Charge(number, round, blame) if number == top.counting => {
+                self.charges(who, number, round, blame);
+                Ok(())
+            }
+            Alarm::Charge(..) => Ok(()),
+            Alarm::Forgive(round, group) => {
+                self.forgives(who, round, group);
+                Ok(())
+            }
+            Alarm::Hears(budget) => {
+                top.budget = budget;
+                self.takes(who, None)
+            }
+            Alarm::Kill(attempt) => {
+                self.kills(who, attempt);
+                Ok(())
+            }
+            Alarm::Leave => {
+                if !std::mem::replace(&mut top.leaving, true) {
+                    self.ring(who, GOODBYE, Timer::Top(Alarm::Exit));
+                    return self.give(who, Rendezvous::Leave);
+                }
+                Ok(())
+            }
+            Alarm::Exit => {
+                self.ends(who, false);
+                Ok(())
+            }
+        }
+    }
+
+    /// What happens to agents.
+    pub(crate) fn top_goes(&mut self, mishap: Mishap) -> Verdict {
+        match mishap {
+            Mishap::WorkersFail(who) => {
+                if let Some(who) = self.someone(who) {
+                    self.fails(who);
+                }
+                Ok(())
+            }
+            // An operator, by way of one of the nodes.
+            Mishap::Close(who, _) => {
+                let Some(who) = self.awake(who) else { return Ok(()) };
+                let outcome = RunOutcome::Failed;
+                self.give(who, Rendezvous::Close { outcome, reason: "enough".into() })
+            }
+            Mishap::Signal(who, signal, twice) => {
+                let Some(who) = self.someone(who) else { return Ok(()) };
+                self.nodes[who].top.signalled = true;
+                if twice {
+                    self.ring(who, 20, Timer::Top(Alarm::Signal(signal)));
+                }
+                self.ring(who, 0, Timer::Top(Alarm::Signal(signal)));
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether something goes wrong that does so many times in a thousand.
+    pub(crate) fn troubled(&mut self, per_mille: u64) -> bool {
+        !self.healed && self.random.chance(per_mille)
+    }
+}

@@ -1,0 +1,94 @@
+//! The connections of members to rank 0, by which each of the two sees the other die long before its lease
+//! is over: who has one, what a broken one tells, and how a death is proved.
+
+use rallypoint_core::kv::LeaseId;
+
+use super::broken;
+use super::happening::{Delivery, Happening, Message, Who, World, tell};
+use super::invariants::Verdict;
+use super::plan::{Death, Millis};
+
+/// How long the guard takes to kill the workers of a launcher that is gone.
+const KILLING: Millis = 50;
+
+/// How long it takes to prove a death, once the workers are dead.
+const PROVING: (Millis, Millis) = (5, 60);
+
+impl World {
+    /// The node dies without a word. Whoever holds a connection to it sees that close, unless the host has
+    /// vanished.
+    pub(crate) fn dies(&mut self, who: Who, death: Death) -> Verdict {
+        let lease = self.nodes[who].session.as_ref().map(|session| session.lease);
+        let seen = self.plan.connected && death == Death::Killed;
+        let peers = if seen { self.drops(who) } else { Vec::new() };
+        let slept = self.nodes[who].has_still_workers();
+        self.ends(who, false);
+        if death == Death::Silent {
+            return self.top_killed(who);
+        }
+        // Nobody's workers die before their launcher.
+        let killed = self.random.between(0, KILLING);
+        if slept {
+            // They do not run before their guard does, which kills them first.
+            self.top_killed(who)?;
+        }
+        self.after(killed, Happening::GuardKills(who));
+        let provable = self.proofs() && !peers.is_empty();
+        if let Some(lease) = lease.filter(|_| provable) {
+            let proved = self.random.between(PROVING.0, PROVING.1);
+            self.after(killed + proved, Happening::Proves(who, lease, peers));
+        }
+        Ok(())
+    }
+
+    /// Whether deaths are proved in this run.
+    pub(crate) fn proofs(&self) -> bool {
+        self.plan.proofs && !broken::has_no_proofs(self.broken)
+    }
+
+    /// One of those who saw the connection close finds that the guard's socket is refused, and ends the
+    /// lease of the dead node; not while none of them can.
+    pub(crate) fn proves(&mut self, dead: Who, lease: LeaseId, peers: Vec<Who>) -> Verdict {
+        let able = |who: &Who| {
+            let node = &self.nodes[*who];
+            node.alive && !node.cut && !node.stands_still()
+        };
+        if !self.server.down && peers.iter().any(able) {
+            tell!(self, "{} is proved dead", self.nodes[dead].id);
+            return self.arrives(dead, Message::Revoke { lease });
+        }
+        if peers.iter().any(|who| self.nodes[*who].alive) {
+            self.after(100, Happening::Proves(dead, lease, peers));
+        }
+        Ok(())
+    }
+
+    /// The node's connections are reset, and both ends suspect each other.
+    pub(crate) fn resets(&mut self, who: Who) {
+        for peer in self.drops(who) {
+            self.after(0, Happening::Delivered(who, Delivery::Dropped { peer }));
+        }
+    }
+
+    /// Breaks the node's connections, and lets the others know. Returns who they are.
+    fn drops(&mut self, who: Who) -> Vec<Who> {
+        let peers: Vec<Who> =
+            (0..self.nodes.len()).filter(|peer| self.are_connected(who, *peer)).collect();
+        for peer in &peers {
+            let delay = self.delay();
+            self.after(delay, Happening::Delivered(*peer, Delivery::Dropped { peer: who }));
+        }
+        peers
+    }
+
+    /// Rank 0 keeps its store until it is in another group; the others hold on to it until they enter.
+    fn are_connected(&self, one: Who, other: Who) -> bool {
+        let Some(group) = self.nodes[one].last_group else { return false };
+        let ranks = &self.inspector.group(group).ranks;
+        let leads = |who: Who| ranks.get(&self.nodes[who].id) == Some(&0);
+        let of_it = |who: Who| self.nodes[who].alive && self.nodes[who].last_group == Some(group);
+        let serves = |who: Who| of_it(who) && leads(who) && !self.top_is_leaving(who);
+        let holds = |who: Who| of_it(who) && !leads(who) && self.top_holds(who);
+        (serves(one) && holds(other)) || (serves(other) && holds(one))
+    }
+}

@@ -1,0 +1,103 @@
+//! The guard of a node's workers: a process of its own, which a launcher that stands still does not stop.
+//!
+//! It kills the workers when the launcher is gone, and when the deadline passes that it was last told: so
+//! much of the lease, counted from the sending of the last renewal that was acknowledged. When the whole
+//! node stood still, it finds that out before anything else runs.
+
+use super::broken;
+use super::happening::{Happening, Who, World, tell};
+use super::invariants::Verdict;
+use super::plan::Millis;
+
+/// How long a guard that slept waits for another deadline.
+const HOLDING: Millis = 1_000;
+
+/// How a node stands still.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Still {
+    /// The launcher alone: its guard and its workers go on.
+    Launcher,
+    /// Launcher, guard and workers.
+    Everything,
+}
+
+/// What the guard of a node knows.
+#[derive(Debug, Default)]
+pub(crate) struct Guard {
+    /// The workers must be gone by then.
+    pub(crate) deadline: Option<Millis>,
+    /// It slept past the deadline, and has stopped the workers: until then the launcher may tell another.
+    pub(crate) holds: Option<Millis>,
+    looks: bool,
+}
+
+impl World {
+    /// The workers of a node start: the guard watches over them, with the deadline of this moment.
+    pub(crate) fn guard_begins(&mut self, who: Who) -> Verdict {
+        self.nodes[who].guard.holds = None;
+        self.tell_guard(who)?;
+        let guard = &mut self.nodes[who].guard;
+        if let Some(deadline) = guard.deadline
+            && !std::mem::replace(&mut guard.looks, true)
+        {
+            self.at(deadline, Happening::GuardLooks(who));
+        }
+        Ok(())
+    }
+
+    /// The launcher tells its guard how long the session lives, as long as the node has its place. Where nobody
+    /// can take that, there is no deadline.
+    pub(crate) fn tell_guard(&mut self, who: Who) -> Verdict {
+        let (fence, now) = (self.plan.fence(), self.now);
+        let node = &mut self.nodes[who];
+        if !node.machine.holds_place() || self.plan.settings.sole {
+            return Ok(());
+        }
+        let Some(session) = &node.session else { return Ok(()) };
+        let deadline = session.sent + fence;
+        node.guard.deadline = Some(deadline);
+        if deadline > now && node.guard.holds.take().is_some() {
+            tell!(self, "{} slept, and goes on", self.nodes[who].id);
+            if !std::mem::replace(&mut self.nodes[who].guard.looks, true) {
+                self.at(deadline, Happening::GuardLooks(who));
+            }
+            return self.check_running(who);
+        }
+        Ok(())
+    }
+
+    /// The guard looks at the clock.
+    pub(crate) fn guard_looks(&mut self, who: Who) -> Verdict {
+        let guard = &mut self.nodes[who].guard;
+        guard.looks = false;
+        let Some(deadline) = guard.deadline else { return Ok(()) };
+        if self.top_workers(who).is_none() {
+            return Ok(());
+        }
+        let next = deadline.max(self.nodes[who].guard.holds.unwrap_or(0));
+        if next > self.now {
+            self.nodes[who].guard.looks = true;
+            self.at(next, Happening::GuardLooks(who));
+            return Ok(());
+        }
+        if broken::has_no_guard(self.broken) {
+            return Ok(());
+        }
+        tell!(self, "the guard of {} kills its workers", self.nodes[who].id);
+        self.nodes[who].guard.holds = None;
+        self.top_fenced(who)
+    }
+
+    /// The whole node goes on after it stood still. The guard looks at the clock before anything runs.
+    pub(crate) fn wakes_up(&mut self, who: Who) -> Verdict {
+        let overdue = self.nodes[who].guard.deadline.is_some_and(|deadline| deadline <= self.now);
+        if overdue && self.top_workers(who).is_some() {
+            tell!(self, "{} slept past its lease: its workers are held", self.nodes[who].id);
+            let until = self.now + HOLDING;
+            self.nodes[who].guard.holds = Some(until);
+            self.at(until, Happening::GuardLooks(who));
+            return Ok(());
+        }
+        self.check_running(who)
+    }
+}

@@ -1,0 +1,207 @@
+//! What the store holds and which groups have formed, as seen by an inspector that reads every write in
+//! order and believes nobody.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use rallypoint_core::kv::{Event, EventKind, LeaseId, Op, Revision, Txn};
+use rallypoint_core::rendezvous::Settings;
+use rallypoint_core::rendezvous::document::{Active, Address, Ranked, Status, decode};
+use rallypoint_core::rendezvous::gate::Limits;
+
+use super::invariants::{Verdict, violation};
+use super::plan::Millis;
+
+/// The round that a key belongs to.
+pub(crate) fn round_of(key: &str) -> Option<u64> {
+    key.split("/v_").nth(1).and_then(|rest| rest.split('/').next())?.parse().ok()
+}
+
+/// Groups in the order in which they became final, over all servers.
+pub(crate) type GroupId = usize;
+
+/// What is known of a round.
+#[derive(Debug, Default)]
+pub(crate) struct Round {
+    pub(crate) opener: String,
+    /// Who has joined and is there, and since when.
+    pub(crate) members: BTreeMap<String, Revision>,
+    pub(crate) ranks: BTreeMap<String, Ranked>,
+    /// Who said that it is there, on which lease.
+    pub(crate) ready: BTreeMap<String, LeaseId>,
+    pub(crate) status: Option<Status>,
+    /// When it stopped taking nodes.
+    pub(crate) frozen_at: Millis,
+    pub(crate) group: Option<GroupId>,
+}
+
+/// A group that has formed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Group {
+    /// How often the server had forgotten everything.
+    pub(crate) era: u64,
+    pub(crate) round: u64,
+    pub(crate) ranks: BTreeMap<String, u32>,
+    /// No two groups have the same.
+    pub(crate) store: Option<Address>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Inspector {
+    root: String,
+    pub(crate) limits: Limits,
+    pub(crate) rounds: BTreeMap<u64, Round>,
+    pub(crate) groups: Vec<Group>,
+    /// Which group each final document was of, by the server's era and its revision.
+    finals: BTreeMap<(u64, Revision), GroupId>,
+    pub(crate) active: Option<Active>,
+    /// The run is closed.
+    pub(crate) closed: bool,
+    pub(crate) latest: u64,
+    /// The last round that was swept.
+    pub(crate) swept: Option<u64>,
+    pub(crate) waiting: BTreeSet<String>,
+    pub(crate) spares: BTreeSet<String>,
+    pub(crate) now: Millis,
+    /// When each node last gave its group a reason to meet again.
+    upset: BTreeMap<String, Millis>,
+    /// When something last gave every group a reason.
+    all_upset: Option<Millis>,
+}
+
+impl Inspector {
+    pub(crate) fn new(settings: &Settings) -> Self {
+        Self {
+            root: format!("{}rdzv/", settings.keys.root()),
+            limits: settings.limits,
+            rounds: BTreeMap::new(),
+            groups: Vec::new(),
+            finals: BTreeMap::new(),
+            active: None,
+            closed: false,
+            latest: 0,
+            swept: None,
+            waiting: BTreeSet::new(),
+            spares: BTreeSet::new(),
+            now: 0,
+            upset: BTreeMap::new(),
+            all_upset: None,
+        }
+    }
+
+    /// The server has forgotten everything but the groups that people remember.
+    pub(crate) fn forgets(&mut self) {
+        self.rounds.clear();
+        self.active = None;
+        self.closed = false;
+        self.latest = 0;
+        self.swept = None;
+        self.waiting.clear();
+        self.spares.clear();
+        self.upset_all();
+    }
+
+    /// From here on the group of this node has a reason to meet again.
+    pub(crate) fn upset(&mut self, id: &str) {
+        self.upset.insert(id.to_owned(), self.now);
+    }
+
+    /// From here on every group has.
+    pub(crate) fn upset_all(&mut self) {
+        self.all_upset = Some(self.now);
+    }
+
+    /// Whether the group of `round` was given a reason to meet again.
+    pub(crate) fn has_reason(&self, round: u64) -> bool {
+        let Some(round) = self.rounds.get(&round) else { return true };
+        let since = |when: &Millis| *when >= round.frozen_at;
+        self.all_upset.as_ref().is_some_and(since)
+            || round.ranks.keys().any(|id| self.upset.get(id).is_some_and(since))
+    }
+
+    pub(crate) fn group(&self, group: GroupId) -> &Group {
+        &self.groups[group]
+    }
+
+    /// The group of a round of this era, if it has formed.
+    pub(crate) fn group_of(&self, round: u64) -> Option<GroupId> {
+        self.rounds.get(&round).and_then(|round| round.group)
+    }
+
+    /// The group whose rank 0 listens there.
+    pub(crate) fn group_at(&self, store: &Address) -> Option<GroupId> {
+        (0..self.groups.len()).rev().find(|group| self.groups[*group].store.as_ref() == Some(store))
+    }
+
+    /// The document that was written then, if it was that of a group.
+    pub(crate) fn group_written(&self, era: u64, revision: Revision) -> Option<GroupId> {
+        self.finals.get(&(era, revision)).copied()
+    }
+
+    /// A document of this group was written.
+    pub(crate) fn wrote(&mut self, era: u64, revision: Revision, group: GroupId) {
+        self.finals.insert((era, revision), group);
+    }
+
+    /// The rounds that a sweep was to delete must stay gone.
+    pub(crate) fn swept(&mut self, sweep: &Txn) {
+        for op in &sweep.success {
+            let Op::Delete(delete) = op else { continue };
+            let key = String::from_utf8_lossy(delete.range.start()).into_owned();
+            self.swept = self.swept.max(round_of(&key));
+        }
+    }
+
+    pub(crate) fn follow(&mut self, event: &Event) -> Verdict {
+        let key = std::str::from_utf8(&event.kv.key).unwrap_or_default();
+        let Some(path) = key.strip_prefix(&self.root) else {
+            return violation("keys", format!("{key} is none of the run's keys"));
+        };
+        let put = event.kind == EventKind::Put;
+        if put && event.kv.lease == 0 {
+            return violation("keys", format!("{key} is on no lease"));
+        }
+        let mut parts = path.split('/');
+        let first = parts.next().unwrap_or_default();
+        let second = parts.next().unwrap_or_default();
+        let list = match first {
+            "waiting" => Some(&mut self.waiting),
+            "spare" => Some(&mut self.spares),
+            _ => None,
+        };
+        if let Some(list) = list {
+            let room = self.active.as_ref().is_some_and(Active::has_room);
+            if first == "waiting" && put && room {
+                self.all_upset = Some(self.now);
+            }
+            match put {
+                true => drop(list.insert(second.to_owned())),
+                false => drop(list.remove(second)),
+            }
+            return Ok(());
+        }
+        let number = first.strip_prefix("v_").and_then(|number| number.parse::<u64>().ok());
+        let (Some(number), Some(id)) = (number, parts.next()) else { return Ok(()) };
+        let round = self.rounds.entry(number).or_default();
+        match (second, put) {
+            ("member", true) => {
+                round.members.insert(id.to_owned(), event.kv.mod_revision);
+            }
+            ("member", false) => {
+                round.members.remove(id);
+                if number == self.latest {
+                    self.upset.insert(id.to_owned(), self.now);
+                }
+            }
+            ("rank", true) => match decode::<Ranked>(&event.kv.key, &event.kv.value) {
+                Ok(ranked) => drop(round.ranks.insert(id.to_owned(), ranked)),
+                Err(corrupt) => return violation("sound", corrupt.to_string()),
+            },
+            ("ready", true) => drop(round.ready.insert(id.to_owned(), event.kv.lease)),
+            _ => {}
+        }
+        if round.group.is_some() && second == "rank" && put {
+            return violation("R1", format!("a rank of round {number} changed after it was final"));
+        }
+        Ok(())
+    }
+}

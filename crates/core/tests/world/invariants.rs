@@ -1,0 +1,256 @@
+//! What must hold after every step, whatever the machines do and whatever happens to them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use rallypoint_core::kv::{Event, EventKind, LeaseId, Revision};
+use rallypoint_core::rendezvous::document::{Active, Address, Status, decode};
+use rallypoint_core::rendezvous::{Formed, Purpose};
+
+use super::happening::{Who, World};
+use super::inspector::{Group, GroupId};
+use super::plan::RUN_LEASE;
+
+/// Which promise was broken, and how.
+#[derive(Debug, Clone)]
+pub(crate) struct Violation {
+    pub(crate) invariant: &'static str,
+    pub(crate) what: String,
+}
+
+/// Nothing, or what should not have happened.
+pub(crate) type Verdict = Result<(), Violation>;
+
+pub(crate) fn violation(invariant: &'static str, what: impl Into<String>) -> Verdict {
+    Err(Violation { invariant, what: what.into() })
+}
+
+impl World {
+    /// Looks at what changed, in order; within one revision, at the document in force last.
+    pub(crate) fn inspect(&mut self, mut events: Vec<Event>) -> Verdict {
+        let active = self.plan.settings.keys.active();
+        self.inspector.now = self.now;
+        events.sort_by_key(|event| (event.kv.mod_revision, event.kv.key == active));
+        for event in &events {
+            if event.kv.key != active {
+                self.inspector.follow(event)?;
+                continue;
+            }
+            if event.kind == EventKind::Delete {
+                let reopens = matches!(self.server.executing, Some((_, Purpose::Reopen)));
+                if self.inspector.closed && !reopens {
+                    return violation("R3", "the closing was deleted");
+                }
+                self.inspector.closed = false;
+                self.inspector.active = None;
+                continue;
+            }
+            match decode::<Active>(&event.kv.key, &event.kv.value) {
+                Ok(document) => {
+                    self.in_force(document, event.kv.lease, event.kv.mod_revision)?;
+                }
+                Err(corrupt) => return violation("sound", corrupt.to_string()),
+            }
+        }
+        Ok(())
+    }
+
+    /// A new document is in force.
+    fn in_force(&mut self, active: Active, lease: LeaseId, revision: Revision) -> Verdict {
+        let inspector = &mut self.inspector;
+        let (number, status) = (active.round, active.status);
+        if inspector.closed && status != Status::Closed {
+            return violation("R3", format!("round {number} went on after the run was closed"));
+        }
+        if number < inspector.latest {
+            let latest = inspector.latest;
+            return violation("R2", format!("round {number} after round {latest}"));
+        }
+        inspector.latest = number;
+        if status == Status::Closed {
+            inspector.closed = true;
+            inspector.active = Some(active);
+            return Ok(());
+        }
+        let round = inspector.rounds.entry(number).or_default();
+        if status == Status::Joinable {
+            if !round.opener.is_empty() {
+                let (first, second) = (&round.opener, &active.coordinator.id);
+                return violation(
+                    "R2",
+                    format!("round {number} was opened by {first} and {second}"),
+                );
+            }
+            round.opener = active.coordinator.id.clone();
+        }
+        // A coordinator that is not of the group hands it over to rank 0 when it is formed.
+        let hands_over = round.status == Some(Status::Frozen)
+            && status == Status::Final
+            && !round.ranks.contains_key(&round.opener)
+            && round.ranks.get(&active.coordinator.id).is_some_and(|ranked| ranked.rank == 0);
+        if hands_over {
+            round.opener = active.coordinator.id.clone();
+        }
+        if status == Status::Final && !round.ranks.contains_key(&active.coordinator.id) {
+            let what = format!("the group of round {number} is kept by {}", active.coordinator);
+            return violation("surplus", what);
+        }
+        if round.opener != active.coordinator.id {
+            return violation(
+                "R2",
+                format!("{} changed another's round {number}", active.coordinator),
+            );
+        }
+        let later = match round.status {
+            None => status == Status::Joinable,
+            Some(Status::Joinable) => status == Status::Frozen,
+            Some(Status::Frozen) => status == Status::Final,
+            _ => status == Status::Final,
+        };
+        if !later {
+            return violation("R2", format!("round {number}: {:?} to {status:?}", round.status));
+        }
+        let first = round.status != Some(status);
+        if first && status == Status::Frozen {
+            round.frozen_at = inspector.now;
+        }
+        round.status = Some(status);
+        let store = active.store.clone().map(|store| store.address);
+        let author = active.coordinator.id.clone();
+        inspector.active = Some(active);
+        if self.server.owner(lease).is_none_or(|who| self.nodes[who].id != author)
+            && lease != RUN_LEASE
+        {
+            return violation("keys", format!("round {number} is on another's lease {lease}"));
+        }
+        match status {
+            Status::Frozen if first => self.check_precedence(number),
+            Status::Final => self.check_final(number, store, revision),
+            _ => Ok(()),
+        }
+    }
+
+    /// R1 and R4, whenever the document of a group is written.
+    fn check_final(&mut self, number: u64, store: Option<Address>, revision: Revision) -> Verdict {
+        let era = self.server.era;
+        let Some(active) = &self.inspector.active else { return Ok(()) };
+        let (world, waiting) = (active.world, active.waiting);
+        let limits = self.inspector.limits;
+        let Some(round) = self.inspector.rounds.get_mut(&number) else { return Ok(()) };
+        let ranks: BTreeMap<String, u32> =
+            round.ranks.iter().map(|(id, ranked)| (id.clone(), ranked.rank)).collect();
+        let distinct: BTreeSet<u32> = ranks.values().copied().collect();
+        let whole = distinct.iter().copied().eq(0..world) && ranks.len() == world as usize;
+        if !whole || round.ranks.values().any(|ranked| ranked.world != world) {
+            return violation("R1", format!("round {number} of {world}: {ranks:?}"));
+        }
+        if (world as usize) < limits.min || world as usize > limits.max {
+            return violation("R1", format!("round {number} has {world} nodes, not {limits}"));
+        }
+        let group = Group { era, round: number, ranks, store };
+        for id in group.ranks.keys() {
+            let owner = round.ready.get(id).and_then(|lease| self.server.owner(*lease));
+            if owner.is_none_or(|who| self.nodes[who].id != *id) {
+                return violation(
+                    "R4",
+                    format!("round {number} is final, but {id} did not confirm"),
+                );
+            }
+        }
+        let groups = &mut self.inspector.groups;
+        let id = *round.group.get_or_insert(groups.len());
+        match groups.get(id) {
+            None => groups.push(group),
+            Some(before) if *before != group => {
+                return violation("R1", format!("round {number}: {before:?}, then {group:?}"));
+            }
+            Some(_) => {}
+        }
+        self.inspector.wrote(era, revision, id);
+        if world as usize == limits.max && waiting > 0 {
+            let what = format!("round {number} is full and is told of {waiting} waiting nodes");
+            return violation("surplus", what);
+        }
+        Ok(())
+    }
+
+    /// Nobody takes the place of a member of the last group that had come in time to be seen.
+    fn check_precedence(&self, number: u64) -> Verdict {
+        let Some(active) = &self.inspector.active else { return Ok(()) };
+        let Some(round) = self.inspector.rounds.get(&number) else { return Ok(()) };
+        if active.previous == 0 {
+            return Ok(());
+        }
+        let previous = self.inspector.group_of(active.previous);
+        // Only who was told that it is in the group can say so.
+        let sat = |id: &String| {
+            let told = |node: &super::node::Node| node.last_group == previous;
+            previous.is_some() && self.nodes.iter().any(|node| node.id == *id && told(node))
+        };
+        let author = self.nodes.iter().find(|node| node.id == active.coordinator.id);
+        let Some(seen) = author.and_then(|node| node.decided_on) else { return Ok(()) };
+        let others = round.ranks.keys().any(|id| !sat(id));
+        let left_out = round
+            .members
+            .iter()
+            .find(|(id, since)| !round.ranks.contains_key(*id) && **since <= seen && sat(id));
+        match left_out {
+            Some((id, _)) if others => {
+                violation("precedence", format!("round {number} left {id} out for a newcomer"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// R1 and R2, as a member sees them, over all servers. Returns which group it is.
+    pub(crate) fn check_formed(&self, who: Who, formed: &Formed) -> Result<GroupId, Violation> {
+        let node = &self.nodes[who];
+        let (id, round) = (&node.id, formed.round);
+        let wrong = |invariant, what| Err(Violation { invariant, what });
+        let Some(group) = self.inspector.group_at(&formed.store) else {
+            return wrong("R1", format!("{id} formed round {round}, which is not final"));
+        };
+        let found = self.inspector.group(group);
+        let agrees = found.ranks.get(id) == Some(&formed.rank)
+            && found.ranks.len() == formed.world as usize
+            && found.round == round;
+        if !agrees {
+            return wrong("R1", format!("{id} believes {formed:?}, the store has {found:?}"));
+        }
+        if node.last_group.is_some() && round <= node.last_formed {
+            let last = node.last_formed;
+            return wrong("R2", format!("{id} formed round {round} after {last}"));
+        }
+        if node.session.is_none() {
+            return wrong("fence", format!("{id} formed round {round} without a session"));
+        }
+        Ok(group)
+    }
+
+    /// Nobody is told to meet again unless something happened to the group, or somebody waits for whom
+    /// there is room.
+    pub(crate) fn check_reason(&self, who: Who, round: u64) -> Verdict {
+        if self.inspector.has_reason(round) {
+            return Ok(());
+        }
+        let id = &self.nodes[who].id;
+        violation(
+            "surplus",
+            format!("{id} is told to meet again after round {round} for no reason"),
+        )
+    }
+
+    /// When the store has ended leases, nobody who can act still believes in one of them.
+    pub(crate) fn check_fences(&self) -> Verdict {
+        for node in self.nodes.iter().filter(|node| node.alive && !node.stands_still()) {
+            let Some(session) = &node.session else { continue };
+            if self.server.granted(session.lease)
+                && self.server.store.lease_status(self.time(), session.lease).is_none()
+            {
+                let what =
+                    format!("{} believes in lease {}, which is over", node.id, session.lease);
+                return violation("fence", what);
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,297 @@
+//! What a seed stands for: the settings of the run, how bad the network is, and what happens when.
+//!
+//! Rates are drawn per run, not per step, and are often nothing at all: a run with one kind of fault
+//! goes deeper into it than a run with a little of each.
+
+use std::time::Duration;
+
+use rallypoint_core::rendezvous::Settings;
+use rallypoint_core::rendezvous::gate::Limits;
+use rallypoint_core::rendezvous::keys::{DEFAULT_PREFIX, Keys};
+use rallypoint_core::rendezvous::ranks::POLICIES;
+
+use super::random::Random;
+
+/// Milliseconds of virtual time.
+pub(crate) type Millis = u64;
+
+/// The lease that outlives every node.
+pub(crate) const RUN_LEASE: i64 = 1;
+
+/// How long the workers of a node may take to stop: 30 s is the default of `--shutdown-timeout`.
+const STOPS: [&[Millis]; 5] = [
+    &[0],
+    &[0, 30],
+    &[0, 30, 1_000],
+    &[0, 30, 1_000, 4_000],
+    &[0, 30, 1_000, 4_000, 15_000, 30_000],
+];
+
+/// How a node's process goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Death {
+    /// The launcher is killed: its connections close, and its guard kills the workers a moment later.
+    Killed,
+    /// The host vanishes: its workers are gone with it, and nobody sees a connection close.
+    Silent,
+}
+
+/// Something that goes wrong, or that an agent takes into its head. Nodes are named by a number that
+/// is taken modulo how many there are at that moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Mishap {
+    /// The node and the server do not reach each other for so long.
+    Cut(usize, Millis),
+    /// The launcher stands still for so long; its guard and its workers go on.
+    Standstill(usize, Millis),
+    /// The whole node stands still for so long: launcher, guard and workers.
+    Sleep(usize, Millis),
+    /// The node's process is gone; a new one comes after so long, if ever.
+    Crash(usize, Death, Option<Millis>),
+    /// A new node comes.
+    Arrive,
+    /// The server is away for so long; it forgets its history of changes if told to.
+    Restart(Millis, bool),
+    /// The server forgets its history of changes, and all connections break.
+    Compact,
+    /// The server was in memory, is killed, and another comes after so long: all is forgotten.
+    Forget(Millis),
+    /// The agent finishes.
+    Finish(usize),
+    /// The agent leaves and comes back as the same node.
+    Return(usize),
+    /// A worker of the node fails.
+    WorkersFail(usize),
+    /// The agent reports another node.
+    Suspect(usize, usize),
+    /// The node's connections to others of its group are reset, and all of them live.
+    Reset(usize),
+    /// The agent closes the run, and opens it again after so long, if ever.
+    Close(usize, Option<Millis>),
+    /// The launcher gets this signal, perhaps twice.
+    Signal(usize, i32, bool),
+}
+
+/// Leaves only one kind of fault in the world, to see what it alone does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Only {
+    Everything,
+    /// No slow stops, no node that stands still, no server that forgets.
+    Kind,
+    /// Connections to rank 0 are reset, while workers take their time to stop.
+    Reset,
+    /// Workers take their time to stop; there are reasons to meet again, and nothing fails.
+    SlowStop,
+    /// The same, and nodes are cut off from the server.
+    Cut,
+    /// A launcher stands still, and its workers go on.
+    Standstill,
+    /// A server forgets everything.
+    Forget,
+}
+
+impl Only {
+    /// By its name, as users of the tests write it.
+    pub(crate) fn named(name: &str) -> Self {
+        match name {
+            "" => Self::Everything,
+            "kind" => Self::Kind,
+            "reset" => Self::Reset,
+            "slow-stop" => Self::SlowStop,
+            "cut" => Self::Cut,
+            "standstill" => Self::Standstill,
+            "forget" => Self::Forget,
+            other => panic!("{other:?}: give kind, reset, slow-stop, cut, standstill or forget"),
+        }
+    }
+
+    fn allows(self, mishap: Mishap) -> bool {
+        use Mishap::{Arrive, Forget, Reset, Return, Sleep, Standstill, WorkersFail};
+        match self {
+            Self::Everything => true,
+            Self::Kind => !matches!(mishap, Standstill(..) | Sleep(..) | Forget(_)),
+            Self::Reset => matches!(mishap, Reset(_)),
+            Self::SlowStop => matches!(mishap, Arrive | WorkersFail(_) | Return(_)),
+            Self::Cut => matches!(mishap, Mishap::Cut(..) | Arrive | WorkersFail(_)),
+            Self::Standstill => matches!(mishap, Standstill(..) | Arrive),
+            Self::Forget => matches!(mishap, Forget(_) | Arrive | WorkersFail(_)),
+        }
+    }
+
+    /// How long workers take to stop.
+    fn stops(self, random: &mut Random) -> &'static [Millis] {
+        match self {
+            Self::Everything => STOPS[random.below(STOPS.len())],
+            Self::Reset | Self::SlowStop | Self::Cut => STOPS[STOPS.len() - 1],
+            Self::Kind | Self::Standstill | Self::Forget => STOPS[random.below(2)],
+        }
+    }
+}
+
+/// How bad the network is.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Network {
+    /// The longest delay of a message.
+    pub(crate) delay: Millis,
+    /// How many in a thousand are lost.
+    pub(crate) loss: u64,
+    /// How many in a thousand come twice.
+    pub(crate) twice: u64,
+    /// How much later the second may come.
+    pub(crate) later: Millis,
+    /// How long a request waits for its answer before it is sent again.
+    pub(crate) retry: Millis,
+}
+
+/// Everything that a seed decides before the run begins.
+#[derive(Debug, Clone)]
+pub(crate) struct Plan {
+    pub(crate) settings: Settings,
+    /// The nodes' leases, in seconds.
+    pub(crate) ttl: i64,
+    pub(crate) nodes: usize,
+    /// The nodes come within this time.
+    pub(crate) gathering: Millis,
+    pub(crate) network: Network,
+    /// How long things go wrong.
+    pub(crate) chaos: Millis,
+    pub(crate) mishaps: Vec<(Millis, Mishap)>,
+    /// How many in a thousand attempts to listen fail.
+    pub(crate) deaf: u64,
+    /// Members hold connections to rank 0, so that most deaths are noticed at once.
+    pub(crate) connected: bool,
+    /// Who notices a death by its connection proves it, and ends the lease of the dead.
+    pub(crate) proofs: bool,
+    /// How long workers take to stop: each node has one of these.
+    pub(crate) stops: &'static [Millis],
+    /// Workers stop when the run is closed, and need not when it is not.
+    pub(crate) stops_when_closed: bool,
+    /// More happenings than this mean that somebody goes round in circles.
+    pub(crate) steps: u64,
+    /// A member dies when all is well, to see that it is told.
+    pub(crate) funeral: bool,
+    /// In the end everybody leaves, to see what is left.
+    pub(crate) farewell: bool,
+}
+
+/// Draws one mishap of the kinds that a run has.
+pub(crate) type Draw = fn(&mut Random, u64) -> Mishap;
+
+impl Plan {
+    pub(crate) fn of(random: &mut Random, only: Only, draw: Draw) -> Self {
+        let nodes = match random.below(100) {
+            0 => random.between(13, 40),
+            1..=9 => random.between(6, 12),
+            _ => random.between(2, 5),
+        } as usize;
+        let chaos = random.between(1, if nodes > 12 { 6_000 } else { 15_000 });
+        let network = Network {
+            delay: random.pick(&[2, 20, 20, 150, 700]),
+            loss: random.pick(&[0, 0, 10, 100, 250]),
+            twice: random.pick(&[0, 0, 30, 200]),
+            later: random.pick(&[50, 1_000, 8_000]),
+            retry: random.pick(&[200, 500, 1_500]),
+        };
+        let mut mishaps = Vec::new();
+        let kinds = random.next();
+        for _ in 0..random.below(8) {
+            let mut mishap = draw(random, kinds);
+            while !only.allows(mishap) {
+                mishap = draw(random, u64::MAX);
+            }
+            mishaps.push((random.between(0, chaos), mishap));
+        }
+        let min = match random.below(3) {
+            0 => 1,
+            1 => nodes,
+            _ => random.between(1, nodes as u64) as usize,
+        };
+        // A third of the runs have more nodes than places.
+        let (min, max) = match random.below(6) {
+            0 | 1 if nodes > 1 => {
+                let max = random.between(1, nodes as u64 - 1) as usize;
+                (min.min(max), max)
+            }
+            2 => (min, min),
+            3 => (min, random.between(min as u64, nodes as u64) as usize),
+            _ => (min, nodes + 1),
+        };
+        let last_call = random.pick(&[0, 300, 1_000, 3_000]);
+        let ttl = random.pick(&[2, 2, 3, 5]);
+        // The handler gives nodes the time of a lease to confirm. Others may be less patient.
+        let confirm = match only {
+            Only::Everything => random.pick(&[500, 1_000, 3_000, 1_000 * ttl]),
+            _ => 1_000 * ttl,
+        };
+        let stops = only.stops(random);
+        // With less than a few rounds' time, coordinators give up before their rounds are over; and whoever
+        // waits for a group must have the time that the workers of others take to stop.
+        let shortest = 3 * (last_call + confirm) + 3_000;
+        let timeout = random.pick(&[shortest, 30_000, 60_000, 60_000]);
+        let timeout = timeout + stops.iter().copied().max().unwrap_or(0);
+        Self {
+            settings: Settings {
+                keys: Keys::new(DEFAULT_PREFIX, "sim"),
+                run_lease: RUN_LEASE,
+                limits: Limits { min, max },
+                timeout: Duration::from_millis(timeout),
+                last_call: Duration::from_millis(last_call),
+                confirm: Duration::from_millis(confirm),
+                lease_ttl: Duration::from_secs(ttl),
+                rank_policy: POLICIES[random.below(POLICIES.len())].1,
+                sole: false,
+            },
+            ttl: ttl as i64,
+            nodes,
+            gathering: random.pick(&[0, 50, 1_000, 4_000]),
+            network,
+            chaos,
+            mishaps,
+            deaf: random.pick(&[0, 0, 0, 100]),
+            connected: random.chance(500),
+            proofs: random.chance(700),
+            stops,
+            stops_when_closed: random.chance(500),
+            steps: 4_000 * nodes as u64 + 40_000,
+            funeral: random.chance(400),
+            farewell: random.chance(250),
+        }
+    }
+
+    /// A group too large for one transaction, which loses a member.
+    pub(crate) fn large(random: &mut Random, draw: Draw) -> Self {
+        let plan = Self::of(random, Only::Kind, draw);
+        let limits = Limits { min: 200, max: 290 };
+        let timeout = Duration::from_secs(60);
+        let last_call = Duration::from_secs(2);
+        let confirm = Duration::from_secs(3);
+        let crash = Mishap::Crash(7, Death::Killed, None);
+        Self {
+            settings: Settings { limits, timeout, last_call, confirm, ..plan.settings },
+            network: Network { delay: 50, loss: 10, twice: 10, later: 1_000, retry: 500 },
+            mishaps: vec![(3_000, crash), (5_000, Mishap::WorkersFail(9))],
+            chaos: 8_000,
+            steps: 1_000_000,
+            deaf: 0,
+            funeral: true,
+            farewell: true,
+            ..plan
+        }
+    }
+
+    /// The time to live of a node's lease.
+    pub(crate) fn ttl_millis(&self) -> Millis {
+        self.ttl.unsigned_abs() * 1_000
+    }
+
+    /// After so much of it, from the sending of the last acknowledged renewal, no worker may live.
+    pub(crate) fn fence(&self) -> Millis {
+        let ttl = self.ttl_millis();
+        ttl - ttl / 16
+    }
+
+    /// The longest that the workers of any node take to stop.
+    pub(crate) fn slowest(&self) -> Millis {
+        self.stops.iter().copied().max().unwrap_or(0)
+    }
+}

@@ -1,0 +1,178 @@
+//! The proof that a node is dead: the host of its liveness socket refuses connections.
+//!
+//! A liveness socket is a listening socket that the launcher of a node, its guard and all of its workers have
+//! inherited. Who connects is greeted by one line that has the socket's token. When the last of these processes is
+//! gone, the kernel of the host closes the socket, and refuses connections from then on.
+//!
+//! A firewall that rejects connections looks the same: it answers in the name of the host. It is told from a death by
+//! three conditions, all of which must hold:
+//!
+//! - Only an address that has greeted *this very process*, with the right token, can be refused in a way that counts
+//!   ([`Probe::verify`]). So a port that was never reachable from here proves nothing.
+//! - A proof is begun only when the node's presence connection has ended by an orderly close without a goodbye
+//!   ([`Ended::Closed`](crate::store::Ended::Closed)). The kernel of the host sends that when a process dies. A
+//!   firewall that drops or rejects a connection can only go silent or send a reset, and a reset never begins a
+//!   proof. A proxy, which ends connections in good order when it dies itself, is known by the addresses that the
+//!   two ends of the connection have for it: over a proxy, or where addresses are translated, they differ, and no
+//!   proof is begun.
+//! - Two connections in a row are refused, [`APART`] apart. Whatever else fails (a time-out, an unreachable network,
+//!   a reset of a connection that was accepted) proves nothing, and is tried again.
+
+use std::collections::BTreeMap;
+use std::io::{self, ErrorKind};
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use rallypoint_core::rendezvous::document::LivenessAddress;
+use subtle::ConstantTimeEq;
+use tokio::io::AsyncReadExt;
+use tokio::net::{TcpStream, lookup_host};
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::store::keep_alive;
+
+/// How long a liveness socket may take to greet, and to accept or refuse a connection.
+const GREETING: Duration = Duration::from_secs(2);
+
+/// What a greeting begins with; the token and a line feed follow.
+const WORD: &str = "rallypoint-guard ";
+
+/// How far apart the two refusals are that prove a death.
+const APART: Duration = Duration::from_millis(20);
+
+/// How long to wait before another attempt, at first and in the end.
+const FIRST_PAUSE: Duration = Duration::from_millis(20);
+const LAST_PAUSE: Duration = Duration::from_secs(1);
+
+/// A connection that says more than this is not held any longer.
+const TALKATIVE: usize = 4 << 10;
+
+/// So many addresses are remembered; then the memory begins anew, which only costs proofs.
+const REMEMBERED: usize = 1 << 16;
+
+/// What has happened to another node, as far as its connection tells.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Event {
+    /// Its connection has ended without a goodbye, which proves nothing.
+    Suspect { node: String },
+    /// None of its processes is left.
+    Dead { node: String },
+}
+
+/// Which liveness sockets have greeted this process. Clones share what they know.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Probe(Arc<Mutex<BTreeMap<LivenessAddress, SocketAddr>>>);
+
+impl Probe {
+    fn verified(&self) -> MutexGuard<'_, BTreeMap<LivenessAddress, SocketAddr>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How many have greeted.
+    pub(super) fn count(&self) -> usize {
+        self.verified().len()
+    }
+
+    /// Connects once, and remembers the socket if it greets.
+    ///
+    /// # Errors
+    /// Why it did not.
+    pub(super) async fn verify(&self, address: &LivenessAddress) -> io::Result<()> {
+        if self.verified().contains_key(address) {
+            return Ok(());
+        }
+        let greeted = timeout(GREETING, greeted_by(address)).await;
+        let socket = greeted.unwrap_or_else(|_| Err(late()))?;
+        let mut verified = self.verified();
+        if verified.len() >= REMEMBERED {
+            verified.clear();
+        }
+        verified.insert(address.clone(), socket);
+        Ok(())
+    }
+
+    /// Returns when it is proved that the last process which held the socket is dead. A socket that has not greeted before
+    /// is asked to, and proves nothing until it has. Dropping the future gives up on it.
+    ///
+    /// While the socket accepts connections, one of them is held, so that its end tells when to look again.
+    pub(super) async fn dead(&self, address: &LivenessAddress) {
+        let mut pause = FIRST_PAUSE;
+        while self.verify(address).await.is_err() {
+            sleep(pause).await;
+            pause = (pause * 2).min(LAST_PAUSE);
+        }
+        // The very address that greeted: a name may have several, and one that refuses says nothing of the others.
+        let socket = self.verified().get(address).copied();
+        let Some(socket) = socket else { return std::future::pending().await };
+        let (mut pause, mut refused) = (FIRST_PAUSE, false);
+        loop {
+            let begun = Instant::now();
+            match timeout(GREETING, TcpStream::connect(socket)).await {
+                Ok(Err(error)) if error.kind() == ErrorKind::ConnectionRefused => {
+                    if refused {
+                        self.verified().remove(address);
+                        return;
+                    }
+                    refused = true;
+                    sleep(APART).await;
+                    continue;
+                }
+                Ok(Ok(stream)) => {
+                    outlast(stream).await;
+                    if begun.elapsed() >= LAST_PAUSE {
+                        pause = FIRST_PAUSE;
+                    }
+                }
+                Ok(Err(_)) | Err(_) => {}
+            }
+            refused = false;
+            sleep(pause).await;
+            pause = (pause * 2).min(LAST_PAUSE);
+        }
+    }
+}
+
+/// Which of the addresses greets with the right token.
+async fn greeted_by(address: &LivenessAddress) -> io::Result<SocketAddr> {
+    let LivenessAddress { host, port, token } = address;
+    let mut failed = io::Error::new(ErrorKind::NotFound, format!("{host} has no address"));
+    for socket in lookup_host((host.trim_matches(['[', ']']), *port)).await? {
+        match greeting(socket, token).await {
+            Ok(()) => return Ok(socket),
+            Err(error) => failed = error,
+        }
+    }
+    Err(failed)
+}
+
+async fn greeting(socket: SocketAddr, token: &str) -> io::Result<()> {
+    let mut stream = TcpStream::connect(socket).await?;
+    let expected = format!("{WORD}{token}\n");
+    let mut greeting = vec![0; expected.len()];
+    stream.read_exact(&mut greeting).await?;
+    if !bool::from(greeting.ct_eq(expected.as_bytes())) {
+        return Err(io::Error::new(ErrorKind::InvalidData, "somebody else listens there"));
+    }
+    Ok(())
+}
+
+/// Waits for the end of a connection, whichever it is.
+async fn outlast(mut stream: TcpStream) {
+    // A host that vanishes must not be waited for without end, although that proves nothing.
+    let _ = keep_alive(&stream);
+    let (mut heard, mut buffer) = (0, [0; 512]);
+    while let Ok(read @ 1..) = stream.read(&mut buffer).await {
+        heard += read;
+        if heard > TALKATIVE {
+            return;
+        }
+    }
+}
+
+fn late() -> io::Error {
+    io::Error::new(ErrorKind::TimedOut, format!("no greeting within {GREETING:?}"))
+}
+
+#[cfg(test)]
+pub(super) mod tests;

@@ -1,0 +1,54 @@
+//! The end of a dead node's lease, before its time.
+
+use rallypoint_core::error::StoreError;
+use rallypoint_core::kv::KeyRange;
+use rallypoint_core::rendezvous::keys::Keys;
+use tokio::time::sleep;
+
+use super::request::{delay, is_fatal};
+use crate::client::{Client, ClientError};
+
+/// Revokes the lease of a node that is proved to be dead, so that all that it announced vanishes. Tries until the server
+/// has answered; if it does not let us, the lease ends by itself.
+///
+/// No other node ever has this id, so it does not matter how late this is.
+pub(super) async fn revoke_dead(client: Client, keys: Keys, node: String) {
+    let mut failures = 0;
+    loop {
+        match revoke(&client, &keys, &node).await {
+            Ok(true) => {
+                tracing::info!(
+                    "node {node} is dead: its host refuses its liveness socket; its lease was revoked"
+                );
+                return;
+            }
+            Ok(false) => {
+                tracing::debug!(node, "a dead node had no lease any more");
+                return;
+            }
+            Err(error) if is_fatal(&error) => {
+                tracing::warn!(
+                    node,
+                    %error,
+                    "a node is dead, but its lease could not be revoked; it ends by itself"
+                );
+                return;
+            }
+            Err(error) => tracing::debug!(node, %error, "a dead node's lease is not revoked yet"),
+        }
+        sleep(delay(failures)).await;
+        failures += 1;
+    }
+}
+
+/// Returns whether the node had a lease.
+async fn revoke(client: &Client, keys: &Keys, node: &str) -> Result<bool, ClientError> {
+    let found = client.range(KeyRange::key(keys.node(node))).await?;
+    let Some(kv) = found.kvs.first().filter(|kv| kv.lease != 0) else { return Ok(false) };
+    match client.lease_revoke(kv.lease).await {
+        Ok(()) => Ok(true),
+        // Others have seen the death as well.
+        Err(ClientError::Store(StoreError::LeaseNotFound)) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
