@@ -17,6 +17,16 @@ pub(crate) fn number() -> u64 {
     u64::from_ne_bytes(bytes)
 }
 
+/// The id of a lease: they are positive.
+pub(crate) fn lease_id() -> i64 {
+    i64::try_from(number() >> 1).unwrap_or(i64::MAX).max(1)
+}
+
+/// A number for what any number of hosts name at the same time.
+pub(crate) fn name() -> u128 {
+    u128::from(number()) << 64 | u128::from(number())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

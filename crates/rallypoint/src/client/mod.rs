@@ -206,7 +206,7 @@ impl Client {
         }
         for _ in 0..MOST_IDS {
             // Any but 0, which asks the server to choose.
-            let id = i64::try_from(random::number() >> 1).unwrap_or(i64::MAX).max(1);
+            let id = random::lease_id();
             let mut in_doubt = false;
             match self.rpc_grant_own(rpc::lease_grant(id, ttl), &mut in_doubt).await {
                 Ok(response) => return Ok(GrantedLease { id: response.id, ttl: response.ttl }),

@@ -25,6 +25,7 @@ pub(crate) use self::frame::Frame;
 use self::frame::{CHUNK, FRAME_HEADER, HEADER};
 
 use crate::blocking::try_lock;
+use crate::random;
 
 const LOG: &str = "log";
 const NEW_LOG: &str = "log.new";
@@ -130,7 +131,7 @@ impl Log {
         let lock = lock(dir)?;
         let path = dir.join(LOG);
         if !path.try_exists().map_err(context("look for", &path))? {
-            let cluster_id = fastrand::u64(1..);
+            let cluster_id = random::number().max(1);
             let (file, end) = write_new(dir, cluster_id, Vec::new())?;
             rename_new(dir)?;
             sync_dir(dir).map_err(context("sync", dir))?;

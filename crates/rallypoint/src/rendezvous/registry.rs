@@ -126,7 +126,7 @@ impl RendezvousHandlerCreator {
 /// use async_trait::async_trait;
 /// use rallypoint::rendezvous::{
 ///     RendezvousError, RendezvousHandler, RendezvousHandlerCreator, RendezvousHandlerRegistry,
-///     RendezvousInfo, RendezvousParameters,
+///     RendezvousInfo, RendezvousParameters, RunOutcome,
 /// };
 ///
 /// /// A run that is over before it begins.

@@ -19,6 +19,7 @@ use tonic::Status;
 
 use crate::blocking::blocking;
 use crate::disk::{DiskError, Log};
+use crate::random;
 
 /// So many requests may wait for the disk at one time; the next is told to come back later.
 const MOST_WAITING: usize = 20_000;
@@ -82,7 +83,7 @@ impl Engine {
             sooner: Notify::new(),
             origin: Instant::now(),
             failed: CancellationToken::new(),
-            cluster_id: log.map_or_else(|| fastrand::u64(1..), Log::cluster_id),
+            cluster_id: log.map_or_else(|| random::number().max(1), Log::cluster_id),
         }
     }
 
@@ -172,7 +173,7 @@ impl Engine {
         ttl: i64,
     ) -> Result<Result<(LeaseId, i64), StoreError>, Status> {
         loop {
-            let id = wanted.unwrap_or_else(|| fastrand::i64(1..));
+            let id = wanted.unwrap_or_else(random::lease_id);
             let granted = self.write(|store, now| {
                 // It may be the next to end. Said here, since the caller may not wait for the disk.
                 self.sooner.notify_one();

@@ -5,6 +5,7 @@ use std::path::Path;
 use super::devices::{self, Count};
 use super::taken::Environment;
 use crate::hosting::ThisHost;
+use crate::random;
 
 /// This host, and what this process was started with.
 #[derive(Debug, Clone)]
@@ -26,7 +27,7 @@ impl Host {
             here: ThisHost::look(),
             processors: u32::try_from(processors).unwrap_or(u32::MAX),
             devices: devices::count(Path::new("/")),
-            fresh_id: format!("{:016x}", fastrand::u64(..)),
+            fresh_id: format!("{:016x}", random::number()),
         }
     }
 }

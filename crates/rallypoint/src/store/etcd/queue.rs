@@ -13,6 +13,7 @@ use tokio::time::timeout_at;
 use super::points::Patience;
 use super::{EtcdStore, StoreError, last, text};
 use crate::client::{WatchError, Watcher};
+use crate::random;
 
 /// How many items a pop looks at: so many may pop at once, and each finds one at the first attempt.
 const HEADS: i64 = 16;
@@ -33,7 +34,7 @@ impl EtcdStore {
         self.fits(name, value.len())?;
         let keys = self.keys.of(name);
         loop {
-            let item = keys.item(fastrand::u128(..));
+            let item = keys.item(random::name());
             let put = Put::new(item.clone(), value.clone()).on_lease(self.lease);
             let txn = Txn::when([Compare::absent(item)]).then([Op::Put(put)]);
             // Hardly anyone will ever draw a number that another has drawn; but an item would be lost.
