@@ -104,17 +104,16 @@ impl Waiting {
                 format!("{joined} of {min} nodes, waiting for {} more", min.saturating_sub(joined))
             }
             Self::ForLastGroup { joined, unresolved } => {
-                let nodes = if unresolved == 1 { "node" } else { "nodes" };
                 format!(
-                    "{joined} nodes are here; {unresolved} {nodes} of the last group must stop their workers, \
-                     or their leases must expire"
+                    "{joined} nodes joined, waiting for {unresolved} of the last group to stop workers, or for \
+                     leases to expire"
                 )
             }
             Self::ForForgottenGroup { joined, until } => {
                 let left = until.saturating_sub(now).as_secs_f64().ceil();
                 format!(
-                    "{joined} nodes are here; the server has lost its memory, and others of the last group may \
-                     run for {left} s more"
+                    "{joined} nodes joined, the server has lost its memory, and workers of the last group may run \
+                     for {left} s more"
                 )
             }
             Self::LastCall { joined, max, to_come, until } => {

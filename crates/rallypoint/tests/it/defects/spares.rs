@@ -108,7 +108,7 @@ async fn nvrx_325_returning_members_go_before_spares_that_were_quicker() {
         }
         let quick = enter(&nodes[0]);
         // All of the spares are in the round before the second member comes.
-        super::until_waits_for(&nodes[0], "4 nodes are here; 1 node of the last group").await;
+        super::until_waits_for(&nodes[0], "4 nodes joined, waiting for 1 of the last group").await;
         let second = group([quick, enter(&nodes[1])]).await;
         for (before, after) in first.iter().zip(&second) {
             assert_eq!(before.rank, after.rank);

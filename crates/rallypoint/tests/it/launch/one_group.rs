@@ -158,6 +158,14 @@ fn signal_all(job: &Job, signal: Signal) {
     }
 }
 
+/// All of them stand still for longer than a lease of 2 s, and have time to find out about it.
+fn sleep_past_the_lease(job: &Job) {
+    signal_all(job, Signal::STOP);
+    sleep(Duration::from_secs(5));
+    signal_all(job, Signal::CONT);
+    sleep(Duration::from_secs(3));
+}
+
 /// Seen: launcher and worker stopped for longer than the lease, and the worker was killed, though nobody could have
 /// taken its place.
 #[test]
@@ -165,10 +173,7 @@ fn a_pause_of_a_job_on_one_node_costs_nothing() {
     let job = Job::new(&["--standalone", "--rdzv-conf", "lease_ttl=2"]);
     let mut node = job.launch();
     let group = job.group(1);
-    signal_all(&job, Signal::STOP);
-    sleep(Duration::from_secs(5));
-    signal_all(&job, Signal::CONT);
-    sleep(Duration::from_secs(3));
+    sleep_past_the_lease(&job);
     assert!(group.lives());
     group.does("touch $JOB/still-there");
     assert_eq!(job.rounds(), BTreeSet::from([group.round]));
@@ -184,10 +189,7 @@ fn a_pause_of_a_node_after_which_nobody_took_its_place_costs_nothing() {
     let job = Job::with_conf(&server.address(), "1:2", "lease_ttl=2,last_call_timeout=0");
     let mut node = job.launch();
     let group = job.group(1);
-    signal_all(&job, Signal::STOP);
-    sleep(Duration::from_secs(5));
-    signal_all(&job, Signal::CONT);
-    sleep(Duration::from_secs(3));
+    sleep_past_the_lease(&job);
     assert!(group.lives(), "{}", node.stderr());
     assert_eq!(job.rounds(), BTreeSet::from([group.round]));
     group.tell("exit 0");
