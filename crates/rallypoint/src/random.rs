@@ -22,6 +22,11 @@ pub(crate) fn lease_id() -> i64 {
     i64::try_from(number() >> 1).unwrap_or(i64::MAX).max(1)
 }
 
+/// A word that nobody can guess.
+pub(crate) fn token() -> String {
+    format!("{:032x}", name())
+}
+
 /// A number for what any number of hosts name at the same time.
 pub(crate) fn name() -> u128 {
     u128::from(number()) << 64 | u128::from(number())

@@ -7,11 +7,10 @@ use std::sync::Arc;
 use std::thread;
 
 use rustix::event::{PollFd, PollFlags, poll};
-use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, listen, socket_with, sockopt};
-use rustix::rand::{GetRandomFlags, getrandom};
 
 use super::guard::{self, Greeter, Keeper};
+use crate::random;
 use crate::rendezvous::Endpoint;
 
 /// How many may wait to be answered.
@@ -41,7 +40,7 @@ impl LivenessSocket {
     pub fn open(address: IpAddr) -> io::Result<Self> {
         let socket = Arc::new(bound(address)?);
         let address = socket.local_addr()?;
-        let token = token()?;
+        let token = random::token();
         let keeper = guard::program();
         keeper.listen(&token, socket.clone())?;
         let answering = answer(&keeper, &token, &socket)?;
@@ -120,18 +119,6 @@ fn bound(address: IpAddr) -> io::Result<TcpListener> {
     bind(&socket, &SocketAddr::new(address, 0))?;
     listen(&socket, BACKLOG)?;
     Ok(TcpListener::from(socket))
-}
-
-fn token() -> io::Result<String> {
-    let mut bytes = [0; 16];
-    loop {
-        // So few are given at once or not at all.
-        match getrandom(&mut bytes, GetRandomFlags::empty()) {
-            Err(Errno::INTR) => {}
-            Err(error) => return Err(error.into()),
-            Ok(_) => return Ok(bytes.map(|byte| format!("{byte:02x}")).concat()),
-        }
-    }
 }
 
 /// Answers as long as there is no guard that does, until what is returned is dropped.

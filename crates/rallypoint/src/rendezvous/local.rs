@@ -27,11 +27,6 @@ pub(super) fn node_id(host: &str) -> String {
     format!("{host}-{}-{:016x}", std::process::id(), random::number())
 }
 
-/// A word that nobody can guess.
-pub(super) fn token() -> String {
-    format!("{:016x}{:016x}", random::number(), random::number())
-}
-
 /// Where others reach this host: what was `given`, or else the address by which it reaches `servers`, or
 /// else its name.
 pub(super) async fn address(given: Option<&str>, servers: &[(String, u16)]) -> String {

@@ -7,26 +7,18 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
 use nix::sys::signal::SigSet;
-use rallypoint_core::kv::Time;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, getppid, pidfd_open};
-use rustix::time::{ClockId, clock_gettime};
 
 use super::ending::{self, Spared};
 use super::fence::{Act, Fence};
 use super::greeter::Greeter;
 use super::message::{Entry, News, Order};
+use crate::clock::boot_time;
 use crate::process::link::{self, Received, Way};
 
 const DONE: u8 = 0;
 const WRONG: u8 = 2;
-
-/// This moment, on a clock that goes on while the machine is suspended.
-fn now() -> Time {
-    let now = clock_gettime(ClockId::Boottime);
-    let seconds = u64::try_from(now.tv_sec).unwrap_or(0);
-    Duration::new(seconds, u32::try_from(now.tv_nsec).unwrap_or(0))
-}
 
 /// Guards the process of this number, which has started us, until it is gone.
 pub(crate) fn stand(arguments: impl IntoIterator<Item = OsString>) -> u8 {
@@ -77,13 +69,13 @@ struct Woken {
 impl Post {
     /// Waits for something to do, and does it. Until the parent is gone.
     fn round(&mut self) -> bool {
-        let began = now();
+        let began = boot_time();
         let patience = self.fence.next_look(began);
         let woken = if self.is_orphan { Woken::default() } else { self.wait(patience) };
         self.is_orphan |= woken.by_parent;
         let is_there = self.listen();
         let due = patience.map(|patience| began + patience);
-        if let Some(act) = self.fence.look(due, now()) {
+        if let Some(act) = self.fence.look(due, boot_time()) {
             self.act(act);
         }
         if woken.by_others {

@@ -6,7 +6,8 @@ use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::probe::Event;
 use super::proofs::Proofs;
-use crate::rendezvous::local::{HeldPort, reserve_port, token};
+use crate::random;
+use crate::rendezvous::local::{HeldPort, reserve_port};
 use crate::store::{AgentStore, Ended, Lost, Owner, Report};
 
 /// The node that hosts.
@@ -54,7 +55,7 @@ impl Hosting {
     pub(super) fn begin(&mut self, round: u64) -> Input {
         let Identity { node, address: host, liveness, max_nodes } = self.own.clone();
         let kept = reserve_port(&host).and_then(|(socket, port)| {
-            let token = token();
+            let token = random::token();
             if self.use_agent_store {
                 let (token, liveness) = (token.clone(), liveness.clone());
                 let owner = Owner { node, token, liveness, max_members: max_nodes };
