@@ -126,7 +126,7 @@ impl Client {
             let answer = self.owed(connection, PATIENCE, self.probe(connection)).await;
             if line.heard().is_some() { Ok(()) } else { answer }
         };
-        line.greeting.get_or_try_init(|| greeting).await.copied()
+        line.greeting.get_or_try_init(|| Box::pin(greeting)).await.copied()
     }
 
     /// Waits until nothing has come from the server for too long, not even the answer to a probe.
@@ -157,7 +157,8 @@ impl Client {
     }
 
     async fn probe(&self, connection: &Connection) -> Result<(), Status> {
-        let answer = rpc::probe(connection.channel.clone(), &self.shared.meter).await;
+        // In a box, since every call carries the room for a probe that it hardly ever sends.
+        let answer = Box::pin(rpc::probe(connection.channel.clone(), &self.shared.meter)).await;
         connection.line.hear_of(&answer);
         answer
     }
