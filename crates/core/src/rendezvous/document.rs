@@ -21,6 +21,11 @@ pub const FORMAT: u32 = 1;
 /// The fields of a document that this version does not know.
 pub type Extra = BTreeMap<String, serde_json::Value>;
 
+/// A field that says nothing is left out, which is how it reads where it is missing.
+pub(super) fn is_default<T: Default + PartialEq>(field: &T) -> bool {
+    *field == T::default()
+}
+
 /// Names one history of a run on a server. A server that lost its memory begins another.
 ///
 /// ```
@@ -154,40 +159,40 @@ pub struct Active {
     /// The coordinator of the round, or who closed the run. That of a final one is in its group.
     pub coordinator: NodeName,
     /// Why the round began, or the run was closed.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub reason: String,
     /// How the run ended; only when closed.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub outcome: Option<RunOutcome>,
     /// Why it stopped taking nodes; empty while they may join.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub frozen_because: String,
     /// The revision at which it began; 0 while nodes may join.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub began: Revision,
     /// The last round before this one that formed a group; 0 if none did.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub previous: u64,
     /// The last group of a forgotten history whose workers are known to be gone; 0 if nobody remembers one.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub outlived: u64,
     /// How many nodes the group has; 0 while they may join.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub world: u32,
     /// Which node has rank 0; empty while nodes may join.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub rank0: String,
     /// The store that rank 0 serves; only when final.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub store: Option<BootstrapStore>,
     /// Late nodes that there is room for; only when final.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub waiting: usize,
     /// How many members of the group are gone; only when final.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub lost: usize,
     /// Some of them by name.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub lost_names: Vec<String>,
     /// What a later version says besides.
     #[serde(flatten)]
@@ -225,7 +230,7 @@ pub struct BootstrapStore {
     #[serde(default)]
     pub token: String,
     /// The liveness socket of rank 0.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub liveness: Option<LivenessAddress>,
 }
 
@@ -237,10 +242,10 @@ pub struct Rounds {
     /// The last number used.
     pub round: u64,
     /// The last round that formed a group; 0 if none did.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub formed: u64,
     /// The last group of a forgotten history whose workers are known to be gone; 0 if nobody remembers one.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub outlived: u64,
     /// What a later version says besides.
     #[serde(flatten)]
@@ -271,25 +276,25 @@ pub struct Node {
     /// Unique among all nodes of the run, also over time.
     pub id: String,
     /// Where others reach it.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub address: String,
     /// The name of its host.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub host: String,
     /// Its process.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub pid: u32,
     /// How many workers it runs.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub local_workers: u32,
     /// The rank that it would like to have.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub hint: Option<u32>,
     /// Where it stands.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub topology: Option<String>,
     /// The socket that is refused when the node and its workers are dead.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub liveness: Option<LivenessAddress>,
 }
 
@@ -304,19 +309,19 @@ impl Node {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Joined {
     /// When it first came, if that was before it joined.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub arrived: Option<Revision>,
     /// The rank that it would like to have.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub hint: Option<u32>,
     /// Where it stands.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub topology: Option<String>,
     /// Its place in the last group that it was in.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub seat: Option<Seat>,
     /// What it remembers of histories before this one.
-    #[serde(default, skip_serializing_if = "Earlier::is_empty")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub earlier: Earlier,
 }
 
