@@ -1,6 +1,6 @@
 """`rallypoint run`, and torchrun with our plugin, against torchrun:
 
-    python -m bench.launcher [--rounds N] [--only start|recovery|plugin] [--json]
+    python -m bench.launcher [--rounds N] [--only start|recovery|agent|plugin] [--json]
 
 The workers are shell scripts, or `true`, so that what is measured is the launcher and not the start of PyTorch.
 """
@@ -149,6 +149,19 @@ def recovery(kind, place):
         return milliseconds(begun)
 
 
+def regroup(kind, place):
+    """One of four nodes is killed: until the other three have new workers. It neither serves nor has rank 0."""
+    with Job(kind, place.path, f"{NODES - 1}:{NODES}") as job:
+        for _ in range(NODES):
+            job.start("--max-restarts", 1, "--no-python", *place.worker("sleep", "3600"))
+        place.hear(NODES)
+        time.sleep(1)
+        begun = time.perf_counter()
+        job.launchers[-1].process.kill()
+        place.hear(NODES - 1)
+        return milliseconds(begun)
+
+
 MEASURES = {
     "start to a worker's first line, ms": first_line,
     "start to end, 4 workers of `true`, ms": whole_job,
@@ -183,6 +196,13 @@ def measure_recovery(report, place, rounds):
         server.stop()
 
 
+def measure_agent(report, place, rounds):
+    """Ours alone: agents of torchrun do not notice until a collective of their workers times out."""
+    for number in range(rounds):
+        say(f"a killed agent, round {number + 1} of {rounds}")
+        report.add(f"agent killed to {NODES - 1} nodes in a new group, ms", OURS, regroup(Ours("release"), place))
+
+
 def measure_plugin(report, place, rounds):
     for number in range(rounds):
         say(f"torchrun with the plugin, round {number + 1} of {rounds}")
@@ -191,7 +211,7 @@ def measure_plugin(report, place, rounds):
             report.add(what, side, recovery(kind, place))
 
 
-PARTS = {"start": measure_start, "recovery": measure_recovery, "plugin": measure_plugin}
+PARTS = {"start": measure_start, "recovery": measure_recovery, "agent": measure_agent, "plugin": measure_plugin}
 
 
 def main():

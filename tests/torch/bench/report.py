@@ -19,14 +19,18 @@ class Report:
 
     def measured(self):
         for what, row in self.rows.items():
-            ours, stock = (statistics.median(row[side]) for side in (OURS, STOCK))
-            yield what, ours, stock, ours / stock if row["more_is_better"] else stock / ours
+            ours = statistics.median(row[OURS])
+            # What the other side cannot do at all is not measured.
+            stock = statistics.median(row[STOCK]) if row[STOCK] else None
+            ratio = stock and (ours / stock if row["more_is_better"] else stock / ours)
+            yield what, ours, stock, ratio
 
     def print_table(self):
         print(f"| {'':<50} | {OURS:>10} | {STOCK:>10} | {'ratio':>6} |")
         print(f"|{'-' * 52}|{'-' * 11}:|{'-' * 11}:|{'-' * 7}:|")
         for what, ours, stock, ratio in self.measured():
-            print(f"| {what:<50} | {number(ours):>10} | {number(stock):>10} | {ratio:>5.2f}x |")
+            ratio = f"{ratio:.2f}x" if ratio else ""
+            print(f"| {what:<50} | {number(ours):>10} | {number(stock):>10} | {ratio:>6} |")
         print("\nratio: how many times better ours is.")
 
     def print_json(self):
@@ -35,4 +39,6 @@ class Report:
 
 
 def number(value):
+    if value is None:
+        return "never"
     return f"{value:,.0f}" if value >= 100 else f"{value:.1f}" if value >= 1 else f"{value:.3f}"

@@ -9,11 +9,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::document::{
-    Active, BootstrapStore, DocumentError, Earlier, History, NodeName, Ranked, Status, decode,
-};
+use super::document::{Active, BootstrapStore, Earlier, History, NodeName, Ranked, Status, decode};
 use super::gate::{Cause, Gate, Verdict, Waiting};
-use super::interface::{Purpose, Settings};
+use super::interface::{Fault, Purpose, Settings};
 use super::ranks;
 use super::request::{Own, RANKS_PER_TXN, Survey};
 use super::roster::{self, Roster, Term};
@@ -35,8 +33,8 @@ pub(super) enum Step {
     Request(Purpose, Txn, Option<Box<Active>>),
     /// A new round, for this reason.
     Reopen(String),
-    /// The shared documents make no sense.
-    Unreadable(DocumentError),
+    /// To end without a group: the shared documents make no sense, or more nodes disagree than agree.
+    Fail(Fault),
 }
 
 /// How well the coordinator sees.
@@ -263,7 +261,11 @@ impl Coordinator {
         }
         if self.stage == Stage::Gathering {
             if let Some(error) = self.roster().and_then(Roster::unreadable) {
-                return Some(Step::Unreadable(error.clone()));
+                return Some(Step::Fail(Fault::Unreadable(error.clone())));
+            }
+            let outvoted = self.roster().and_then(Roster::outvoted);
+            if let Some(fault) = outvoted.and_then(|by| settings.differ_from(by)) {
+                return Some(Step::Fail(fault));
             }
             let remembered = self.remembered().round;
             if remembered >= self.round {
@@ -367,7 +369,7 @@ impl Coordinator {
             let said = roster.said(&active.rank0)?;
             let store: BootstrapStore = match decode(active.rank0.as_bytes(), &said.what) {
                 Ok(store) => store,
-                Err(error) => return Some(Step::Unreadable(error)),
+                Err(error) => return Some(Step::Fail(Fault::Unreadable(error))),
             };
             let (coordinator, keeper) = if self.ranks.contains_key(&active.coordinator.id) {
                 (active.coordinator.clone(), own.lease)

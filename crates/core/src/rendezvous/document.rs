@@ -325,6 +325,24 @@ pub struct Joined {
     pub earlier: Earlier,
 }
 
+/// `rdzv/objector/{id}`: a node disagrees with the round in progress, before any group has formed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Objection {
+    /// The size of the group, as this node has it.
+    pub limits: Limits,
+    /// How ranks are given, likewise.
+    pub rank_policy: String,
+    /// The node.
+    pub node: NodeName,
+}
+
+impl Objection {
+    /// Whether both would be of one group.
+    pub fn has_the_terms_of(&self, other: &Self) -> bool {
+        (self.limits, &self.rank_policy) == (other.limits, &other.rank_policy)
+    }
+}
+
 /// What a node remembers of earlier histories of the run, on a server that has forgotten them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Earlier {

@@ -123,6 +123,16 @@ impl Keys {
         KeyRange::prefix(format!("{}rdzv/spare/", self.root))
     }
 
+    /// A node that disagrees with the round in progress.
+    pub fn objector(&self, id: &str) -> String {
+        format!("{}rdzv/objector/{id}", self.root)
+    }
+
+    /// All of those.
+    pub fn objectors(&self) -> KeyRange {
+        KeyRange::prefix(format!("{}rdzv/objector/", self.root))
+    }
+
     /// A node that someone has reason to think dead, though its lease still lives.
     pub fn suspect(&self, id: &str) -> String {
         format!("{}rdzv/suspect/{id}", self.root)

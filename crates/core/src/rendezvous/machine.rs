@@ -19,12 +19,6 @@ use super::request::{Guard, Own, Unmoved, Whereabouts};
 use super::resume::Resuming;
 use crate::kv::{LeaseId, Revision, Time, Txn};
 
-/// How long a node that gives up still tries to find out who was missing.
-const DIAGNOSIS: Time = Time::from_secs(2);
-
-/// In a group of so many, each node may look who is missing.
-const SMALL_GROUP: usize = 256;
-
 /// What the node has announced under its lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Place {
@@ -48,6 +42,8 @@ pub(super) enum Late {
     Waiting,
     /// There is none.
     Spare,
+    /// It disagrees with the round in progress: see [`objection`](super::objection).
+    Objector,
 }
 
 /// The node's one request, and what it needs to know when it is answered.
@@ -82,6 +78,8 @@ pub(super) struct Meeting {
     pub(super) since: Time,
     /// Never for a spare, which waits as long as the run lasts.
     pub(super) deadline: Option<Time>,
+    /// It disagrees with the round in progress, and fails if that is still so then.
+    pub(super) objects_until: Option<Time>,
 }
 
 /// One node's part of the rendezvous. See the [module](super) for how to drive it.
@@ -257,15 +255,6 @@ impl Machine {
         matches!(self.place, Place::Member(_)) && self.lease.is_some() && self.resuming.is_none()
     }
 
-    /// When to come back with [`Input::Wake`] if nothing else happens before.
-    pub fn next_wake(&self) -> Option<Time> {
-        let deadline = self.meeting.and_then(|meeting| meeting.deadline);
-        let diagnosis = self.giving_up.map(|(_, until)| until);
-        let duty = self.coordinator.as_ref().and_then(|(duty, _)| duty.next_wake());
-        let resuming = self.resuming.as_ref().and_then(|resuming| resuming.until);
-        [deadline, diagnosis, duty, resuming].into_iter().flatten().min()
-    }
-
     fn enter(&mut self, now: Time) {
         if let Place::Member(_) = self.place {
             self.place = Place::Nowhere;
@@ -273,7 +262,7 @@ impl Machine {
         self.resuming = None;
         self.giving_up = None;
         let deadline = Some(now.saturating_add(self.settings.timeout));
-        self.meeting = Some(Meeting { since: now, deadline });
+        self.meeting = Some(Meeting { since: now, deadline, objects_until: None });
     }
 
     /// Whatever the node has announced may be gone, and with it its right to run.
@@ -411,7 +400,7 @@ impl Machine {
             } else if let Some(guard) = self.unwanted() {
                 self.disown(guard);
             } else if self.meeting.is_some() && self.knowledge.is_known() {
-                self.meet();
+                self.meet(now);
                 if self.orders.is_empty() {
                     // It may have been handed the group that it is in now.
                     return self.do_duty(now);
@@ -420,12 +409,6 @@ impl Machine {
                 return;
             }
         }
-    }
-
-    /// All nodes of a round give up together, and a look at who is there costs the server as many steps as
-    /// there are nodes. The coordinator of a large group knows without looking, and tells its log.
-    fn may_ask_who_is_missing(&self) -> bool {
-        self.settings.limits.max <= SMALL_GROUP
     }
 
     /// The round in progress, if it is one of this node that it neither coordinates nor needs.
@@ -439,39 +422,6 @@ impl Machine {
         let blind = !self.knowledge.is_known();
         let blocked = |order: &Order| blind && matches!(order, Order::Close(..) | Order::Reopen);
         if self.orders.front().is_some_and(blocked) { None } else { self.orders.pop_front() }
-    }
-
-    fn check_deadlines(&mut self, now: Time) {
-        let late = |resuming: &Resuming| resuming.until.is_some_and(|until| until <= now);
-        if self.resuming.as_ref().is_some_and(late) {
-            self.give_way();
-        }
-        let over = |meeting: &mut Meeting| meeting.deadline.is_some_and(|end| end <= now);
-        if let Some(meeting) = self.meeting.take_if(over) {
-            self.give_up_request();
-            self.giving_up = Some((meeting, now.saturating_add(DIAGNOSIS)));
-        }
-        if let Some((meeting, _)) = self.giving_up.filter(|(_, until)| *until <= now) {
-            self.give_up_request();
-            let waited = now.saturating_sub(meeting.since);
-            self.fail(Fault::TimedOut { waited, missing: None });
-        }
-    }
-
-    /// Forgets the request under way if it was for the meeting. What the node was told to do besides is
-    /// not over with it.
-    fn give_up_request(&mut self) {
-        let of_the_meeting = |asked: &Asked| {
-            matches!(
-                asked,
-                Asked::Open(_)
-                    | Asked::Join(_)
-                    | Asked::Confirm(_)
-                    | Asked::Register(..)
-                    | Asked::Diagnose
-            )
-        };
-        self.request.take_if(|(_, asked)| of_the_meeting(asked));
     }
 
     /// Does what the coordinator of a round must, if this node is.
@@ -497,7 +447,7 @@ impl Machine {
                 }
                 Some(Step::Request(purpose, txn, active)) => self.ask_on_duty(purpose, txn, active),
                 Some(Step::Reopen(reason)) => self.reopening = Some(reason),
-                Some(Step::Unreadable(error)) => return self.fail(Fault::Unreadable(error)),
+                Some(Step::Fail(fault)) => return self.fail(fault),
             }
         }
     }

@@ -1,12 +1,13 @@
 //! What a node asks for next, given the document in force and what it has announced.
 
+use bytes::Bytes;
+
 use super::document::{Active, BootstrapStore, Extra, History, RunOutcome, Status, encode};
 use super::interface::{Errand, Fault, Output, Purpose};
 use super::knowledge::InForce;
 use super::machine::{Asked, Late, Machine, Order, Place};
 use super::request::{Documents, Guard, Whereabouts};
-use super::view::run_closed;
-use crate::kv::{Compare, LeaseId, Revision};
+use crate::kv::{Compare, LeaseId, Revision, Time};
 
 /// Of so many rounds a node takes its traces back when it leaves, so that one transaction holds them.
 /// Those of earlier ones are swept by the next group, or go with the lease.
@@ -25,7 +26,7 @@ pub(super) struct Report {
 
 impl Machine {
     /// One step towards a group.
-    pub(super) fn meet(&mut self) {
+    pub(super) fn meet(&mut self, now: Time) {
         let in_force = match self.knowledge.in_force() {
             Ok(in_force) => in_force.cloned(),
             Err(error) => {
@@ -33,8 +34,10 @@ impl Machine {
                 return self.fail(Fault::Unreadable(error));
             }
         };
-        let objection = in_force.as_ref().and_then(|in_force| self.objection(&in_force.active));
-        if let Some(fault) = objection {
+        let disagrees = in_force
+            .as_ref()
+            .and_then(|now| Some((self.disagrees(&now.active)?, Self::may_object(&now.active))));
+        if let Some((fault, false)) = disagrees {
             return self.fail(fault);
         }
         let Some(lease) = self.lease else {
@@ -52,6 +55,10 @@ impl Machine {
             };
             return self.open(self.absent(), reason, lease);
         };
+        if disagrees.is_some() {
+            return self.object(now, &in_force, lease);
+        }
+        self.agrees();
         let round = in_force.active.round;
         let confirmed = matches!(self.place, Place::Confirmed(confirmed, _) if confirmed == round);
         if self.coordinator.is_none() && self.holds().is_some() && !confirmed {
@@ -84,10 +91,10 @@ impl Machine {
                     _ => false,
                 };
                 if !said {
-                    self.register(&in_force, late, lease);
+                    self.register(&in_force, late, "".into(), lease);
                 }
             }
-            // An objection was made above.
+            // Nobody agrees with that.
             (Status::Closed, _) => {}
         }
     }
@@ -110,24 +117,6 @@ impl Machine {
     /// Whether the last group that this node was in is the one of `active`.
     fn sits_in(&self, active: &Active) -> bool {
         self.seat.is_some_and(|seat| (seat.history, seat.round) == (active.history, active.round))
-    }
-
-    /// Why this node cannot be in any group of the run.
-    fn objection(&self, active: &Active) -> Option<Fault> {
-        if active.status == Status::Closed {
-            let closed = run_closed(active);
-            return Some(match self.place {
-                Place::Late(Late::Spare, _) => Fault::NotNeeded(closed),
-                _ => Fault::Closed(closed),
-            });
-        }
-        let by = active.coordinator.clone();
-        let differ = |what, ours: String, theirs: String| {
-            (ours != theirs).then(|| Fault::Mismatch { what, ours, theirs, other: by.clone() })
-        };
-        let (limits, policy) = (self.settings.limits, self.settings.rank_policy);
-        differ("min:max nodes", limits.to_string(), active.limits.to_string())
-            .or_else(|| differ("rank_policy", policy.to_string(), active.rank_policy.clone()))
     }
 
     /// How many members the group has lost, and some of them by name. Nobody else can count the
@@ -189,6 +178,7 @@ impl Machine {
         match late {
             Late::Waiting => self.settings.keys.waiting(&self.node.id),
             Late::Spare => self.settings.keys.spare(&self.node.id),
+            Late::Objector => self.settings.keys.objector(&self.node.id),
         }
     }
 
@@ -284,13 +274,13 @@ impl Machine {
         self.ask(Purpose::Confirm, txn, Asked::Confirm(active.round));
     }
 
-    fn register(&mut self, in_force: &InForce, late: Late, lease: LeaseId) {
+    pub(super) fn register(&mut self, in_force: &InForce, late: Late, says: Bytes, lease: LeaseId) {
         let round = in_force.active.round;
         let id = &self.node.id;
         let member = self.settings.keys.member(round, id);
         let joined = self.joined_rounds.contains(&round);
         let here = self.here(Some(late), lease).delete_if(joined, || member);
-        let here = here.put(self.late_key(late), "", lease);
+        let here = here.put(self.late_key(late), says, lease);
         self.registered.insert(late);
         let txn = self.settings.announce(in_force.guard(), self.unmoved(), here);
         self.ask(Purpose::Register, txn, Asked::Register(late, round));

@@ -6,7 +6,7 @@
 //! - [`ranks`]: who gets in when there are too many, and who gets which rank.
 //! - [`Machine`]: one node's part. `coordinator` and `roster` are the part of the one node that a round
 //!   has for its coordinator; `request` builds the transactions; `meet` decides on them and `answer` reads
-//!   the answers.
+//!   the answers; `objection` is for nodes that disagree on what a group must agree on.
 //! - [`dynamic`]: the same meeting over a single document, for a store that can only compare and set.
 //!
 //! # Driving the machine
@@ -17,6 +17,7 @@
 
 mod answer;
 mod coordinator;
+mod deadlines;
 pub mod document;
 pub mod dynamic;
 pub mod gate;
@@ -26,6 +27,7 @@ pub mod keys;
 mod knowledge;
 mod machine;
 mod meet;
+mod objection;
 pub mod ranks;
 mod request;
 mod resume;

@@ -218,12 +218,14 @@ pub(super) struct Survey<'a> {
     pub(super) last_ready: &'a [KeyValue],
     /// The ranks of the round.
     pub(super) ranks: &'a [KeyValue],
+    /// Who disagrees with the round.
+    pub(super) objectors: &'a [KeyValue],
     pub(super) history: Option<History>,
 }
 
 impl<'a> Survey<'a> {
     pub(super) fn read(result: &'a TxnResult) -> Self {
-        let history = Found { history: first(result, 8), ..Found::default() }.history();
+        let history = Found { history: first(result, 9), ..Found::default() }.history();
         Self {
             revision: result.revision,
             nodes: all(result, 0),
@@ -234,6 +236,7 @@ impl<'a> Survey<'a> {
             last_members: all(result, 5),
             last_ready: all(result, 6),
             ranks: all(result, 7),
+            objectors: all(result, 8),
             history,
         }
     }
@@ -429,6 +432,7 @@ impl Settings {
             keys(self.keys.members(previous)),
             keys(self.keys.all_ready(previous)),
             Range::new(self.keys.ranks(round)),
+            Range::new(self.keys.objectors()),
             Range::new(KeyRange::key(self.keys.history())),
         ])
     }

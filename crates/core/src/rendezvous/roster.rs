@@ -6,9 +6,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 
-use super::document::{DocumentError, Earlier, History, Joined, Ranked, decode};
+use super::document::{DocumentError, Earlier, History, Joined, Objection, Ranked, decode};
 use super::gate::Roll;
 use super::keys::Keys;
+use super::objection::majority;
 use super::ranks::{Candidate, Seat};
 use super::request::Survey;
 use crate::kv::{Event, EventKind, KeyValue, LeaseId, Revision, Watch};
@@ -23,11 +24,19 @@ enum Watched {
     Ready,
     /// Who may still have workers of the last group.
     LastReady,
+    Objectors,
 }
 
 impl Watched {
-    const ALL: [Self; 6] =
-        [Self::Nodes, Self::Waiting, Self::Suspects, Self::Members, Self::Ready, Self::LastReady];
+    const ALL: [Self; 7] = [
+        Self::Nodes,
+        Self::Waiting,
+        Self::Suspects,
+        Self::Members,
+        Self::Ready,
+        Self::LastReady,
+        Self::Objectors,
+    ];
 }
 
 /// Reports of so many dead nodes are deleted at a time.
@@ -46,6 +55,7 @@ pub(super) fn watches(keys: &Keys, round: u64, previous: u64) -> Vec<Watch> {
         Watched::Members => Watch::new(keys.members(round)),
         Watched::Ready => Watch { no_delete: true, ..Watch::new(keys.all_ready(round)) },
         Watched::LastReady => Watch::new(keys.all_ready(previous)),
+        Watched::Objectors => Watch::new(keys.objectors()),
     };
     Watched::ALL.iter().map(watch).collect()
 }
@@ -108,6 +118,8 @@ pub(super) struct Roster {
     /// When nodes went, as far as it was seen.
     departed: BTreeMap<String, Revision>,
     waiting: BTreeSet<String>,
+    /// Who disagrees with the round.
+    objections: BTreeMap<String, Objection>,
     /// What each node said when it confirmed.
     ready: BTreeMap<String, Said>,
     /// Nodes that were reported, and those who were too slow the last time.
@@ -153,6 +165,7 @@ impl Roster {
             unresolved: ids(survey.last_ready),
             waiting: survey.waiting.iter().filter(waits).filter_map(|kv| id_of(&kv.key)).collect(),
             departed: BTreeMap::new(),
+            objections: BTreeMap::new(),
             ready: BTreeMap::new(),
             buried: buried.take(BURIED).collect(),
             suspects,
@@ -166,6 +179,9 @@ impl Roster {
         }
         for kv in survey.ready {
             roster.confirm(kv);
+        }
+        for kv in survey.objectors {
+            roster.object(kv);
         }
         roster
     }
@@ -192,6 +208,8 @@ impl Roster {
             // One that slept, and found that nobody had taken its place.
             (Watched::LastReady, EventKind::Put) => drop(self.unresolved.insert(id)),
             (Watched::LastReady, EventKind::Delete) => self.resolve(id, event.kv.mod_revision),
+            (Watched::Objectors, EventKind::Put) => self.object(&event.kv),
+            (Watched::Objectors, EventKind::Delete) => drop(self.objections.remove(&id)),
             (Watched::Nodes, EventKind::Put)
             | (Watched::Suspects | Watched::Ready, EventKind::Delete) => {}
         }
@@ -270,6 +288,15 @@ impl Roster {
         }
     }
 
+    /// A node disagrees with the round, and will not join it. What it says is of a format that this version does not
+    /// know, or of use.
+    fn object(&mut self, kv: &KeyValue) {
+        if let (Some(id), Ok(objection)) = (id_of(&kv.key), decode(&kv.key, &kv.value)) {
+            self.not_to_come(&id);
+            self.objections.insert(id, objection);
+        }
+    }
+
     fn not_to_come(&mut self, id: &str) {
         self.members_to_come.remove(id);
         self.others_to_come.remove(id);
@@ -340,6 +367,11 @@ impl Roster {
                 format!("; here: {}; node ranks missing: {}", here.join(", "), missing.join(", "))
             }
         }
+    }
+
+    /// One of the nodes that disagree with the round, if more of them agree with each other than have joined it.
+    pub(super) fn outvoted(&self) -> Option<&Objection> {
+        majority(&self.objections, self.joined.len())
     }
 
     pub(super) fn unreadable(&self) -> Option<&DocumentError> {

@@ -71,6 +71,13 @@ impl Machine {
         };
         let Active { round, world, coordinator, .. } = active;
         match (active.status, self.place) {
+            (Status::Joinable, Place::Late(Late::Objector, _)) => {
+                let Active { limits: theirs, .. } = active;
+                let ours = self.settings.limits;
+                format!(
+                    "others who disagree with {coordinator}: it has min:max nodes {theirs}, this node {ours}"
+                )
+            }
             (Status::Joinable, _) => format!("more nodes to join round {round} of {coordinator}"),
             (Status::Frozen, Place::Confirmed(..)) => {
                 format!("the other nodes of round {round} to confirm, {world} in all")

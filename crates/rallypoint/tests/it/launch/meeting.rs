@@ -171,3 +171,22 @@ fn nodes_that_disagree_about_their_number_are_told() {
         other.ends_with(0);
     }
 }
+
+#[test]
+fn a_misconfigured_launcher_that_comes_first_fails_and_the_others_run() {
+    let endpoint = free_endpoint();
+    let odd = Job::at(&endpoint, "4");
+    let mut wrong = odd.launch();
+    wrong.says("1 of 4 nodes");
+    let job = Job::at(&endpoint, "3");
+    let mut nodes = job.launchers(3);
+    let group = job.group(3);
+    assert_eq!(group.workers[0].number("WORLD_SIZE"), 3);
+    // It runs the server, and stays for the others; what it did wrong it says at once.
+    wrong.says("this node has min:max nodes 4:4, but node");
+    group.tell("exit 0");
+    for node in &mut nodes {
+        node.ends_with(0);
+    }
+    wrong.ends_with(1);
+}

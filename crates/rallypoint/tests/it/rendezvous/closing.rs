@@ -12,6 +12,7 @@ use super::{Observer, on_each_server, on_old_etcd};
 on_each_server!(
     a_closed_run_says_who_closed_it_and_why,
     nodes_that_disagree_are_told_with_whom,
+    a_misconfigured_node_that_comes_first_fails_and_the_others_meet,
     a_run_that_is_over_leaves_only_what_the_run_holds,
     who_is_asked_to_end_leaves_the_others_alone,
 );
@@ -72,6 +73,35 @@ async fn nodes_that_disagree_are_told_with_whom(endpoint: String) {
     let second = handler(&endpoint, options(2, 3)).await;
     let (one, two) = tokio::join!(met(meeting), met(meet(&second)));
     assert_eq!((one.round, one.world_size, two.round), (1, 2, 1));
+}
+
+async fn a_misconfigured_node_that_comes_first_fails_and_the_others_meet(endpoint: String) {
+    let observer = Observer::new(&endpoint).await;
+    let wrong = [handler(&endpoint, options(4, 4)).await, handler(&endpoint, options(4, 4)).await];
+    let failing = wrong.each_ref().map(meet);
+    observer.joined(1, 2).await;
+    let mut right = Vec::new();
+    for _ in 0..3 {
+        right.push(handler(&endpoint, options(3, 3)).await);
+    }
+    let meetings: Vec<_> = right.iter().map(meet).collect();
+    for failed in failing {
+        let error = timeout(PATIENCE, failed).await.unwrap().unwrap().unwrap_err();
+        assert!(matches!(error, RendezvousError::State { .. }), "{error}");
+        let text = error.to_string();
+        assert!(text.contains("min:max nodes 4:4") && text.contains("has 3:3"), "{text}");
+        assert!(right.iter().any(|node| text.contains(node.node_id())), "{text}");
+    }
+    for meeting in meetings {
+        assert_eq!(met(meeting).await.world_size, 3);
+    }
+    // Whoever comes from now on agrees with the group or fails at once.
+    let late = handler(&endpoint, options(4, 4)).await;
+    let begun = std::time::Instant::now();
+    let error = timeout(PATIENCE, late.next_rendezvous()).await.unwrap().unwrap_err();
+    assert!(matches!(error, RendezvousError::State { .. }), "{error}");
+    assert!(begun.elapsed() < std::time::Duration::from_secs(3), "{:?}", begun.elapsed());
+    observer.nobody_objects().await;
 }
 
 async fn a_run_that_is_over_leaves_only_what_the_run_holds(endpoint: String) {

@@ -151,6 +151,12 @@ impl Observer {
         }
     }
 
+    /// No node says that it disagrees.
+    async fn nobody_objects(&self) {
+        let found = self.client.range(self.keys.objectors()).await.unwrap();
+        assert!(found.kvs.is_empty(), "{found:?}");
+    }
+
     /// Which of the nodes coordinates the round.
     async fn coordinator(&self, nodes: &mut [Node]) -> usize {
         let author = self.active().await.expect("a round is in progress").coordinator.id;

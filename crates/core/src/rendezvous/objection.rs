@@ -1,0 +1,145 @@
+//! Nodes that disagree on what a group must agree on: its size, and how ranks are given.
+//!
+//! Once a group has formed, a node that disagrees with it fails. Before that nobody knows which of them is
+//! wrong, and the first to come need not be right. So a node that disagrees with the round in progress says
+//! so and waits a while. When more nodes object with the same terms than have joined, the coordinator fails,
+//! and with it, one after the other, all who share its terms; the others open a round of theirs.
+
+use std::collections::BTreeMap;
+
+use super::document::{Active, Objection, Status, encode};
+use super::interface::{Fault, Settings};
+use super::knowledge::InForce;
+use super::machine::{Late, Machine, Place};
+use super::view::run_closed;
+use crate::kv::{LeaseId, Time};
+
+/// How long a node that disagrees waits for others who do. Nodes of a job are started together.
+const PATIENCE: Time = Time::from_secs(5);
+
+/// What the node says of itself when it disagrees.
+fn objection(machine: &Machine) -> Objection {
+    let Settings { limits, rank_policy, .. } = &machine.settings;
+    let (limits, rank_policy) = (*limits, rank_policy.to_string());
+    Objection { limits, rank_policy, node: machine.node.name() }
+}
+
+/// One of the nodes that object with the same terms, if those are more than have joined.
+pub(super) fn majority(
+    objections: &BTreeMap<String, Objection>,
+    joined: usize,
+) -> Option<&Objection> {
+    if objections.len() <= joined {
+        return None;
+    }
+    // There are as many terms as there are mistakes: few.
+    let mut terms: Vec<(&Objection, usize)> = Vec::new();
+    for objection in objections.values() {
+        match terms.iter_mut().find(|(first, _)| first.has_the_terms_of(objection)) {
+            Some((_, count)) => *count += 1,
+            None => terms.push((objection, 1)),
+        }
+    }
+    terms.into_iter().find(|(_, count)| *count > joined).map(|(first, _)| first)
+}
+
+impl Settings {
+    /// On what these settings differ from another node's, if they do.
+    pub(super) fn differ_from(&self, other: &Objection) -> Option<Fault> {
+        let differ = |what, ours: String, theirs: String| {
+            let other = other.node.clone();
+            (ours != theirs).then_some(Fault::Mismatch { what, ours, theirs, other })
+        };
+        differ("min:max nodes", self.limits.to_string(), other.limits.to_string()).or_else(|| {
+            differ("rank_policy", self.rank_policy.to_string(), other.rank_policy.clone())
+        })
+    }
+}
+
+impl Machine {
+    /// Why this node cannot be in any group of the run, as the document in force has it.
+    pub(super) fn disagrees(&self, active: &Active) -> Option<Fault> {
+        if active.status == Status::Closed {
+            let closed = run_closed(active);
+            return Some(match self.place {
+                Place::Late(Late::Spare, _) => Fault::NotNeeded(closed),
+                _ => Fault::Closed(closed),
+            });
+        }
+        let Active { limits, rank_policy, coordinator, .. } = active.clone();
+        self.settings.differ_from(&Objection { limits, rank_policy, node: coordinator })
+    }
+
+    /// Whether the round in progress may still give way to nodes that disagree with it.
+    pub(super) fn may_object(active: &Active) -> bool {
+        active.status == Status::Joinable && active.formed() == 0
+    }
+
+    /// Says that this node disagrees with the round in progress.
+    pub(super) fn object(&mut self, now: Time, in_force: &InForce, lease: LeaseId) {
+        if let Some(meeting) = &mut self.meeting {
+            meeting.objects_until.get_or_insert_with(|| now.saturating_add(PATIENCE));
+        }
+        if self.place != Place::Late(Late::Objector, in_force.active.round) {
+            let says = encode(&objection(self));
+            self.register(in_force, Late::Objector, says, lease);
+        }
+    }
+
+    /// Fails if nobody gave way in time.
+    pub(super) fn check_objection(&mut self, now: Time) {
+        let until = self.meeting.and_then(|meeting| meeting.objects_until);
+        if until.is_none_or(|until| now < until) {
+            return;
+        }
+        match self.knowledge.active().and_then(|active| self.disagrees(active)) {
+            Some(fault) => {
+                self.give_up_request();
+                self.fail(fault);
+            }
+            None => self.agrees(),
+        }
+    }
+
+    /// What this node disagreed with, if it did, is no more.
+    pub(super) fn agrees(&mut self) {
+        if let Some(meeting) = &mut self.meeting {
+            meeting.objects_until = None;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rendezvous::document::NodeName;
+    use crate::rendezvous::gate::Limits;
+
+    fn objections(sizes: &[usize]) -> BTreeMap<String, Objection> {
+        let object = |(number, size): (usize, &usize)| {
+            let id = format!("node-{number}");
+            let node = NodeName { id: id.clone(), address: "host".into() };
+            let limits = Limits { min: *size, max: *size };
+            (id, Objection { limits, rank_policy: "stable".into(), node })
+        };
+        sizes.iter().enumerate().map(object).collect()
+    }
+
+    #[test]
+    fn a_round_gives_way_to_more_nodes_than_have_joined_if_those_agree_with_each_other() {
+        for (sizes, joined, gives_way_to) in [
+            (&[][..], 0, None),
+            (&[4], 1, None),
+            (&[4], 0, Some(4)),
+            (&[4, 4], 1, Some(4)),
+            (&[4, 4], 2, None),
+            (&[4, 5, 6], 1, None),
+            (&[5, 4, 6, 4], 1, Some(4)),
+            (&[5, 4, 5, 4, 4], 2, Some(4)),
+        ] {
+            let objections = objections(sizes);
+            let found = majority(&objections, joined).map(|objection| objection.limits.max);
+            assert_eq!(found, gives_way_to, "{sizes:?} against {joined}");
+        }
+    }
+}
