@@ -4,7 +4,7 @@
 //! ends when the handler is dropped, and all of these with it.
 
 use std::collections::BTreeMap;
-use std::future::{Future, poll_fn};
+use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -26,8 +26,9 @@ use super::fault::{connection, fault};
 use super::handler::Standing;
 use super::hosting::Hosting;
 use super::probe::Event;
-use super::request::{REFUSED, RUN_TTL, delay, hold_run_lease, is_fatal, send};
+use super::request::{REFUSED, RUN_TTL, hold_run_lease, send};
 use super::revoke::revoke_dead;
+use super::session::{lost, open_session, ready, renewed};
 use crate::client::{Client, ClientError};
 use crate::rendezvous::RendezvousError;
 use crate::session::{Loss, Session};
@@ -476,54 +477,5 @@ impl Driver {
             };
             self.requests.push(Box::pin(renewing));
         }
-    }
-}
-
-async fn open_session(
-    client: Client,
-    ttl: Duration,
-    trouble: Arc<Mutex<Option<ClientError>>>,
-) -> Result<Session, ClientError> {
-    let mut failures = 0;
-    loop {
-        match Session::open(&client, ttl).await {
-            Err(error) if !is_fatal(&error) => {
-                *trouble.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
-            }
-            opened => return opened,
-        }
-        sleep(delay(failures)).await;
-        failures += 1;
-    }
-}
-
-/// The end of the session, by the clock of the moment: a process that was stopped may hear of what
-/// happened meanwhile before the session's own task runs again.
-async fn lost(session: &mut Option<(Session, Boxed<Loss>)>) -> Loss {
-    let Some((session, lost)) = session else { return std::future::pending().await };
-    poll_fn(|context| {
-        session.is_lost();
-        lost.as_mut().poll(context)
-    })
-    .await
-}
-
-/// Waits for the next renewal.
-async fn renewed(renewals: &mut Option<watch::Receiver<Time>>) {
-    if let Some(renewed) = renewals
-        && renewed.changed().await.is_err()
-    {
-        // The session has ended, which is told otherwise.
-        *renewals = None;
-    }
-    if renewals.is_none() {
-        std::future::pending().await
-    }
-}
-
-async fn ready<T>(future: &mut Option<Boxed<T>>) -> T {
-    match future {
-        Some(future) => future.as_mut().await,
-        None => std::future::pending().await,
     }
 }

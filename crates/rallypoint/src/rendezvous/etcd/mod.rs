@@ -11,6 +11,7 @@ mod probe;
 mod proofs;
 mod request;
 mod revoke;
+mod session;
 
 pub use self::handler::{EtcdRendezvousHandler, Standing};
 pub use self::options::HandlerOptions;

@@ -1,0 +1,65 @@
+//! What the driver waits for of its session: that it is open, renewed, lost.
+
+use std::future::poll_fn;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use rallypoint_core::kv::Time;
+use tokio::sync::watch;
+use tokio::time::sleep;
+
+use super::driver::Boxed;
+use super::request::{delay, is_fatal};
+use crate::client::{Client, ClientError};
+use crate::session::{Loss, Session};
+
+/// Opens a session, however often that has to be tried. The last failure is kept in `trouble`.
+pub(super) async fn open_session(
+    client: Client,
+    ttl: Duration,
+    trouble: Arc<Mutex<Option<ClientError>>>,
+) -> Result<Session, ClientError> {
+    let mut failures = 0;
+    loop {
+        match Session::open(&client, ttl).await {
+            Err(error) if !is_fatal(&error) => {
+                *trouble.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+            }
+            opened => return opened,
+        }
+        sleep(delay(failures)).await;
+        failures += 1;
+    }
+}
+
+/// The end of the session, by the clock of the moment: a process that was stopped may hear of what
+/// happened meanwhile before the session's own task runs again.
+pub(super) async fn lost(session: &mut Option<(Session, Boxed<Loss>)>) -> Loss {
+    let Some((session, lost)) = session else { return std::future::pending().await };
+    poll_fn(|context| {
+        session.is_lost();
+        lost.as_mut().poll(context)
+    })
+    .await
+}
+
+/// Waits for the next renewal.
+pub(super) async fn renewed(renewals: &mut Option<watch::Receiver<Time>>) {
+    if let Some(renewed) = renewals
+        && renewed.changed().await.is_err()
+    {
+        // The session has ended, which is told otherwise.
+        *renewals = None;
+    }
+    if renewals.is_none() {
+        std::future::pending().await
+    }
+}
+
+/// Waits for what is under way, if anything is.
+pub(super) async fn ready<T>(future: &mut Option<Boxed<T>>) -> T {
+    match future {
+        Some(future) => future.as_mut().await,
+        None => std::future::pending().await,
+    }
+}
