@@ -4,6 +4,7 @@
 //! 2 the command line was wrong; `rallypoint run` has [more](rallypoint_core::agent#exit-codes).
 
 mod bench;
+mod descriptors;
 pub(crate) mod run;
 mod serve;
 
@@ -18,6 +19,7 @@ use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand, Value
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::MakeWriter;
 
+use self::descriptors::raise_descriptor_limit;
 use self::run::Errand;
 use self::run::error::RunError;
 use self::run::host::Host;
@@ -178,6 +180,11 @@ fn run_job(
         }
     };
     start_log(format, run::LOGGED, console.clone());
+    // This node may run the server, and may have rank 0: each node is a connection to both, and each worker
+    // one to the store of the latter.
+    let of_a_node = u64::from(plan.agent.local_workers) + 2;
+    let nodes = u64::try_from(plan.meeting.parameters.max_nodes).unwrap_or(u64::MAX);
+    raise_descriptor_limit(Some(nodes.saturating_mul(of_a_node)));
     let code = match launch(plan, registry, &console) {
         Ok(code) => u8::try_from(code).unwrap_or(FAILED),
         Err(error) => {

@@ -14,8 +14,9 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use super::entry::Part;
 use super::link::{self, Received, Way};
-use super::{program, signals};
+use super::{descriptors, program, signals};
 
+/// The word. What follows it is the limit of descriptors that the program is to have, if it is not the gate's.
 const GO: &[u8] = b"go";
 
 /// As with a shell: what is there cannot be executed; there is nothing.
@@ -59,7 +60,9 @@ impl Gate {
 
     /// Lets the process become its program, which has these descriptors open until it ends.
     pub(super) fn open(self, descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
-        Ok(link::send(self.0, GO, descriptors)?)
+        let limit = descriptors::of_children().map(|soft| soft.to_string());
+        let word = [GO, limit.unwrap_or_default().as_bytes()].concat();
+        Ok(link::send(self.0, &word, descriptors)?)
     }
 }
 
@@ -68,10 +71,12 @@ pub(super) fn stand(arguments: impl IntoIterator<Item = OsString>) -> u8 {
     let mut arguments = arguments.into_iter();
     let Some(program) = arguments.next() else { return CLOSED };
     // What comes with the word is open until this process is another program, and then that one's.
-    let _held = match link::receive(io::stdin().as_fd(), Way::WaitAndHandOn) {
-        Received::Message(word, held) if word == GO => held,
-        _ => return CLOSED,
-    };
+    let received = link::receive(io::stdin().as_fd(), Way::WaitAndHandOn);
+    let Received::Message(word, _held) = received else { return CLOSED };
+    let Some(limit) = word.strip_prefix(GO) else { return CLOSED };
+    if let Some(soft) = std::str::from_utf8(limit).ok().and_then(|limit| limit.parse().ok()) {
+        descriptors::lower_to(soft);
+    }
     let _handled = expect_signals();
     let error = Command::new(&program).args(arguments).stdin(Stdio::null()).exec();
     let _ = writeln!(io::stderr(), "rallypoint: cannot execute {program:?}: {error}");

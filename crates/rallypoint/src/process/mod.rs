@@ -15,7 +15,9 @@
 //! - `gate`: what every child is at first. `guard`: what ends it if we cannot. `link`: how we talk to both.
 //! - `liveness`: the socket. `mark`: workers that others start. `members`, `table`: who is left of a group; the list of processes.
 //! - `reaper`, `signals`: children that were left to us; signals that were ignored before we began.
+//! - `descriptors`: how many may be open, here and in the children.
 
+mod descriptors;
 mod directory;
 mod entry;
 mod gate;
@@ -44,6 +46,7 @@ use rustix::process::{
 };
 use tokio::sync::watch;
 
+pub use self::descriptors::raise_descriptor_limit;
 pub(crate) use self::directory::TemporaryDirectory;
 pub use self::entry::{helper, reexecuted};
 use self::gate::Gate;

@@ -11,7 +11,7 @@ use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
 
 use super::AnyError;
-use super::serve::raise_descriptor_limit;
+use super::descriptors::raise_descriptor_limit;
 use crate::client::{Client, ClientOptions};
 
 #[derive(Subcommand)]
@@ -27,7 +27,7 @@ pub(super) enum Bench {
 impl Bench {
     pub(super) fn run(self) -> Result<(), AnyError> {
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-        raise_descriptor_limit();
+        raise_descriptor_limit(None);
         match self {
             Self::Rendezvous(bench) => runtime.block_on(bench.run()),
             Self::Store(bench) => runtime.block_on(bench.run()),

@@ -16,6 +16,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use self::embedded::Embedded;
 use super::AnyError;
+use super::descriptors::raise_descriptor_limit;
 use crate::etcd_server::MAX_MEMBERS;
 
 pub(super) const AFTER_HELP: &str = "\
@@ -117,7 +118,7 @@ pub(super) fn check(given: &ArgMatches) -> Result<(), String> {
 
 impl Serve {
     pub(super) fn run(self) -> Result<(), AnyError> {
-        raise_descriptor_limit();
+        raise_descriptor_limit(None);
         let ready_file = self.common.ready_file.clone();
         let serving: BoxFuture<'static, _> = match self.engine {
             Engine::Embedded => {
@@ -186,14 +187,4 @@ async fn end_of_input() {
         let _ = ended.send(());
     });
     let _ = end.await;
-}
-
-/// Every connection is a descriptor, and the usual soft limit of 1,024 is soon reached.
-pub(super) fn raise_descriptor_limit() {
-    use rustix::process::{Resource, getrlimit, setrlimit};
-    let mut limit = getrlimit(Resource::Nofile);
-    limit.current = limit.maximum;
-    if let Err(error) = setrlimit(Resource::Nofile, limit) {
-        tracing::warn!(%error, "the limit of open descriptors stays as it is");
-    }
 }

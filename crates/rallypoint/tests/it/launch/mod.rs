@@ -16,6 +16,7 @@ mod error_files;
 mod exit_codes;
 mod first_command;
 mod guarding;
+mod limits;
 mod meeting;
 mod namespaces;
 mod one_group;

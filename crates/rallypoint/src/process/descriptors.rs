@@ -1,0 +1,41 @@
+//! The limit of open descriptors: raised for this process, and as it was for the children.
+//!
+//! Every node of a job is a connection to its server, and every worker one to rank 0's store, so the usual soft limit
+//! of 1,024 is soon reached. A child does not get the raised one: programs that use `select` cannot live with
+//! descriptors above 1,023.
+
+use std::io;
+use std::sync::OnceLock;
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+/// The soft limit before it was raised. The outer `None`: it was not.
+static BEFORE: OnceLock<Option<u64>> = OnceLock::new();
+
+/// Raises the soft limit of open descriptors to the hard one. Children get the one that was there before.
+///
+/// Returns how many there may be now; nothing if there is no limit.
+///
+/// # Errors
+/// If the system does not allow it.
+pub fn raise_descriptor_limit() -> io::Result<Option<u64>> {
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    if current != maximum {
+        setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum })?;
+        // Whoever raises it again has raised nothing.
+        BEFORE.get_or_init(|| current);
+    }
+    Ok(maximum)
+}
+
+/// The soft limit that a child is to have, if it is not ours.
+pub(super) fn of_children() -> Option<u64> {
+    BEFORE.get().copied().flatten()
+}
+
+/// Sets the soft limit of this process, which is about to become another program.
+pub(super) fn lower_to(soft: u64) {
+    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
+    // A program with too high a limit works as well as most.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: Some(soft), maximum });
+}
