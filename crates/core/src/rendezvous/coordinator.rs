@@ -141,7 +141,9 @@ impl Coordinator {
             (Stage::Gathering, Sight::Clear(roster)) => self.why.map(|why| {
                 let names = match why {
                     Waiting::ForLastGroup { .. } => roster.names_of_unresolved(),
-                    _ => roster.names(),
+                    Waiting::ForEnough { min, .. } => roster.names(min),
+                    // Nobody else is needed, but a gap in the ranks is worth a word.
+                    Waiting::LastCall { .. } | Waiting::ForForgottenGroup { .. } => roster.names(0),
                 };
                 format!("{}{names}", why.describe(now))
             }),

@@ -105,15 +105,17 @@ impl Waiting {
             }
             Self::ForLastGroup { joined, unresolved } => {
                 format!(
-                    "{joined} nodes joined, waiting for {unresolved} of the last group to stop workers, or for \
-                     leases to expire"
+                    "{} joined, waiting for {unresolved} of the last group to stop workers, or for \
+                     leases to expire",
+                    nodes(joined)
                 )
             }
             Self::ForForgottenGroup { joined, until } => {
                 let left = until.saturating_sub(now).as_secs_f64().ceil();
                 format!(
-                    "{joined} nodes joined, the server has lost its memory, and workers of the last group may run \
-                     for {left} s more"
+                    "{} joined, the server has lost its memory, and workers of the last group may run \
+                     for {left} s more",
+                    nodes(joined)
                 )
             }
             Self::LastCall { joined, max, to_come, until } => {
@@ -126,6 +128,10 @@ impl Waiting {
             }
         }
     }
+}
+
+fn nodes(count: usize) -> String {
+    format!("{count} node{}", if count == 1 { "" } else { "s" })
 }
 
 impl fmt::Display for Cause {

@@ -348,23 +348,26 @@ impl Roster {
         }
     }
 
-    /// Who is here, behind a semicolon, if they are few enough to be named; and if they have ranks in mind,
-    /// which of those below the highest nobody has.
-    pub(super) fn names(&self) -> String {
-        if !(1..=MOST_NAMED).contains(&self.joined.len()) {
-            return String::new();
-        }
+    /// Who is here, behind a semicolon, if they are few enough to be named; and if all of them have ranks in mind,
+    /// which of so many nobody has.
+    pub(super) fn names(&self, nodes: usize) -> String {
         let here: Vec<&str> = self.joined.keys().map(String::as_str).collect();
+        let here = match here.len() {
+            1..=MOST_NAMED => format!("; here: {}", here.join(", ")),
+            _ => String::new(),
+        };
         let hints: Option<BTreeSet<u32>> =
             self.joined.values().map(|entry| entry.candidate.hint).collect();
         let hints = hints.unwrap_or_default();
-        let highest = hints.last().copied().unwrap_or(0);
-        let missing = (0..highest).filter(|rank| !hints.contains(rank)).take(MOST_NAMED);
-        let missing: Vec<String> = missing.map(|rank| rank.to_string()).collect();
-        match missing.is_empty() {
-            true => format!("; here: {}", here.join(", ")),
-            false => {
-                format!("; here: {}; node ranks missing: {}", here.join(", "), missing.join(", "))
+        let Some(highest) = hints.last() else { return here };
+        let nodes = u32::try_from(nodes).unwrap_or(u32::MAX).max(*highest);
+        let missing = (0..nodes).filter(|rank| !hints.contains(rank)).take(MOST_NAMED);
+        let named: Vec<String> = missing.map(|rank| rank.to_string()).collect();
+        match (named.is_empty(), nodes as usize - hints.range(..nodes).count() - named.len()) {
+            (true, _) => here,
+            (false, 0) => format!("{here}; node ranks missing: {}", named.join(", ")),
+            (false, more) => {
+                format!("{here}; node ranks missing: {} and {more} more", named.join(", "))
             }
         }
     }

@@ -235,7 +235,10 @@ pub async fn others_gone(client: &Client) -> Result<(), WatchError> {
         return Ok(());
     }
     let nodes = left.iter().filter_map(|key| Keys::node_of(key)).collect::<Vec<_>>().join(", ");
-    tracing::info!(nodes, "other nodes use the server of this process; it stays until they end");
+    tracing::info!(
+        nodes,
+        "other nodes use the server of this process; it stays until they end, or until a second signal"
+    );
     let watch = Watch::new(KeyRange::all()).from_revision(found.revision + 1);
     let mut watcher = client.watch([watch]).await?;
     while !left.is_empty() {

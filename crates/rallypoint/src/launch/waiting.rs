@@ -22,6 +22,9 @@ const SAID_AFTER: [Duration; 4] = [
     Duration::from_secs(60),
 ];
 
+/// So long before the log says it, the time that is left is asked for: the answer comes a moment later.
+const ASKED_BEFORE: Duration = Duration::from_millis(50);
+
 /// More words for what is waited for. They may change meanwhile.
 pub(super) struct Detail {
     pub(super) waits_for: String,
@@ -83,7 +86,10 @@ impl Waiting {
         let next = match self.console.has_live_line() {
             true if Instant::now() < shown => shown,
             true => Instant::now() + TICK,
-            false => self.say_at,
+            false => match self.say_at - ASKED_BEFORE {
+                asked if Instant::now() < asked => asked,
+                _ => self.say_at,
+            },
         };
         sleep_until(next).await;
     }

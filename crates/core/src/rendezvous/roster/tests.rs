@@ -176,15 +176,16 @@ fn a_place_in_a_forgotten_group_counts_only_until_another_has_formed() {
 
 #[test]
 fn those_who_are_here_are_named_while_they_are_few() {
-    let joined = |nodes: &[(&str, Option<u32>)]| {
+    let joined_of = |wanted, nodes: &[(&str, Option<u32>)]| {
         let mut roster = empty();
         for (revision, (id, hint)) in (1..).zip(nodes) {
             let mut event = event(EventKind::Put, &format!("x/{id}"), revision);
             event.kv.value = encode(&Joined { hint: *hint, ..Joined::default() });
             roster.apply(MEMBERS, &event);
         }
-        roster.names()
+        roster.names(wanted)
     };
+    let joined = |nodes: &[(&str, Option<u32>)]| joined_of(0, nodes);
     assert_eq!(joined(&[]), "");
     assert_eq!(joined(&[("a", None), ("b", Some(3))]), "; here: a, b");
     assert_eq!(joined(&[("a", Some(0)), ("b", Some(1))]), "; here: a, b");
@@ -193,4 +194,15 @@ fn those_who_are_here_are_named_while_they_are_few() {
     let many: Vec<(&str, Option<u32>)> =
         ["a", "b", "c", "d", "e", "f", "g", "h", "i"].map(|id| (id, None)).to_vec();
     assert_eq!(joined(&many), "");
+    // The missing are named however many have come, as long as those are few.
+    let many: Vec<(String, Option<u32>)> =
+        (0..21).filter(|rank| *rank != 13).map(|rank| (format!("n{rank}"), Some(rank))).collect();
+    let many: Vec<(&str, Option<u32>)> =
+        many.iter().map(|(id, hint)| (id.as_str(), *hint)).collect();
+    assert_eq!(joined_of(21, &many), "; node ranks missing: 13");
+    assert_eq!(joined_of(23, &many), "; node ranks missing: 13, 21, 22");
+    let first = joined_of(100, &[("a", Some(0))]);
+    assert_eq!(first, "; here: a; node ranks missing: 1, 2, 3, 4, 5, 6, 7, 8 and 91 more");
+    let strange = joined_of(2, &[("a", Some(u32::MAX))]);
+    assert!(strange.ends_with("7 and 4294967287 more"), "{strange}");
 }

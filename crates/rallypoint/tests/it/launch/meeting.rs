@@ -190,3 +190,29 @@ fn a_misconfigured_launcher_that_comes_first_fails_and_the_others_run() {
     }
     wrong.ends_with(1);
 }
+
+#[test]
+fn a_log_says_how_much_of_the_last_call_is_left_and_not_how_much_was() {
+    const LAST_CALL: u64 = 14;
+    let conf = format!("last_call_timeout={LAST_CALL}");
+    let job = Job::with_conf(&free_endpoint(), "1:2", &conf);
+    let mut node = job.launch();
+    job.group(1).tell("exit 0");
+    let said = node.ends_with(0).stderr;
+    let between = |line: &str, start: &str, end: &str| -> Option<u64> {
+        line.split_once(start)?.1.split_once(end)?.0.trim().parse().ok()
+    };
+    let lines: Vec<(u64, u64)> = said
+        .lines()
+        .filter_map(|line| {
+            Some((between(line, "1 of 2 nodes, ", " s of last")?, between(line, "left (", " of")?))
+        })
+        .collect();
+    assert!(lines.len() >= 2, "{said}");
+    for (left, waited) in lines {
+        assert!(
+            (LAST_CALL - 2..=LAST_CALL + 2).contains(&(left + waited)),
+            "{left} {waited}: {said}"
+        );
+    }
+}
