@@ -99,8 +99,8 @@ pub struct Machine {
     pub(super) joined_rounds: BTreeSet<u64>,
     /// How it has asked to be registered, under the present lease.
     pub(super) registered: BTreeSet<Late>,
-    /// The rounds that it has asked to confirm, under the present lease, and has not entered another since: of the
-    /// last of them it may have workers.
+    /// The rounds that it has asked to confirm, and has not entered another since: of the last of them it may have
+    /// workers. Also under an earlier lease: a server that was away may keep that for longer than the node did.
     pub(super) confirmed_rounds: BTreeSet<u64>,
     /// The latest revision of an answer to this node.
     pub(super) heard: Revision,
@@ -297,7 +297,6 @@ impl Machine {
         self.listed = false;
         self.joined_rounds.clear();
         self.registered.clear();
-        self.confirmed_rounds.clear();
         self.hosting = None;
     }
 

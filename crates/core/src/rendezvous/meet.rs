@@ -359,6 +359,7 @@ impl Machine {
         let nothing = here.is_empty() && !self.listed && self.holds().is_none();
         let lease = self.lease.filter(|_| !nothing);
         self.forget_whereabouts();
+        self.confirmed_rounds.clear();
         self.resign();
         let Some(lease) = lease else {
             return self.outputs.push_back(Output::Done(Errand::Left));

@@ -154,7 +154,8 @@ async fn serve<H: Health>(
 /// How many connections the limit of open descriptors has room for.
 fn descriptors_to_spare() -> usize {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
-    let left = limit.map_or(u64::MAX, |limit| limit.saturating_sub(SPARE_DESCRIPTORS).max(1));
+    // Of a low limit, connections get half: with one of them nobody could meet.
+    let left = limit.map_or(u64::MAX, |limit| limit - SPARE_DESCRIPTORS.min(limit / 2));
     usize::try_from(left).unwrap_or(usize::MAX)
 }
 

@@ -149,6 +149,24 @@ fn a_server_that_lost_its_memory_leads_to_one_group_of_a_later_round() {
     finish(&second, &mut nodes);
 }
 
+/// Seen: the server comes back from its directory when the leases are over for the nodes, but not for itself, and the
+/// nodes wait for what they said under those leases.
+#[test]
+fn nodes_whose_sessions_ended_while_the_server_was_away_do_not_wait_for_themselves() {
+    let mut server = wait(Embedded::disk());
+    let job = Job::with_conf(&server.address(), "2", "lease_ttl=10,last_call_timeout=30");
+    let mut nodes = job.launchers(2);
+    let first = job.group(2);
+    server.kill();
+    until_true("their workers are gone", || living(&job).is_empty());
+    sleep(Duration::from_secs(2));
+    wait(server.restart());
+    let begun = Instant::now();
+    let second = next_group(&job, &first, 2);
+    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+    finish(&second, &mut nodes);
+}
+
 /// All processes of a job: its launchers, their guards and the workers.
 fn signal_all(job: &Job, signal: Signal) {
     for process in job.processes() {
