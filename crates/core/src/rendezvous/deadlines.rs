@@ -12,7 +12,7 @@ const DIAGNOSIS: Time = Time::from_secs(2);
 const SMALL_GROUP: usize = 256;
 
 impl Machine {
-    /// When to come back with [`Input::Wake`] if nothing else happens before.
+    /// When to come back with [`Input::Wake`](super::Input::Wake) if nothing else happens before.
     pub fn next_wake(&self) -> Option<Time> {
         let deadline = self.meeting.and_then(|meeting| meeting.deadline);
         let objecting = self.meeting.and_then(|meeting| meeting.objects_until);
