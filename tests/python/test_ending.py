@@ -93,12 +93,13 @@ def test_who_is_done_does_not_end_the_run_for_those_who_meet_again(server):
 
 
 def test_no_later_group_forms_while_a_member_may_have_workers(server):
-    slow, *others = nodes = [node(server, 1, 3, last_call_timeout=0) for _ in range(3)]
+    # Long enough for three to meet, and over when two have waited for the third.
+    slow, *others = nodes = [node(server, 1, 3, last_call_timeout=2) for _ in range(3)]
     meet(*nodes)
     with ThreadPoolExecutor(2) as pool:
         again = [pool.submit(one.next_rendezvous) for one in others]
         until(lambda: slow.num_nodes_waiting() > 0)
-        time.sleep(0.5)
+        time.sleep(3)
         assert not any(meeting.done() for meeting in again)
         slow.leave()
         assert [group.result(60).world_size for group in again] == [2, 2]
