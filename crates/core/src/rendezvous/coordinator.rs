@@ -142,7 +142,7 @@ impl Coordinator {
                 let names = match why {
                     Waiting::ForLastGroup { .. } => roster.names_of_unresolved(),
                     Waiting::ForEnough { min, .. } => roster.names(min),
-                    // Nobody else is needed, but a gap in the ranks is worth a word.
+                    // The group is large enough, but a gap in the node ranks is worth naming.
                     Waiting::LastCall { .. } | Waiting::ForForgottenGroup { .. } => roster.names(0),
                 };
                 format!("{}{names}", why.describe(now))

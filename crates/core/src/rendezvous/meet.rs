@@ -94,7 +94,7 @@ impl Machine {
                     self.register(&in_force, late, "".into(), lease);
                 }
             }
-            // Nobody agrees with that.
+            // No node agrees with a closed run: see `disagrees`.
             (Status::Closed, _) => {}
         }
     }

@@ -1,9 +1,9 @@
 //! Nodes that disagree on what a group must agree on: its size, and how ranks are given.
 //!
-//! Once a group has formed, a node that disagrees with it fails. Before that nobody knows which of them is
-//! wrong, and the first to come need not be right. So a node that disagrees with the round in progress says
-//! so and waits a while. When more nodes object with the same terms than have joined, the coordinator fails,
-//! and with it, one after the other, all who share its terms; the others open a round of theirs.
+//! Once a group has formed, a node that disagrees with it fails. Before that, the coordinator may be the node that
+//! is misconfigured. So a node that disagrees with the round in progress registers as an objector and waits a
+//! while. When more objectors have the same terms than nodes have joined, the coordinator fails, and after it each
+//! node with its terms that becomes the coordinator, until an objector opens a round.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use super::machine::{Late, Machine, Place};
 use super::view::run_closed;
 use crate::kv::{LeaseId, Time};
 
-/// How long a node that disagrees waits for others who do. Nodes of a job are started together.
+/// How long an objector waits for more objectors. Nodes of a job are started together.
 const PATIENCE: Time = Time::from_secs(5);
 
 /// What the node says of itself when it disagrees.
@@ -66,8 +66,9 @@ impl Machine {
                 _ => Fault::Closed(closed),
             });
         }
-        let Active { limits, rank_policy, coordinator, .. } = active.clone();
-        self.settings.differ_from(&Objection { limits, rank_policy, node: coordinator })
+        let Active { limits, rank_policy, coordinator, .. } = active;
+        let (rank_policy, node) = (rank_policy.clone(), coordinator.clone());
+        self.settings.differ_from(&Objection { limits: *limits, rank_policy, node })
     }
 
     /// Whether the round in progress may still give way to nodes that disagree with it.
@@ -86,7 +87,7 @@ impl Machine {
         }
     }
 
-    /// Fails if nobody gave way in time.
+    /// Fails if the coordinator did not give way in time.
     pub(super) fn check_objection(&mut self, now: Time) {
         let until = self.meeting.and_then(|meeting| meeting.objects_until);
         if until.is_none_or(|until| now < until) {

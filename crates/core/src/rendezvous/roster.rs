@@ -288,8 +288,7 @@ impl Roster {
         }
     }
 
-    /// A node disagrees with the round, and will not join it. What it says is of a format that this version does not
-    /// know, or of use.
+    /// A node disagrees with the round, and will not join it. An objection of another format is not counted.
     fn object(&mut self, kv: &KeyValue) {
         if let (Some(id), Ok(objection)) = (id_of(&kv.key), decode(&kv.key, &kv.value)) {
             self.not_to_come(&id);
