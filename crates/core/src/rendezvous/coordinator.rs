@@ -301,8 +301,8 @@ impl Coordinator {
     fn gather(&mut self, now: Time, settings: &Settings, history_since: Time) {
         let Sight::Clear(roster) = &self.sight else { return };
         // By then no node has workers that were started before the server lost its memory.
-        let until = history_since.saturating_add(settings.lease_ttl);
-        let forgotten_until = roster.may_miss_forgotten().then_some(until);
+        let forgotten_for = roster.forgotten_for(settings.lease_ttl);
+        let forgotten_until = forgotten_for.map(|time| history_since.saturating_add(time));
         match self.gate.decide(now, roster.roll(), forgotten_until) {
             Verdict::Wait(why) => return self.why = Some(why),
             Verdict::Close(cause) => self.cause = Some(cause),

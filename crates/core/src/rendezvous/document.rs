@@ -366,6 +366,14 @@ impl Earlier {
     }
 }
 
+/// [`PREDECESSOR`](super::keys::PREDECESSOR): a server that keeps nothing follows another, whose nodes may still have
+/// workers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Predecessor {
+    /// How long before the start of this server the one before it last renewed a lease, in milliseconds.
+    pub silent_ms: u64,
+}
+
 /// `rdzv/v_{n}/rank/{id}`: a node's place in a group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ranked {

@@ -12,6 +12,10 @@ pub const DEFAULT_PREFIX: &str = "/torchelastic/p2p";
 /// Where the states of dynamic rendezvous lie unless the user says otherwise, as in PyTorch.
 pub const DYNAMIC_PREFIX: &str = "/torch/elastic/rendezvous";
 
+/// Where a server that keeps nothing says what it knows of the one before it:
+/// [`Predecessor`](super::document::Predecessor).
+pub const PREDECESSOR: &str = "/rallypoint/predecessor";
+
 /// The one key that holds the whole state of a dynamic rendezvous.
 ///
 /// ```

@@ -3,11 +3,14 @@
 //! Each may be executed twice or late without harm: what it changes, it changes only in the history and while
 //! the document that it was decided on are still the ones in force (invariant A4).
 
+use std::time::Duration;
+
 use super::document::{
-    Active, BootstrapStore, DocumentError, Earlier, Extra, History, Joined, Node, Ranked, decode,
-    encode,
+    Active, BootstrapStore, DocumentError, Earlier, Extra, History, Joined, Node, Predecessor,
+    Ranked, decode, encode,
 };
 use super::interface::Settings;
+use super::keys;
 use super::ranks::Seat;
 use crate::kv::{
     Compare, KeyRange, KeyValue, LeaseId, Op, OpResult, Put, Range, RangeResult, Relation,
@@ -221,6 +224,8 @@ pub(super) struct Survey<'a> {
     /// Who disagrees with the round.
     pub(super) objectors: &'a [KeyValue],
     pub(super) history: Option<History>,
+    /// How long the server before this one was silent when this one started, if it kept nothing of that.
+    pub(super) predecessor: Option<Duration>,
 }
 
 impl<'a> Survey<'a> {
@@ -238,6 +243,11 @@ impl<'a> Survey<'a> {
             ranks: all(result, 7),
             objectors: all(result, 8),
             history,
+            predecessor: first(result, 10).map(|kv| {
+                // One that cannot be read was there a moment ago, for all that is known.
+                let read: Result<Predecessor, _> = decode(&kv.key, &kv.value);
+                Duration::from_millis(read.map_or(0, |before| before.silent_ms))
+            }),
         }
     }
 }
@@ -434,6 +444,7 @@ impl Settings {
             Range::new(self.keys.ranks(round)),
             Range::new(self.keys.objectors()),
             Range::new(KeyRange::key(self.keys.history())),
+            Range::new(KeyRange::key(keys::PREDECESSOR)),
         ])
     }
 

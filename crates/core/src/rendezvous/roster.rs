@@ -3,6 +3,7 @@
 //! Kept up to date event by event, so that ten thousand nodes cost ten thousand small steps.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use bytes::Bytes;
 
@@ -118,6 +119,8 @@ pub(super) struct Roster {
     /// When nodes went, as far as it was seen.
     departed: BTreeMap<String, Revision>,
     waiting: BTreeSet<String>,
+    /// How long the server before this one had been silent when this one started, if it kept nothing.
+    predecessor: Option<Duration>,
     /// Who disagrees with the round.
     objections: BTreeMap<String, Objection>,
     /// What each node said when it confirmed.
@@ -165,6 +168,7 @@ impl Roster {
             unresolved: ids(survey.last_ready),
             waiting: survey.waiting.iter().filter(waits).filter_map(|kv| id_of(&kv.key)).collect(),
             departed: BTreeMap::new(),
+            predecessor: survey.predecessor,
             objections: BTreeMap::new(),
             ready: BTreeMap::new(),
             buried: buried.take(BURIED).collect(),
@@ -318,13 +322,25 @@ impl Roster {
         }
     }
 
-    /// Whether members of a group that the server has forgotten may still have workers: somebody remembers such
-    /// a group, and no round has outlived it since. If one who held its lease to the end says which was the last, and
-    /// all of that one are here, there is nobody else.
-    pub(super) fn may_miss_forgotten(&self) -> bool {
-        if self.earlier.formed <= self.term.outlived {
-            return false;
-        }
+    /// How long after this history began members of a group that the server has forgotten may still have workers, if
+    /// they may.
+    ///
+    /// They may if somebody remembers such a group, and no round has outlived it since; or if nobody does, but the
+    /// server follows another. All of their leases are over a lease's time after the last was renewed: before the server
+    /// started, as it says, or a moment before.
+    pub(super) fn forgotten_for(&self, lease_ttl: Duration) -> Option<Duration> {
+        let Term { previous, outlived, .. } = self.term;
+        let may_be = match self.earlier.formed > outlived {
+            true => self.misses_forgotten(),
+            false => self.predecessor.is_some() && previous == 0 && outlived == 0,
+        };
+        let left = lease_ttl.saturating_sub(self.predecessor.unwrap_or_default());
+        (may_be && !left.is_zero()).then_some(left)
+    }
+
+    /// Whether somebody may be missing of the forgotten group that is remembered here. If one who held its lease to the
+    /// end says which was the last, and all of that one are here, there is nobody else.
+    fn misses_forgotten(&self) -> bool {
         let last = |seat: &Seat| seat.round == self.earlier.formed;
         let seats = || self.joined.values().filter_map(|entry| entry.forgotten).filter(last);
         let Some(held) = seats().find(|seat| seat.held) else { return true };

@@ -168,7 +168,8 @@ impl World {
         if let Some(who) = self.living().first() {
             return violation("liveness", format!("n{who} cannot leave"));
         }
-        let left = self.server.store.range(&Range::new(KeyRange::all()));
+        let run = KeyRange::prefix(self.plan.settings.keys.root().to_owned());
+        let left = self.server.store.range(&Range::new(run));
         let left =
             left.map_err(|error| Violation { invariant: "sound", what: error.to_string() })?;
         let swept = self.inspector.swept;
@@ -177,7 +178,15 @@ impl World {
             if kv.lease != RUN_LEASE {
                 return violation("keys", format!("{key} outlives its node"));
             }
-            let personal = ["/node/", "/waiting/", "/spare/", "/suspect/", "/member/", "/ready/"];
+            let personal = [
+                "/node/",
+                "/waiting/",
+                "/spare/",
+                "/objector/",
+                "/suspect/",
+                "/member/",
+                "/ready/",
+            ];
             if personal.iter().any(|part| key.contains(part)) {
                 return violation("keys", format!("{key} is the run's, but was a node's"));
             }

@@ -35,7 +35,8 @@ pub(crate) const TABLE: [(Broken, u64, &[&str]); 24] = [
 ];
 
 /// Those of the rules that keep one group at a time. The compare of the history, and that of the history of a seat, have
-/// none: a request of a forgotten history fails by its lease first, and a forgotten seat only orders ranks.
+/// none: a request of a forgotten history fails by its lease first, and a forgotten seat only orders ranks. Nor has the
+/// group that a node remembers: where the server says that it follows another, remembering only shortens the wait.
 pub(crate) const ONE_GROUP: [(Broken, u64, &[&str]); 7] = [
     (Broken::LastGroupUnchecked, 1_000, &["L1", "liveness"]),
     (Broken::ReadyKept, 1_000, &["liveness", "L1", "keys", "at once"]),
@@ -43,5 +44,5 @@ pub(crate) const ONE_GROUP: [(Broken, u64, &[&str]); 7] = [
     (Broken::NoGuard, 5_000, &["L1"]),
     (Broken::ResumeUnguarded, 5_000, &["L1", "R1", "R2"]),
     (Broken::RoundsForgotten, 5_000, &["R2"]),
-    (Broken::GroupForgotten, 5_000, &["L1", "R2"]),
+    (Broken::PredecessorUnsaid, 5_000, &["L1"]),
 ];

@@ -87,8 +87,8 @@ pub(crate) enum Broken {
     SeatOfAnyHistory,
     /// Who joins does not say which rounds it remembers, so that their numbers begin anew.
     RoundsForgotten,
-    /// Who joins does not say which group it remembers, so that nobody waits for its end.
-    GroupForgotten,
+    /// A server in memory does not say that there was one before it.
+    PredecessorUnsaid,
     /// The launcher before there was a guard that looks at the clock: both of these, and no proofs.
     AsReleased,
 }
@@ -214,18 +214,6 @@ pub(crate) fn request(broken: Broken, keys: &Keys, purpose: Purpose, txn: &mut T
                 *round = 0.into();
             }
         }),
-        Broken::GroupForgotten => {
-            let history = history_of(txn);
-            joined(txn, |joined| {
-                let of = joined.pointer("/seat/history").and_then(Value::as_str);
-                if of != history.as_deref() {
-                    joined["seat"] = Value::Null;
-                }
-                if let Some(formed) = joined.pointer_mut("/earlier/formed") {
-                    *formed = 0.into();
-                }
-            });
-        }
         Broken::LateCopies => txn.compares.retain(|compare| match &compare.range {
             KeyRange::Key(key) => !is(key, "/node/"),
             _ => true,

@@ -33,12 +33,12 @@ pub(crate) enum Message {
 /// What reaches a node. Streams have epochs: what was under way when one broke is lost.
 #[derive(Debug, Clone)]
 pub(crate) enum Delivery {
-    Answer { id: RequestId, purpose: Purpose, era: u64, result: Rc<TxnResult> },
+    Answer { id: RequestId, purpose: Purpose, result: Rc<TxnResult> },
     NoLease,
     Granted { number: u64, sent: Millis, lease: LeaseId },
     Renewed { number: u64, sent: Millis, alive: bool },
-    Snapshot { epoch: u64, era: u64, found: Rc<TxnResult> },
-    Active { epoch: u64, era: u64, events: Vec<Event> },
+    Snapshot { epoch: u64, found: Rc<TxnResult> },
+    Active { epoch: u64, events: Vec<Event> },
     ActiveCompacted { epoch: u64 },
     Watching { epoch: u64, id: WatchId },
     Watched { epoch: u64, id: WatchId, watch: usize, events: Vec<Event> },

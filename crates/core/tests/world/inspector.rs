@@ -51,8 +51,6 @@ pub(crate) struct Inspector {
     pub(crate) limits: Limits,
     pub(crate) rounds: BTreeMap<u64, Round>,
     pub(crate) groups: Vec<Group>,
-    /// Which group each final document was of, by the server's era and its revision.
-    finals: BTreeMap<(u64, Revision), GroupId>,
     pub(crate) active: Option<Active>,
     /// The run is closed.
     pub(crate) closed: bool,
@@ -75,7 +73,6 @@ impl Inspector {
             limits: settings.limits,
             rounds: BTreeMap::new(),
             groups: Vec::new(),
-            finals: BTreeMap::new(),
             active: None,
             closed: false,
             latest: 0,
@@ -130,16 +127,6 @@ impl Inspector {
     /// The group whose rank 0 listens there.
     pub(crate) fn group_at(&self, store: &Address) -> Option<GroupId> {
         (0..self.groups.len()).rev().find(|group| self.groups[*group].store.as_ref() == Some(store))
-    }
-
-    /// The document that was written then, if it was that of a group.
-    pub(crate) fn group_written(&self, era: u64, revision: Revision) -> Option<GroupId> {
-        self.finals.get(&(era, revision)).copied()
-    }
-
-    /// A document of this group was written.
-    pub(crate) fn wrote(&mut self, era: u64, revision: Revision, group: GroupId) {
-        self.finals.insert((era, revision), group);
     }
 
     /// The rounds that a sweep was to delete must stay gone.

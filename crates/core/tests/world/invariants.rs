@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use rallypoint_core::kv::{Event, EventKind, LeaseId, Revision};
+use rallypoint_core::kv::{Event, EventKind, LeaseId};
 use rallypoint_core::rendezvous::document::{Active, Address, Status, decode};
 use rallypoint_core::rendezvous::{Formed, Purpose};
 
@@ -45,9 +45,7 @@ impl World {
                 continue;
             }
             match decode::<Active>(&event.kv.key, &event.kv.value) {
-                Ok(document) => {
-                    self.in_force(document, event.kv.lease, event.kv.mod_revision)?;
-                }
+                Ok(document) => self.in_force(document, event.kv.lease)?,
                 Err(corrupt) => return violation("sound", corrupt.to_string()),
             }
         }
@@ -55,7 +53,7 @@ impl World {
     }
 
     /// A new document is in force.
-    fn in_force(&mut self, active: Active, lease: LeaseId, revision: Revision) -> Verdict {
+    fn in_force(&mut self, active: Active, lease: LeaseId) -> Verdict {
         let inspector = &mut self.inspector;
         let (number, status) = (active.round, active.status);
         if inspector.closed && status != Status::Closed {
@@ -124,13 +122,13 @@ impl World {
         }
         match status {
             Status::Frozen if first => self.check_precedence(number),
-            Status::Final => self.check_final(number, store, revision),
+            Status::Final => self.check_final(number, store),
             _ => Ok(()),
         }
     }
 
     /// R1 and R4, whenever the document of a group is written.
-    fn check_final(&mut self, number: u64, store: Option<Address>, revision: Revision) -> Verdict {
+    fn check_final(&mut self, number: u64, store: Option<Address>) -> Verdict {
         let era = self.server.era;
         let Some(active) = &self.inspector.active else { return Ok(()) };
         let (world, waiting) = (active.world, active.waiting);
@@ -165,7 +163,6 @@ impl World {
             }
             Some(_) => {}
         }
-        self.inspector.wrote(era, revision, id);
         if world as usize == limits.max && waiting > 0 {
             let what = format!("round {number} is full and is told of {waiting} waiting nodes");
             return violation("surplus", what);

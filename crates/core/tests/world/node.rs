@@ -1,9 +1,9 @@
 //! A node: the machine, the driver around it, and whatever uses them.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use rallypoint_core::kv::{Event, KeyValue, OpResult, Revision, Txn, TxnResult, Watch};
+use rallypoint_core::kv::{Event, Revision, Txn, Watch};
 use rallypoint_core::rendezvous::document::{Address, BootstrapStore, Node as Document};
 use rallypoint_core::rendezvous::{Formed, Input, Machine, Output, Purpose, RequestId, WatchId};
 use rallypoint_core::store::StreamId;
@@ -34,7 +34,7 @@ pub(crate) struct ActiveWatch {
     /// That server has forgotten everything, and the machine is to know.
     pub(crate) forgotten: bool,
     /// Events that came before the snapshot.
-    early: Vec<(u64, Vec<Event>)>,
+    early: Vec<Vec<Event>>,
 }
 
 /// The coordinator's watches.
@@ -77,8 +77,6 @@ pub(crate) struct Node {
     /// The last round that it was in the group of, and which group that was.
     pub(crate) last_formed: u64,
     pub(crate) last_group: Option<GroupId>,
-    /// The groups whose documents it has read.
-    pub(crate) heard: BTreeSet<GroupId>,
     pending: BTreeMap<RequestId, (Purpose, Rc<Txn>)>,
     wake: Option<Millis>,
     pub(crate) sessions: u64,
@@ -137,7 +135,6 @@ impl World {
             decided_on: None,
             last_formed: 0,
             last_group: None,
-            heard: BTreeSet::new(),
             pending: BTreeMap::new(),
             wake: None,
             sessions: 0,
@@ -169,27 +166,8 @@ impl World {
         let node = &mut self.nodes[who];
         node.last_formed = formed.round;
         node.last_group = Some(group);
-        node.heard.insert(group);
         node.fenced = None;
         self.top_formed(who, formed)
-    }
-
-    /// The node reads these documents in force.
-    fn hears<'a>(&mut self, who: Who, era: u64, documents: impl Iterator<Item = &'a KeyValue>) {
-        for kv in documents {
-            if let Some(group) = self.inspector.group_written(era, kv.mod_revision) {
-                self.nodes[who].heard.insert(group);
-            }
-        }
-    }
-
-    fn hears_answer(&mut self, who: Who, era: u64, result: &TxnResult) {
-        let key = self.plan.settings.keys.active();
-        for found in &result.results {
-            if let OpResult::Range(range) = found {
-                self.hears(who, era, range.kvs.iter().filter(|kv| kv.key == key));
-            }
-        }
     }
 
     /// Gives the machine an input, and does what it says.
@@ -302,7 +280,7 @@ impl World {
         let now_epoch = node.epoch;
         match delivery {
             Delivery::Answer { .. } | Delivery::NoLease if node.cut => Ok(()),
-            Delivery::Answer { id, purpose, era, result } => {
+            Delivery::Answer { id, purpose, result } => {
                 node.pending.remove(&id);
                 if node.machine.awaits(id)
                     && purpose == Purpose::Survey
@@ -310,7 +288,6 @@ impl World {
                 {
                     set.seen = set.seen.max(result.revision);
                 }
-                self.hears_answer(who, era, &result);
                 self.give(who, Input::Answered { id, result: (*result).clone() })
             }
             // The run's lease may be what is missing. If it is the node's own, the session will say.
@@ -320,28 +297,27 @@ impl World {
             }
             Delivery::Granted { number, sent, lease } => self.granted(who, number, sent, lease),
             Delivery::Renewed { number, sent, alive } => self.renewed(who, number, sent, alive),
-            Delivery::Snapshot { epoch, era, found } if epoch == now_epoch => {
+            Delivery::Snapshot { epoch, found } if epoch == now_epoch => {
                 node.active.next = Some(found.revision + 1);
                 let early = std::mem::take(&mut node.active.early);
                 let another_server = std::mem::take(&mut node.active.forgotten);
-                self.hears_answer(who, era, &found);
                 let found = (*found).clone();
                 self.give(who, Input::Snapshot { found, another_server })?;
-                for (era, events) in early {
-                    self.follows(who, era, events)?;
+                for events in early {
+                    self.follows(who, events)?;
                 }
                 Ok(())
             }
-            Delivery::Active { epoch, era, events } if epoch == now_epoch => {
+            Delivery::Active { epoch, events } if epoch == now_epoch => {
                 let last = events.last().map_or(0, |event| event.kv.mod_revision);
                 match &mut node.active.next {
                     None => {
-                        node.active.early.push((era, events));
+                        node.active.early.push(events);
                         Ok(())
                     }
                     Some(next) => {
                         *next = (*next).max(last + 1);
-                        self.follows(who, era, events)
+                        self.follows(who, events)
                     }
                 }
             }
@@ -388,11 +364,10 @@ impl World {
     }
 
     /// The watch on `active` tells of changes.
-    fn follows(&mut self, who: Who, era: u64, events: Vec<Event>) -> Verdict {
+    fn follows(&mut self, who: Who, events: Vec<Event>) -> Verdict {
         if !self.nodes[who].alive {
             return Ok(());
         }
-        self.hears(who, era, events.iter().map(|event| &event.kv));
         self.give(who, Input::ActiveChanged { events })
     }
 

@@ -3,9 +3,6 @@
 //! It can become false only when workers start, and when those of a node that stood still go on; so it is
 //! looked at then. The workers of a node that stands still as a whole do not run, and its guard looks at
 //! the clock before they do again.
-//!
-//! One exemption: a server forgot everything, and a new group forms there of nodes none of which has ever
-//! heard of the earlier group. Nobody can know then.
 
 use super::happening::{Who, World};
 use super::inspector::GroupId;
@@ -22,9 +19,6 @@ impl World {
             let Some(theirs) = self.top_workers(other).filter(|theirs| *theirs != own) else {
                 continue;
             };
-            if self.nobody_can_know(own.min(theirs), own.max(theirs)) {
-                continue;
-            }
             let name = |who: Who, group: GroupId| {
                 let (id, round) = (&self.nodes[who].id, self.inspector.group(group).round);
                 let rank = self.inspector.group(group).ranks.get(id);
@@ -34,15 +28,5 @@ impl World {
             return violation("L1", format!("{mine} has workers beside those of {theirs}"));
         }
         Ok(())
-    }
-
-    /// Whether the later group formed on a server that had forgotten the earlier one, of nodes none of which
-    /// has ever heard of it.
-    fn nobody_can_know(&self, earlier: GroupId, later: GroupId) -> bool {
-        let (before, after) = (self.inspector.group(earlier), self.inspector.group(later));
-        let heard = |id: &String| {
-            self.nodes.iter().any(|node| node.id == *id && node.heard.contains(&earlier))
-        };
-        before.era < after.era && !after.ranks.keys().any(heard)
     }
 }

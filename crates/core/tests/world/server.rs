@@ -5,11 +5,13 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use rallypoint_core::error::StoreError;
-use rallypoint_core::kv::{KeyRange, LeaseId, Revision, Txn, Watch};
+use rallypoint_core::kv::{KeyRange, LeaseId, Op, Put, Revision, Txn, Watch};
 use rallypoint_core::rendezvous::Purpose;
+use rallypoint_core::rendezvous::document::{Predecessor, encode};
+use rallypoint_core::rendezvous::keys::PREDECESSOR;
 use rallypoint_core::store::{Store, StoreOptions, StreamId, WatchMessage};
 
-use super::broken;
+use super::broken::{self, Broken};
 use super::happening::{Delivery, Happening, Memory, Message, Who, World, tell};
 use super::invariants::{Verdict, violation};
 use super::plan::{Millis, RUN_LEASE};
@@ -39,6 +41,8 @@ pub(crate) struct Server {
     /// When the next lease ends, as far as anyone has been told to look.
     looks_at: Option<Millis>,
     next_lease: LeaseId,
+    /// When a lease was last granted or renewed, by this server or one before it.
+    last_renewal: Option<Millis>,
 }
 
 impl Server {
@@ -54,6 +58,7 @@ impl Server {
             listeners: BTreeMap::new(),
             looks_at: None,
             next_lease: 100,
+            last_renewal: None,
         };
         server.inspect();
         server
@@ -137,8 +142,8 @@ impl World {
                             self.end_lease_of(&id)?;
                         }
                         broken::answer(self.broken, purpose, &mut result);
-                        let (era, result) = (self.server.era, Rc::new(result));
-                        self.reply(who, Delivery::Answer { id, purpose, era, result });
+                        let result = Rc::new(result);
+                        self.reply(who, Delivery::Answer { id, purpose, result });
                     }
                     Err(StoreError::LeaseNotFound) => {
                         tell!(self, "server: {} {purpose:?} {id}: no lease", self.nodes[who].id);
@@ -156,11 +161,13 @@ impl World {
                 let lease = self.server.next_lease;
                 let granted = self.server.store.lease_grant(time, lease, self.plan.ttl);
                 granted.expect("the id is new");
+                self.server.last_renewal = Some(self.now);
                 self.server.owners.insert(lease, (who, self.server.era));
                 self.reply(who, Delivery::Granted { number, sent, lease });
             }
             Message::Renew { number, lease, sent } => {
                 let alive = self.server.store.lease_keep_alive(time, lease).is_some();
+                self.server.last_renewal = Some(self.now);
                 self.reply(who, Delivery::Renewed { number, sent, alive });
             }
             // That it exists is fine.
@@ -244,8 +251,8 @@ impl World {
                 (Listener::Active(who), WatchMessage::Events { mut events, .. }) => {
                     broken::active_events(self.broken, &mut self.random, &mut events);
                     let at = self.in_order_active(who);
-                    let (epoch, era) = (self.nodes[who].epoch, self.server.era);
-                    let active = Delivery::Active { epoch, era, events };
+                    let epoch = self.nodes[who].epoch;
+                    let active = Delivery::Active { epoch, events };
                     self.at(at, Happening::Delivered(who, active));
                 }
                 (Listener::Active(who), WatchMessage::Compacted { .. }) => {
@@ -327,7 +334,7 @@ impl World {
             let look = self.plan.settings.look();
             let found = Rc::new(self.server.store.read_txn(&look).expect("a plain read"));
             let delay = self.delay();
-            let snapshot = Delivery::Snapshot { epoch, era, found };
+            let snapshot = Delivery::Snapshot { epoch, found };
             self.after(delay, Happening::Delivered(who, snapshot));
         }
         self.connects_set(who)
@@ -389,6 +396,14 @@ impl World {
             self.inspector.now = self.now;
             self.inspector.forgets();
             self.top_forgets();
+            let says = self.broken != Broken::PredecessorUnsaid;
+            if let Some(last) = self.server.last_renewal.filter(|_| says) {
+                let before = Predecessor { silent_ms: self.now - last };
+                let put = Op::Put(Put::new(PREDECESSOR, encode(&before)));
+                store.txn(Txn::when([]).then([put])).expect("the first of all");
+                // It is none of the run's keys, so the inspector need not see it.
+                drop(store.publish_all());
+            }
         } else {
             for record in self.server.store.dump() {
                 store.restore(time, &record).expect("its own dump");

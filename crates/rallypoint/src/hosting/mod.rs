@@ -36,4 +36,5 @@ pub(crate) use self::here::tests;
 pub(crate) use self::here::{Meaning, listening, meaning};
 pub use self::meeting::{Hosting, Meeting, PORT, SecretError};
 pub(crate) use self::meeting::{OWN, USER, written};
+pub(crate) use self::server::runtime_directory;
 pub use self::server::{EmbeddedServer, HostError, others_gone};

@@ -8,6 +8,7 @@
 use std::collections::BTreeSet;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -134,6 +135,12 @@ impl EmbeddedServer {
     }
 }
 
+/// Where processes of this user leave small files for each other, until the machine is started again.
+pub(crate) fn runtime_directory() -> PathBuf {
+    let own = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
+    own.filter(|path| path.is_absolute() && path.is_dir()).unwrap_or_else(std::env::temp_dir)
+}
+
 async fn options(meeting: &Meeting) -> Result<ServerOptions, HostError> {
     let identity = meeting.tls.as_ref().and_then(|tls| tls.identity.clone());
     let read = |(cert, key): (Pem, Pem)| {
@@ -143,7 +150,9 @@ async fn options(meeting: &Meeting) -> Result<ServerOptions, HostError> {
     let tls = blocking(move || identity.map(read).transpose()).await?;
     let credentials = meeting.credentials.clone();
     let name = NAME.to_owned();
-    Ok(ServerOptions { name, tls, credentials, drain: DRAIN, ..ServerOptions::default() })
+    // Where nobody else is to come, nobody follows either.
+    let notes = (meeting.hosting != Hosting::Loopback).then(runtime_directory);
+    Ok(ServerOptions { name, tls, credentials, notes, drain: DRAIN, ..ServerOptions::default() })
 }
 
 async fn run(server: Server, listener: TcpListener, stop: CancellationToken) {

@@ -8,7 +8,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rallypoint_core::error::StoreError;
 use rallypoint_core::kv::{LeaseId, Revision, Time};
@@ -30,6 +30,8 @@ pub(super) struct Engine {
     work: Condvar,
     /// A lease may now end earlier than the one that is waited for.
     sooner: Notify,
+    /// A lease was granted or renewed.
+    renewed: Notify,
     /// What the store's moments are counted from.
     origin: Instant,
     /// The disk failed, and nothing more can be promised.
@@ -81,6 +83,7 @@ impl Engine {
             state: Mutex::new(state),
             work: Condvar::new(),
             sooner: Notify::new(),
+            renewed: Notify::new(),
             origin: Instant::now(),
             failed: CancellationToken::new(),
             cluster_id: log.map_or_else(|| random::number().max(1), Log::cluster_id),
@@ -160,9 +163,23 @@ impl Engine {
 
     /// Renews a lease and tells its time to live, 0 if there is none, and the revision before.
     pub(super) fn keep_alive(&self, id: LeaseId) -> (Revision, i64) {
+        self.renewed.notify_one();
         let mut state = self.lock();
         let revision = state.store.revision();
         (revision, state.store.lease_keep_alive(self.now(), id).unwrap_or(0))
+    }
+
+    /// Waits until a lease is granted or renewed, or was since this was last asked.
+    pub(super) async fn renewed(&self) {
+        self.renewed.notified().await;
+    }
+
+    /// Whether there is a lease whose time to live is at most this.
+    pub(super) fn has_lease_of_at_most(&self, longest: Duration) -> bool {
+        let now = self.now();
+        let granted = |store: &Store, id| store.lease_status(now, id).map(|it| it.granted_ttl);
+        let is_short = |ttl: i64| u64::try_from(ttl).is_ok_and(|ttl| ttl <= longest.as_secs());
+        self.read(|store| store.leases().filter_map(|id| granted(store, id)).any(is_short))
     }
 
     /// Grants a lease, with an id of our choice if none is asked for, and tells its id and its time
@@ -177,6 +194,7 @@ impl Engine {
             let granted = self.write(|store, now| {
                 // It may be the next to end. Said here, since the caller may not wait for the disk.
                 self.sooner.notify_one();
+                self.renewed.notify_one();
                 store.lease_grant(now, id, ttl)
             });
             match granted.await? {

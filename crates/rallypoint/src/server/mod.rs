@@ -4,6 +4,7 @@
 //! - `kv`, `lease`, `watch`, `status`, `auth`: the gRPC services, a file each.
 //! - `services`, `front`, `reply`: which of them a call goes to; the words before and after.
 //! - `listener`, `tls`, `calls`: connections; what each may have under way.
+//! - `predecessor`: what a server in memory knows of the one before it.
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")]
@@ -29,6 +30,7 @@ mod front;
 mod kv;
 mod lease;
 mod listener;
+mod predecessor;
 mod reply;
 mod services;
 mod status;
@@ -52,6 +54,7 @@ pub use crate::disk::DiskError;
 
 use self::engine::{Engine, LogThread};
 use self::listener::Listener;
+use self::predecessor::Note;
 use self::services::services;
 use crate::blocking::blocking;
 use crate::disk::Log;
@@ -66,6 +69,9 @@ pub struct ServerOptions {
     pub name: String,
     /// Where to keep the log. Without it, everything is gone when the server ends.
     pub data_dir: Option<PathBuf>,
+    /// Without a data directory: where to note when a lease was last renewed, so that the next server on the same port
+    /// knows that nodes may hold leases of this one. Without it, nobody knows.
+    pub notes: Option<PathBuf>,
     /// Certificates. Without them, connections are plain.
     pub tls: Option<ServerTls>,
     /// The user that clients must authenticate as. Without it, nobody has to.
@@ -88,6 +94,7 @@ impl Default for ServerOptions {
         Self {
             name: "rallypoint".to_owned(),
             data_dir: None,
+            notes: None,
             tls: None,
             credentials: None,
             store: StoreOptions::default(),
@@ -190,6 +197,17 @@ impl Server {
         let Self { options, acceptor, mut log, engine: closing } = self;
         let engine = closing.0.clone();
         let stopping = CancellationToken::new();
+        let directory = options.notes.as_deref().filter(|_| log.is_none());
+        let note = directory.zip(listener.local_addr().ok()).map(|(at, port)| Note::new(at, port));
+        if let Some(note) = &note {
+            note.tell(&engine).await;
+        }
+        let noting = async {
+            match &note {
+                Some(note) => note.keep(&engine).await,
+                None => std::future::pending().await,
+            }
+        };
         let listener = Listener {
             tcp: listener,
             tls: acceptor,
@@ -220,6 +238,10 @@ impl Server {
             // Goes on for as long as writes are taken, which is longer than the others.
             () = engine.expire_leases() => {}
             () = answer => {}
+            () = noting => {}
+        }
+        if let Some(note) = &note {
+            note.end(&engine).await;
         }
         engine.close();
         if engine.is_broken() {

@@ -44,7 +44,11 @@ impl Embedded {
             all.extend(["--data-dir".into(), directory.path().join("data").into()]);
         }
         let address = "127.0.0.1:0".parse().unwrap();
-        let mut server = Self { process: None, address, args: all, env: Vec::new(), directory };
+        // What it leaves for the next server on its port goes with the directory.
+        let temporary = directory.path().to_str().unwrap().to_owned();
+        let variable = |name: &str, value: String| (name.to_owned(), value);
+        let env = vec![variable("TMPDIR", temporary), variable("XDG_RUNTIME_DIR", String::new())];
+        let mut server = Self { process: None, address, args: all, env, directory };
         if let Err(error) = server.run().await {
             panic!("rallypoint serve did not start: {error}\n{}", server.log_tail());
         }

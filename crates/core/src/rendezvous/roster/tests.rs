@@ -131,6 +131,34 @@ fn reports_of_the_dead_can_go() {
     assert_eq!(Roster::new(&survey, term, &BTreeSet::new()).buried(), ["b"]);
 }
 
+const LEASE: Duration = Duration::from_secs(10);
+
+#[test]
+fn a_server_that_follows_another_is_given_the_rest_of_a_lease_unless_somebody_vouches() {
+    let whole: &[_] = &[("a", 5, true), ("b", 5, true), ("c", 5, true)];
+    for (previous, nodes, silent, left, why) in [
+        (
+            0,
+            &[][..],
+            4,
+            Some(6),
+            "nobody knows, and the last lease may have been renewed 4 s before",
+        ),
+        (0, &[], 0, Some(10), "the same, a moment before"),
+        (0, &[], 10, None, "every lease is over"),
+        (3, &[], 0, None, "a group has formed since"),
+        (0, whole, 0, None, "all of the last group are here"),
+        (0, &whole[..2], 4, Some(6), "one of the last group is missing"),
+        (3, &whole[..2], 4, Some(6), "the same, and a group has formed since that did not know"),
+        (0, &whole[..2], 10, None, "the same, and every lease is over"),
+    ] {
+        let mut roster = remembering(previous, nodes);
+        roster.predecessor = Some(Duration::from_secs(silent));
+        let left = left.map(Duration::from_secs);
+        assert_eq!(roster.forgotten_for(LEASE), left, "{why}");
+    }
+}
+
 /// Nodes of a forgotten group of three, each with whether it held its lease to the end.
 fn remembering(previous: u64, nodes: &[(&str, u64, bool)]) -> Roster {
     let term = Term { previous, ..TERM };
@@ -158,11 +186,12 @@ fn members_of_a_forgotten_group_may_be_missing_until_all_are_here() {
         (7, &[("a", 5, true)], true, "another group has formed since, of nodes that did not know"),
     ];
     for (previous, nodes, may_miss, why) in table {
-        assert_eq!(remembering(previous, nodes).may_miss_forgotten(), may_miss, "{why}");
+        let waits = may_miss.then_some(LEASE);
+        assert_eq!(remembering(previous, nodes).forgotten_for(LEASE), waits, "{why}");
     }
     let mut later = remembering(0, &[("a", 5, true)]);
     later.term.outlived = 5;
-    assert!(!later.may_miss_forgotten(), "a round before this one has waited for them");
+    assert_eq!(later.forgotten_for(LEASE), None, "a round before this one has waited for them");
     assert_eq!(remembering(0, &[("a", 5, true), ("b", 8, true)]).remembered().round, 9);
 }
 

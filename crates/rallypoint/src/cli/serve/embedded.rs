@@ -12,6 +12,7 @@ use tokio::net::TcpListener;
 
 use super::{Common, shutdown};
 use crate::cli::AnyError;
+use crate::hosting::runtime_directory;
 use crate::server::{Credentials, Server, ServerOptions, ServerTls};
 
 /// What only our own server has.
@@ -128,6 +129,7 @@ impl Embedded {
         store.keep_revisions = self.keep_revisions;
         Ok(ServerOptions {
             data_dir,
+            notes: Some(runtime_directory()),
             tls,
             credentials: self.credentials()?,
             store,

@@ -149,6 +149,68 @@ fn a_server_that_lost_its_memory_leads_to_one_group_of_a_later_round() {
     finish(&second, &mut nodes);
 }
 
+/// Waits until so many workers run that are not of this group. None of its own do then.
+fn group_of_others(job: &Job, before: &Group, workers: usize) -> Vec<Worker> {
+    let begun = Instant::now();
+    loop {
+        let living = job.workers().into_iter().filter(Worker::lives);
+        let (old, new): (Vec<_>, Vec<_>) =
+            living.partition(|worker| before.pids().contains(&worker.pid));
+        // One may have gone while the next was looked at.
+        let both = !new.is_empty() && old.iter().any(Worker::lives);
+        assert!(!both, "{new:?} run beside {old:?}");
+        if new.len() == workers {
+            return new;
+        }
+        assert!(begun.elapsed() < PATIENCE, "no other group of {workers}");
+        sleep(Duration::from_millis(10));
+    }
+}
+
+/// Seen: a server in memory is killed, another comes, and nodes that never heard of the group form one of their own
+/// on it, while the workers of the old one are still to find out, or save their work.
+#[test]
+fn new_nodes_on_a_server_that_lost_its_memory_wait_for_the_group_that_they_do_not_know() {
+    let mut server = wait(Embedded::memory());
+    let conf = "is_host=false,lease_ttl=6,last_call_timeout=30";
+    let job = Job::with_conf(&server.address(), "2", conf);
+    let mut old = job.launchers(2);
+    let first = job.group(2);
+    first.does("trap 'sleep 3; exit 0' TERM");
+    server.kill();
+    sleep(Duration::from_secs(1));
+    let mut new = job.launchers(2);
+    sleep(Duration::from_millis(300));
+    wait(server.restart());
+    let second = group_of_others(&job, &first, 2);
+    second.iter().for_each(|worker| worker.tell("exit 0"));
+    for node in old.iter_mut().chain(&mut new) {
+        node.ends_with(0);
+    }
+}
+
+/// The same where the server is a launcher's, which is started again with a new node beside it.
+#[test]
+fn a_launcher_with_the_server_that_is_started_again_waits_for_the_group_that_it_does_not_know() {
+    let endpoint = free_endpoint();
+    let job = Job::with_conf(&endpoint, "2", "lease_ttl=6,last_call_timeout=30");
+    let node = |serves: bool| {
+        let conf = format!("is_host={serves},lease_ttl=6,last_call_timeout=30");
+        job.launch_with(&["--rdzv-conf", &conf])
+    };
+    let (mut head, mut member) = (node(true), node(false));
+    let first = job.group(2);
+    first.of(&member)[0].does("trap 'sleep 3; exit 0' TERM");
+    head.kill();
+    sleep(Duration::from_millis(500));
+    let (mut again, mut new) = (node(true), node(false));
+    let second = group_of_others(&job, &first, 2);
+    second.iter().for_each(|worker| worker.tell("exit 0"));
+    for node in [&mut member, &mut again, &mut new] {
+        node.ends_with(0);
+    }
+}
+
 /// Seen: the server comes back from its directory when the leases are over for the nodes, but not for itself, and the
 /// nodes wait for what they said under those leases.
 #[test]
