@@ -1,17 +1,12 @@
 //! What a node says of itself, and the port that it keeps for the group.
 
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
-use tokio::net::{TcpSocket, UdpSocket, lookup_host};
-use tokio::time::timeout;
+use tokio::net::TcpSocket;
 
 use crate::random;
-
-/// How long a name server may take.
-const RESOLUTION: Duration = Duration::from_secs(2);
 
 /// The name of this host.
 pub(super) fn host_name() -> String {
@@ -25,46 +20,6 @@ pub(super) fn node_id(host: &str) -> String {
     let host: String = host.chars().map(plain).collect();
     // In containers all hosts may have the same name, and all processes the same number.
     format!("{host}-{}-{:016x}", std::process::id(), random::number())
-}
-
-/// Where others reach this host: what was `given`, or else the address by which it reaches `servers`, or
-/// else its name.
-pub(super) async fn address(given: Option<&str>, servers: &[(String, u16)]) -> String {
-    match given {
-        Some(address) => address.to_owned(),
-        None => {
-            let found = address_towards(servers).await.map(|address| address.to_string());
-            found.unwrap_or_else(host_name)
-        }
-    }
-}
-
-/// The address by which this host reaches `servers`, and therefore can be reached by those who reach
-/// them too; none if it cannot be told. Names are not used, since they need not resolve elsewhere.
-async fn address_towards(servers: &[(String, u16)]) -> Option<IpAddr> {
-    for (host, port) in servers {
-        let Some(found) = resolve(host, *port).await else { continue };
-        for server in found {
-            let any: SocketAddr = match server {
-                SocketAddr::V4(_) => ([0, 0, 0, 0], 0).into(),
-                SocketAddr::V6(_) => ([0u16; 8], 0).into(),
-            };
-            // Connecting a datagram socket sends nothing; it only looks up the way.
-            let Ok(socket) = UdpSocket::bind(any).await else { continue };
-            if socket.connect(server).await.is_ok()
-                && let Ok(local) = socket.local_addr()
-            {
-                return Some(local.ip());
-            }
-        }
-    }
-    None
-}
-
-/// What a name stands for, if that can be found out in a reasonable time.
-async fn resolve(host: &str, port: u16) -> Option<Vec<SocketAddr>> {
-    let found = timeout(RESOLUTION, lookup_host((host.trim_matches(['[', ']']), port))).await;
-    Some(found.ok()?.ok()?.collect())
 }
 
 /// A port of this host that is taken from now on, until the socket is dropped.

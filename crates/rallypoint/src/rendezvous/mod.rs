@@ -7,6 +7,7 @@
 //! - [`RendezvousHandlerRegistry`]: the backends by name.
 //! - [`dynamic`]: the handler for any store that can compare and set.
 
+mod address;
 pub mod dynamic;
 mod endpoint;
 mod error;

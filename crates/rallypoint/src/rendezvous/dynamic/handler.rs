@@ -16,6 +16,7 @@ use super::EtcdRendezvousBackend;
 use super::backend::{RendezvousBackend, Token};
 use super::driver::{Command, Driver, Met, View, backoff, decode};
 use crate::client::Client;
+use crate::rendezvous::address::address;
 use crate::rendezvous::local::{self, HeldPort, reserve_port};
 use crate::rendezvous::{
     CreateError, DynamicOptions, ParameterError, RendezvousError, RendezvousHandler,
@@ -181,7 +182,7 @@ impl DynamicRendezvousHandler {
             let prefix = keys::dynamic_store_prefix(&named, round);
             Arc::new(EtcdStore::new(client.clone(), prefix, lease, patience))
         });
-        let local_addr = local::address(parameters.local_addr.as_deref(), &servers).await;
+        let local_addr = address(parameters.local_addr.as_deref(), &servers).await?;
         let options = DynamicHandlerOptions { run_id, local_addr, settings, store };
         Ok(Self::start(Arc::new(backend), options).map_err(invalid)?)
     }

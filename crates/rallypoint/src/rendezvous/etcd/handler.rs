@@ -24,6 +24,7 @@ use super::options::HandlerOptions;
 use super::request::{delay, hold_run_lease, is_fatal};
 use crate::client::{Client, ClientOptions};
 use crate::random;
+use crate::rendezvous::address::address;
 use crate::rendezvous::local::{self, HeldPort};
 use crate::rendezvous::{
     CreateError, EtcdOptions, RendezvousError, RendezvousHandler, RendezvousInfo,
@@ -100,7 +101,11 @@ impl EtcdRendezvousHandler {
         let keys = Keys::new(&options.prefix, run_id);
         reach(&client, &keys, options.timeout, &servers).await?;
 
-        let address = local::address(options.local_addr.as_deref(), &addresses).await;
+        let address = address(options.local_addr.as_deref(), &addresses).await;
+        let address = address.map_err(|error| RendezvousError::State {
+            what: error.to_string(),
+            source: Some(Box::new(error)),
+        })?;
         let host = local::host_name();
         let liveness = options.liveness.clone().map(|liveness| LivenessAddress {
             host: if liveness.host.is_empty() { address.clone() } else { liveness.host },

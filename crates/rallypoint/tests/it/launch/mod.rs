@@ -4,6 +4,7 @@
 //! its parts are beside those.
 
 mod ground;
+mod hosts;
 mod launcher;
 mod processes;
 mod workers;
@@ -18,6 +19,7 @@ mod first_command;
 mod guarding;
 mod limits;
 mod meeting;
+mod names;
 mod namespaces;
 mod one_group;
 mod output;

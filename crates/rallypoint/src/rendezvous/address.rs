@@ -1,0 +1,146 @@
+//! The address by which the others reach this host.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::time::Duration;
+
+use tokio::net::{UdpSocket, lookup_host};
+use tokio::time::timeout;
+
+use super::ParameterError;
+use super::local::host_name;
+use crate::hosting::ThisHost;
+
+/// How long a name server may take.
+const RESOLUTION: Duration = Duration::from_secs(2);
+
+/// A host that is on no network, and for which therefore the usual way out is taken (RFC 5737).
+const ANYWHERE: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
+
+/// Where others reach this host: what was `given`, or else the address by which it reaches `servers`, or else its
+/// name.
+///
+/// # Errors
+/// If the servers are known here by a name that means this host to itself alone, and it cannot be told which of its
+/// addresses the others use.
+pub(super) async fn address(
+    given: Option<&str>,
+    servers: &[(String, u16)],
+) -> Result<String, ParameterError> {
+    if let Some(given) = given {
+        return Ok(given.to_owned());
+    }
+    let towards = address_towards(servers).await;
+    let chosen = match towards {
+        Some(address) if address.is_loopback() && !servers.iter().any(means_loopback) => {
+            among(own_addresses(), towards_host(ANYWHERE.into()).await)
+                .map(|own| own.unwrap_or(address))
+        }
+        Some(address) => Ok(address),
+        None => return Ok(host_name()),
+    };
+    chosen.map(|address| address.to_string()).map_err(|own| {
+        let names: Vec<&str> = servers.iter().map(|(host, _)| host.as_str()).collect();
+        let own: Vec<String> = own.iter().map(ToString::to_string).collect();
+        let fix = format!(
+            "to this host {} means a loopback address, and it cannot be told which of {} the others reach; say it",
+            names.join(", "),
+            own.join(", "),
+        );
+        ParameterError::missing("local_addr", fix)
+    })
+}
+
+/// Whether whoever wrote this has only this host in mind.
+fn means_loopback((host, _): &(String, u16)) -> bool {
+    let address = host.trim_matches(['[', ']']).parse::<IpAddr>();
+    address.map_or_else(|_| host.eq_ignore_ascii_case("localhost"), |address| address.is_loopback())
+}
+
+/// The address that others use of these, of which `usual` is the one towards most networks: nothing if there are
+/// none, so that there are no others either.
+fn among(own: Vec<IpAddr>, usual: Option<IpAddr>) -> Result<Option<IpAddr>, Vec<IpAddr>> {
+    match (&own[..], usual) {
+        ([], _) => Ok(None),
+        ([only], _) => Ok(Some(*only)),
+        (own, Some(usual)) if own.contains(&usual) => Ok(Some(usual)),
+        _ => Err(own),
+    }
+}
+
+/// The addresses that other hosts may use.
+fn own_addresses() -> Vec<IpAddr> {
+    let is_for_others = |address: &IpAddr| match address {
+        IpAddr::V4(v4) => !v4.is_loopback() && !v4.is_link_local(),
+        IpAddr::V6(v6) => !v6.is_loopback() && !v6.is_unicast_link_local(),
+    };
+    let mut own: Vec<IpAddr> = ThisHost::look().addresses;
+    own.retain(is_for_others);
+    own
+}
+
+/// The address by which this host reaches `servers`, and therefore can be reached by those who reach
+/// them too; none if it cannot be told. Names are not used, since they need not resolve elsewhere.
+async fn address_towards(servers: &[(String, u16)]) -> Option<IpAddr> {
+    for (host, port) in servers {
+        for server in resolve(host, *port).await.unwrap_or_default() {
+            if let Some(local) = towards_host(server.ip()).await {
+                return Some(local);
+            }
+        }
+    }
+    None
+}
+
+/// The address by which this host reaches another.
+async fn towards_host(host: IpAddr) -> Option<IpAddr> {
+    let any: SocketAddr = match host {
+        IpAddr::V4(_) => ([0, 0, 0, 0], 0).into(),
+        IpAddr::V6(_) => ([0u16; 8], 0).into(),
+    };
+    // Connecting a datagram socket sends nothing; it only looks up the way.
+    let socket = UdpSocket::bind(any).await.ok()?;
+    socket.connect((host, 9)).await.ok()?;
+    Some(socket.local_addr().ok()?.ip())
+}
+
+/// What a name stands for, if that can be found out in a reasonable time.
+async fn resolve(host: &str, port: u16) -> Option<Vec<SocketAddr>> {
+    let found = timeout(RESOLUTION, lookup_host((host.trim_matches(['[', ']']), port))).await;
+    Some(found.ok()?.ok()?.collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ip(text: &str) -> IpAddr {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn an_address_of_several_is_taken_only_if_it_can_be_told() {
+        let (a, b) = (ip("10.0.0.1"), ip("10.1.0.1"));
+        for (own, usual, chosen) in [
+            (vec![], None, Ok(None)),
+            (vec![a], None, Ok(Some(a))),
+            (vec![a, b], Some(b), Ok(Some(b))),
+            (vec![a, b], None, Err(vec![a, b])),
+            (vec![a, b], Some(ip("10.2.0.1")), Err(vec![a, b])),
+        ] {
+            assert_eq!(among(own.clone(), usual), chosen, "{own:?} {usual:?}");
+        }
+    }
+
+    #[test]
+    fn loopback_is_meant_where_it_is_written() {
+        for (host, meant) in [
+            ("localhost", true),
+            ("127.0.0.1", true),
+            ("[::1]", true),
+            ("head", false),
+            ("10.0.0.1", false),
+        ] {
+            assert_eq!(means_loopback(&(host.to_owned(), 1)), meant, "{host}");
+        }
+    }
+}
