@@ -17,6 +17,7 @@ use super::peers::Peers;
 use super::signals::Signals;
 use super::waiting::Waiting;
 use super::workers::{Crew, Outfit, StartError};
+use crate::clock::boot_time;
 use crate::process;
 use crate::rendezvous::RendezvousInfo;
 
@@ -47,8 +48,8 @@ pub(super) struct Driver {
     group: Option<(Group, RendezvousInfo)>,
     /// The round in which a restart was asked for.
     asked: Option<u64>,
-    /// The fence at which the guard last ended workers, as far as the agent was told.
-    fenced: Option<Time>,
+    /// When the workers were started, on the clock of fences.
+    began: Time,
     crew: Option<Crew>,
     stop: Option<Stop>,
     /// What is waited for: one thing at a time.
@@ -86,7 +87,7 @@ impl Driver {
             news,
             group: None,
             asked: None,
-            fenced: process::fenced(),
+            began: boot_time(),
             crew: None,
             stop: None,
             errand: None,
@@ -199,10 +200,9 @@ impl Driver {
 
     /// Workers that their guard ended have not failed: the node has lost its place, or could not be sure of it.
     fn note_fence(&mut self) {
-        let fenced = process::fenced();
-        let is_news = fenced.is_some() && fenced != self.fenced;
-        if is_news || self.parts.peers.is_overdue() {
-            self.fenced = fenced;
+        // What a guard says late may be of workers before these.
+        let is_of_these = process::fenced().is_some_and(|at| at >= self.began);
+        if is_of_these || self.parts.peers.is_overdue() {
             let reason =
                 "the guard ended the workers, since the lease was not renewed in time".to_owned();
             self.handle(Input::SessionLost { deadline: self.now(), reason });

@@ -5,6 +5,7 @@ use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::{DEATH, Driver, Event, Stop};
+use crate::clock::boot_time;
 use crate::launch::peers::{exit_barrier, ranks};
 use crate::launch::workers::Crew;
 
@@ -89,6 +90,7 @@ impl Driver {
         tracing::info!(round, nodes, attempt, "starting workers {first} to {last} of {world}");
         // The last ones are gone; what they left is, too.
         self.crew = None;
+        self.began = boot_time();
         let outfit = self.parts.outfit.clone();
         self.errand = Some(Box::pin(async move {
             let (crew, started) = Crew::start(&outfit, &start).await;
