@@ -12,10 +12,12 @@ use super::document::History;
 /// How ranks are given.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum RankPolicy {
-    /// Who had a rank keeps it where it can; a newcomer takes the rank of a node that is gone.
+    /// Who had a rank keeps it where it can; a newcomer takes the rank of a node that is gone, and newcomers are in
+    /// the order of [`RankPolicy::Hint`].
     #[default]
     Stable,
-    /// In the order of the nodes' own hints (`node_rank`).
+    /// In the order of the nodes' own hints (`node_rank`), and without them in the natural order of their names, which
+    /// begin with those of their hosts.
     Hint,
     /// In the order of the nodes' places (`topology`), so that neighbours have neighbouring ranks.
     Topology,
@@ -71,7 +73,7 @@ pub struct Seat {
 /// A node that would like to be in.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Candidate {
-    /// Its id.
+    /// Its id, which begins with the name of its host.
     pub id: String,
     /// Smaller for those who came earlier.
     pub arrived: i64,
@@ -91,9 +93,11 @@ impl Candidate {
         (std::cmp::Reverse(round), self.arrived, &self.id)
     }
 
-    /// Hints before none, and the earlier before the later.
-    fn by_hint(&self) -> (bool, u32, i64, &str) {
-        (self.hint.is_none(), self.hint.unwrap_or(0), self.arrived, &self.id)
+    /// Hints before none, and then by name, so that the same nodes have the same ranks whoever comes first.
+    fn by_hint(&self, other: &Self) -> Ordering {
+        let hint = |node: &Self| (node.hint.is_none(), node.hint);
+        let by_name = || natural(&self.id, &other.id).then_with(|| self.id.cmp(&other.id));
+        hint(self).cmp(&hint(other)).then_with(by_name)
     }
 }
 
@@ -116,12 +120,12 @@ pub fn assign(policy: RankPolicy, members: &[Candidate]) -> BTreeMap<String, u32
     let mut order: Vec<&Candidate> = members.iter().collect();
     match policy {
         RankPolicy::Stable => return stable(members),
-        RankPolicy::Hint => order.sort_by(|a, b| a.by_hint().cmp(&b.by_hint())),
+        RankPolicy::Hint => order.sort_by(|a, b| a.by_hint(b)),
         RankPolicy::Topology => order.sort_by(|a, b| {
             let place = |node: &&Candidate| node.topology.clone().unwrap_or_default();
             let placed = a.topology.is_none().cmp(&b.topology.is_none());
             let by_place = || natural(&place(a), &place(b));
-            placed.then_with(by_place).then_with(|| a.by_hint().cmp(&b.by_hint()))
+            placed.then_with(by_place).then_with(|| a.by_hint(b))
         }),
         RankPolicy::Arrival => order.sort_by_key(|node| (node.arrived, &node.id)),
     }
@@ -141,7 +145,7 @@ fn stable(members: &[Candidate]) -> BTreeMap<String, u32> {
     let mut order: Vec<&Candidate> = members.iter().collect();
     order.sort_by(|a, b| a.claim().cmp(&b.claim()));
     order.retain(|node| !node.seat.is_some_and(|seat| take(node, seat.rank)));
-    order.sort_by(|a, b| a.by_hint().cmp(&b.by_hint()));
+    order.sort_by(|a, b| a.by_hint(b));
     order.retain(|node| !node.hint.is_some_and(|hint| take(node, hint)));
     let mut rank = 0;
     for node in order {

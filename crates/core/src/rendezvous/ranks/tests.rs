@@ -47,6 +47,18 @@ fn hints_count_for_newcomers_of_a_stable_group_too() {
 }
 
 #[test]
+fn without_hints_ranks_follow_the_names_of_the_hosts_and_not_who_came_first() {
+    let members =
+        [node("gpu10-7-b", 1), node("gpu2-31-a", 2), node("gpu2-7-c", 3), node("gpu1-9-d", 4)];
+    let by_name = ["gpu1-9-d", "gpu2-7-c", "gpu2-31-a", "gpu10-7-b"];
+    for policy in [RankPolicy::Stable, RankPolicy::Hint, RankPolicy::Topology] {
+        assert_eq!(in_order(policy, &members), by_name, "{policy}");
+    }
+    let by_arrival = ["gpu10-7-b", "gpu2-31-a", "gpu2-7-c", "gpu1-9-d"];
+    assert_eq!(in_order(RankPolicy::Arrival, &members), by_arrival);
+}
+
+#[test]
 fn neighbours_get_neighbouring_ranks() {
     let at =
         |id, arrived, place: &str| Candidate { topology: Some(place.into()), ..node(id, arrived) };
