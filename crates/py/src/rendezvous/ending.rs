@@ -58,7 +58,7 @@ pub(super) async fn end(
     }
     if let Some(server) = server {
         if server.serves()
-            && let Err(error) = others_gone(handler.client()).await
+            && let Err(error) = others_gone(handler.client(), handler.keys()).await
         {
             tracing::debug!(%error, "nobody can tell who is left");
         }

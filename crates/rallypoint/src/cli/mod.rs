@@ -5,6 +5,7 @@
 
 mod bench;
 mod descriptors;
+mod reopen;
 pub(crate) mod run;
 mod serve;
 
@@ -46,6 +47,9 @@ enum Command {
     /// Run the coordination server, which speaks etcd's v3 API
     #[command(after_help = serve::AFTER_HELP)]
     Serve(Box<serve::Serve>),
+    /// Begin a run anew that is over
+    #[command(after_help = reopen::AFTER_HELP)]
+    Reopen(reopen::Reopen),
     /// Measure this machine, its network and its servers
     #[command(subcommand)]
     Bench(bench::Bench),
@@ -92,10 +96,11 @@ fn exit_code_with(
         }
         Ok(Parsed::Other(cli)) => {
             // A benchmark plays thousands of nodes, each with something to say.
-            let usual = if matches!(cli.command, Command::Bench(_)) { "warn" } else { "info" };
+            let usual = if matches!(cli.command, Command::Serve(_)) { "info" } else { "warn" };
             start_log(cli.log_format, usual, std::io::stderr);
             let done = match cli.command {
                 Command::Serve(serve) => serve.run(),
+                Command::Reopen(reopen) => reopen.run(),
                 Command::Bench(bench) => bench.run(),
             };
             (done, cli.log_format)

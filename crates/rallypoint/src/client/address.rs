@@ -83,7 +83,12 @@ impl Address {
             None if port.is_empty() => default_port,
             None => return wrong("after the bracket only :port may follow"),
             Some(port) => match port.parse() {
-                Ok(port) if port > 0 => port,
+                Ok(0) => {
+                    return wrong(
+                        "port 0 is any free port, which nobody else knows; give a number from 1 to 65535",
+                    );
+                }
+                Ok(port) => port,
                 _ => return wrong("the port must be a number from 1 to 65535"),
             },
         };

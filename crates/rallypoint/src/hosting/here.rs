@@ -44,8 +44,10 @@ pub(crate) enum Meaning {
     /// This host, but other hosts will not reach it by what the name stands for here. Debian, for one, has
     /// 127.0.1.1 for a host's own name, and others have 127.0.0.1.
     HereSomehow,
-    /// Another host, or none that is known.
+    /// Another host.
     Elsewhere,
+    /// No host that is known here, or known yet.
+    Unknown,
 }
 
 /// What the host of an endpoint means, `name` being without a port.
@@ -65,6 +67,7 @@ pub(crate) fn meaning(name: &str, host: &ThisHost) -> Meaning {
     let loopback = found.iter().find(|address| address.is_loopback());
     match loopback {
         None if is_own_name(name, &host.name) => Meaning::HereSomehow,
+        None if found.is_empty() => Meaning::Unknown,
         None => Meaning::Elsewhere,
         // Another name for localhost.
         Some(address) if is_usual_loopback(address) && !same_label(name, &host.name) => {
@@ -165,9 +168,9 @@ pub(crate) mod tests {
             // The host's own names, which it does not resolve.
             ("node1.cluster", Meaning::HereSomehow),
             ("Node1", Meaning::HereSomehow),
-            ("node1.elsewhere", Meaning::Elsewhere),
-            ("node10", Meaning::Elsewhere),
-            ("unknown", Meaning::Elsewhere),
+            ("node1.elsewhere", Meaning::Unknown),
+            ("node10", Meaning::Unknown),
+            ("unknown", Meaning::Unknown),
         ] {
             assert_eq!(meaning(name, &host()), expected, "{name}");
         }

@@ -4,7 +4,8 @@ use std::net::SocketAddr;
 
 use thiserror::Error;
 
-use super::here::{Meaning, ThisHost, listening, meaning};
+use super::decision::Question;
+use super::here::ThisHost;
 use crate::client::{ClientError, Credentials, ETCD_PORT, TlsOptions};
 use crate::rendezvous::{
     Endpoint, EtcdOptions, ParameterError, RendezvousError, RendezvousParameters, suggest,
@@ -33,6 +34,19 @@ pub enum Hosting {
         /// Whether nobody else may be there.
         required: bool,
     },
+    /// That is not known yet: the endpoint names another host, on which no server may answer, or none at all. It is
+    /// looked up again until a server answers, since names may be late or out of date.
+    Undecided {
+        /// Whether it names a host.
+        resolves: bool,
+    },
+}
+
+impl Hosting {
+    /// Whether this host runs the server for all that is known now.
+    pub fn is_here(self) -> bool {
+        matches!(self, Self::Loopback | Self::At { .. })
+    }
 }
 
 /// How this node meets the others.
@@ -81,7 +95,7 @@ impl Meeting {
         let options = EtcdOptions::from_parameters(&parameters).map_err(with_is_host)?;
         let connection = options.connection;
         let (tls, credentials) = (connection.tls, connection.credentials);
-        if hosting != Hosting::Nowhere && tls.as_ref().is_some_and(|tls| tls.identity.is_none()) {
+        if hosting.is_here() && tls.as_ref().is_some_and(|tls| tls.identity.is_none()) {
             let fix = "this host runs the server; give cert and key, which it shows its clients";
             return Err(ParameterError::missing("cert", fix));
         }
@@ -134,10 +148,11 @@ fn place(
     warnings: &mut Vec<String>,
 ) -> Result<Hosting, ParameterError> {
     let given = parameters.endpoint.trim();
+    if parameters.max_nodes == 1 && is_any_port(given) {
+        parameters.endpoint.clear();
+        return Ok(Hosting::Loopback);
+    }
     if given.is_empty() {
-        if parameters.max_nodes == 1 {
-            return Ok(Hosting::Loopback);
-        }
         let fix = format!(
             "{} nodes need a place to meet; give a host that all of them reach, such as head:{PORT}, on \
              each of them, and it will run the server",
@@ -165,14 +180,19 @@ fn place(
             _ => Ok(Hosting::Nowhere),
         };
     };
-    let meaning = meaning(&endpoint.host, host);
-    if !is_host.unwrap_or(meaning != Meaning::Elsewhere) {
-        return Ok(Hosting::Nowhere);
-    }
-    let (ip, warning) = listening(&endpoint.host, meaning, parameters.local_addr.as_deref(), host);
+    let (max_nodes, local_addr) = (parameters.max_nodes, parameters.local_addr.as_deref());
+    let (hosting, warning) =
+        Question { endpoint, told: is_host, max_nodes, local_addr, host }.decide();
     warnings.extend(warning);
-    let address = SocketAddr::new(ip, endpoint.port);
-    Ok(Hosting::At { address, required: is_host.is_some() })
+    Ok(hosting)
+}
+
+/// Whether an endpoint leaves the port to a node that is alone: none is given, or port 0 of this host, as in
+/// torchrun's own line for one node.
+pub(crate) fn is_any_port(endpoint: &str) -> bool {
+    let host = endpoint.strip_suffix(":0");
+    endpoint.is_empty()
+        || host.is_some_and(|host| matches!(host, "localhost" | "127.0.0.1" | "[::1]"))
 }
 
 /// As it has to be written to be read again.
@@ -201,7 +221,7 @@ mod tests {
         for (endpoint, options, completed, hosting) in [
             ("alias", &[][..], "alias:29400", at("10.0.0.1:29400", false)),
             ("127.0.0.1:7", &[], "127.0.0.1:7", at("127.0.0.1:7", false)),
-            ("other:7", &[], "other:7", Hosting::Nowhere),
+            ("other:7", &[], "other:7", Hosting::Undecided { resolves: true }),
             ("alias", &[("is_host", "no")], "alias:29400", Hosting::Nowhere),
             ("other", &[("is_host", "1")], "other:29400", at("0.0.0.0:29400", true)),
             ("alias,b:7", &[], "alias:2379,b:7", Hosting::Nowhere),
@@ -209,13 +229,17 @@ mod tests {
             let found = meeting(endpoint, 2, options).unwrap();
             assert_eq!((&*found.parameters.endpoint, found.hosting), (completed, hosting));
         }
-        assert_eq!(meeting("", 1, &[]).unwrap().hosting, Hosting::Loopback);
+        for endpoint in ["", "localhost:0", "127.0.0.1:0"] {
+            let found = meeting(endpoint, 1, &[]).unwrap();
+            assert_eq!((&*found.parameters.endpoint, found.hosting), ("", Hosting::Loopback));
+        }
     }
 
     #[test]
     fn what_cannot_be_is_named() {
         for (endpoint, options, words) in [
             ("", &[][..], "endpoint is missing: 2 nodes need a place to meet"),
+            ("localhost:0", &[], "endpoint \"localhost:0\": port 0 is any free port"),
             ("0.0.0.0", &[], "endpoint \"0.0.0.0:29400\": this is no host"),
             ("a,b", &[("is_host", "true")], "is_host=true and an endpoint of several hosts"),
             ("alias", &[("is_host", "maybe")], "is_host \"maybe\": give true or false"),

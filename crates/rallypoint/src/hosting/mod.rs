@@ -19,22 +19,25 @@
 //! assert_eq!(handler.next_rendezvous().await?.world_size, 1);
 //! handler.shutdown().await;
 //! if let Some(server) = server {
-//!     others_gone(handler.client()).await?;
+//!     others_gone(handler.client(), handler.keys()).await?;
 //!     server.stop().await;
 //! }
 //! # Ok(())
 //! # }
 //! ```
 
+mod decision;
 mod here;
+mod late;
 mod meeting;
 mod server;
+mod standby;
 
+pub(crate) use self::decision::Question;
 pub use self::here::ThisHost;
 #[cfg(test)]
 pub(crate) use self::here::tests;
-pub(crate) use self::here::{Meaning, listening, meaning};
 pub use self::meeting::{Hosting, Meeting, PORT, SecretError};
-pub(crate) use self::meeting::{OWN, USER, written};
+pub(crate) use self::meeting::{OWN, USER, is_any_port, written};
 pub(crate) use self::server::runtime_directory;
 pub use self::server::{EmbeddedServer, HostError, others_gone};

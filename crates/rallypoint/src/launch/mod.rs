@@ -58,7 +58,7 @@ pub(crate) enum LaunchError {
     /// It was over before this node came.
     #[error(
         "run {run_id:?} is over, so this node has nothing to do: {closed}; a new job needs another \
-         --rdzv-id"
+         --rdzv-id, or --reopen to begin this one anew"
     )]
     Closed { run_id: String, closed: Closed },
     /// The others cannot be reached.
@@ -86,7 +86,9 @@ pub(crate) fn launch(
 
 /// A server for many nodes has work for many threads; everything else waits most of the time.
 fn runtime(plan: &Plan) -> io::Result<Runtime> {
-    let serves = plan.meeting.hosting != Hosting::Nowhere;
+    // A name that is out of date is rare, and its host can serve with one thread.
+    let serves =
+        !matches!(plan.meeting.hosting, Hosting::Nowhere | Hosting::Undecided { resolves: true });
     match serves && plan.meeting.parameters.max_nodes > 1 {
         true => Builder::new_multi_thread(),
         false => Builder::new_current_thread(),

@@ -91,7 +91,11 @@ fn addresses(endpoint: &str, local_addr: Option<&str>) -> Vec<IpAddr> {
     if let Some(given) = local_addr.and_then(address) {
         return vec![given];
     }
-    let servers = Endpoint::parse_list(endpoint).unwrap_or_default();
+    // A node that needs no endpoint is alone.
+    let servers = match endpoint.trim() {
+        "" => return vec![Ipv4Addr::LOCALHOST.into()],
+        endpoint => Endpoint::parse_list(endpoint).unwrap_or_default(),
+    };
     let loopback = |server: &Endpoint| address(&server.host).filter(IpAddr::is_loopback);
     match servers.iter().map(loopback).collect::<Option<Vec<IpAddr>>>() {
         Some(all) if !all.is_empty() => vec![all[0]],
@@ -100,10 +104,7 @@ fn addresses(endpoint: &str, local_addr: Option<&str>) -> Vec<IpAddr> {
 }
 
 fn address(host: &str) -> Option<IpAddr> {
-    match host {
-        "localhost" => Some(Ipv4Addr::LOCALHOST.into()),
-        host => host.trim_matches(['[', ']']).parse().ok(),
-    }
+    host.trim_matches(['[', ']']).parse().ok()
 }
 
 fn bound(address: IpAddr) -> io::Result<TcpListener> {
@@ -161,7 +162,8 @@ mod tests {
     #[test]
     fn a_node_listens_where_the_others_are() {
         for (endpoint, local, expected) in [
-            ("localhost:1", None, &["127.0.0.1"][..]),
+            ("", None, &["127.0.0.1"][..]),
+            ("localhost:1", None, &["::", "0.0.0.0"]),
             ("127.0.0.1:1", None, &["127.0.0.1"]),
             ("[::1]:1", None, &["::1"]),
             ("10.0.0.1:1", None, &["::", "0.0.0.0"]),

@@ -17,7 +17,7 @@ const RESOLUTION: Duration = Duration::from_secs(2);
 const ANYWHERE: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
 
 /// Where others reach this host: what was `given`, or else the address by which it reaches `servers`, or else its
-/// name.
+/// name. A loopback address is where others reach it only if the servers are written so, or if there are no others.
 ///
 /// # Errors
 /// If the servers are known here by a name that means this host to itself alone, and it cannot be told which of its
@@ -25,35 +25,38 @@ const ANYWHERE: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
 pub(super) async fn address(
     given: Option<&str>,
     servers: &[(String, u16)],
+    alone: bool,
 ) -> Result<String, ParameterError> {
     if let Some(given) = given {
         return Ok(given.to_owned());
     }
-    let towards = address_towards(servers).await;
-    let chosen = match towards {
-        Some(address) if address.is_loopback() && !servers.iter().any(means_loopback) => {
-            among(own_addresses(), towards_host(ANYWHERE.into()).await)
-                .map(|own| own.unwrap_or(address))
+    let Some(towards) = address_towards(servers).await else { return Ok(host_name()) };
+    if alone || !towards.is_loopback() || servers.iter().any(is_written_as_address) {
+        return Ok(towards.to_string());
+    }
+    match among(own_addresses(), towards_host(ANYWHERE.into()).await) {
+        Ok(own) => Ok(own.unwrap_or(towards).to_string()),
+        // Most often that is said where all of them are on this host.
+        Err(_) if servers.iter().any(is_localhost) => Ok(towards.to_string()),
+        Err(own) => {
+            let names: Vec<&str> = servers.iter().map(|(host, _)| host.as_str()).collect();
+            let own: Vec<String> = own.iter().map(ToString::to_string).collect();
+            let fix = format!(
+                "to this host {} means a loopback address, and it cannot be told which of {} the others reach; say it",
+                names.join(", "),
+                own.join(", "),
+            );
+            Err(ParameterError::missing("local_addr", fix))
         }
-        Some(address) => Ok(address),
-        None => return Ok(host_name()),
-    };
-    chosen.map(|address| address.to_string()).map_err(|own| {
-        let names: Vec<&str> = servers.iter().map(|(host, _)| host.as_str()).collect();
-        let own: Vec<String> = own.iter().map(ToString::to_string).collect();
-        let fix = format!(
-            "to this host {} means a loopback address, and it cannot be told which of {} the others reach; say it",
-            names.join(", "),
-            own.join(", "),
-        );
-        ParameterError::missing("local_addr", fix)
-    })
+    }
 }
 
-/// Whether whoever wrote this has only this host in mind.
-fn means_loopback((host, _): &(String, u16)) -> bool {
-    let address = host.trim_matches(['[', ']']).parse::<IpAddr>();
-    address.map_or_else(|_| host.eq_ignore_ascii_case("localhost"), |address| address.is_loopback())
+fn is_written_as_address((host, _): &(String, u16)) -> bool {
+    host.trim_matches(['[', ']']).parse::<IpAddr>().is_ok()
+}
+
+fn is_localhost((host, _): &(String, u16)) -> bool {
+    host.eq_ignore_ascii_case("localhost")
 }
 
 /// The address that others use of these, of which `usual` is the one towards most networks: nothing if there are
@@ -75,6 +78,10 @@ fn own_addresses() -> Vec<IpAddr> {
     };
     let mut own: Vec<IpAddr> = ThisHost::look().addresses;
     own.retain(is_for_others);
+    // A host that has both kinds is known by the older one.
+    if own.iter().any(IpAddr::is_ipv4) {
+        own.retain(IpAddr::is_ipv4);
+    }
     own
 }
 
@@ -131,16 +138,17 @@ mod tests {
         }
     }
 
-    #[test]
-    fn loopback_is_meant_where_it_is_written() {
-        for (host, meant) in [
-            ("localhost", true),
-            ("127.0.0.1", true),
-            ("[::1]", true),
-            ("head", false),
-            ("10.0.0.1", false),
+    #[tokio::test]
+    async fn loopback_counts_where_it_is_written_or_nobody_else_comes() {
+        let own = own_addresses();
+        for (host, alone, loopback) in [
+            ("localhost", true, true),
+            ("127.0.0.1", false, true),
+            ("localhost", false, own.is_empty()),
         ] {
-            assert_eq!(means_loopback(&(host.to_owned(), 1)), meant, "{host}");
+            let found = address(None, &[(host.to_owned(), 1)], alone).await.unwrap();
+            assert_eq!(ip(&found).is_loopback(), loopback, "{host} {alone} {own:?}: {found}");
         }
+        assert_eq!(address(Some("me"), &[], false).await.unwrap(), "me");
     }
 }

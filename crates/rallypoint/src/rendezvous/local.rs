@@ -1,11 +1,13 @@
 //! What a node says of itself, and the port that it keeps for the group.
 
+use std::fmt;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::net::TcpSocket;
 
+use super::parameters::ParameterError;
 use crate::random;
 
 /// The name of this host.
@@ -22,15 +24,52 @@ pub(super) fn node_id(host: &str) -> String {
     format!("{host}-{}-{:016x}", std::process::id(), random::number())
 }
 
-/// A port of this host that is taken from now on, until the socket is dropped.
+/// A port of this host that is taken from now on, until the socket is dropped: this one, or any if it is 0.
 ///
 /// It does not listen yet. Whoever is to listen there takes the socket over, or binds the port as well
 /// with address reuse, as PyTorch's store does; nobody is given it by chance in between.
-pub(super) fn reserve_port(address: &str) -> io::Result<(TcpSocket, u16)> {
+pub(super) fn reserve_port(address: &str, port: u16) -> io::Result<(TcpSocket, u16)> {
     let [first, rest @ ..] = interfaces(address);
-    let socket = rest.into_iter().fold(bound(first), |socket, ip| socket.or_else(|_| bound(ip)))?;
+    let or_at = |socket: io::Result<TcpSocket>, ip| socket.or_else(|_| bound(ip, port));
+    let socket = rest.into_iter().fold(bound(first, port), or_at)?;
     let port = socket.local_addr()?.port();
     Ok((socket, port))
+}
+
+/// The ports that a node may take, where a firewall lets only some pass.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PortRange {
+    first: u16,
+    last: u16,
+}
+
+impl PortRange {
+    /// Every port of it, in order.
+    pub(super) fn ports(self) -> impl Iterator<Item = u16> {
+        self.first..=self.last
+    }
+
+    /// Reads `29500-29599`, or one port.
+    ///
+    /// # Errors
+    /// [`ParameterError::Invalid`] says what would be right.
+    pub(super) fn parse(text: &str) -> Result<Self, ParameterError> {
+        let port = |text: &str| text.trim().parse().ok().filter(|port| *port > 0);
+        let (first, last) = text.split_once('-').unwrap_or((text, text));
+        match (port(first), port(last)) {
+            (Some(first), Some(last)) if first <= last => Ok(Self { first, last }),
+            _ => {
+                let fix = "give a first and a last port, such as 29500-29599";
+                Err(ParameterError::invalid("store_ports", text, fix))
+            }
+        }
+    }
+}
+
+impl fmt::Display for PortRange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}-{}", self.first, self.last)
+    }
 }
 
 /// Where to listen for those who are told `address`: the first of these that can be had.
@@ -45,7 +84,7 @@ fn interfaces(address: &str) -> [IpAddr; 3] {
     [named.unwrap_or(all[0]), all[0], all[1]]
 }
 
-fn bound(ip: IpAddr) -> io::Result<TcpSocket> {
+fn bound(ip: IpAddr, port: u16) -> io::Result<TcpSocket> {
     let socket = match ip {
         IpAddr::V4(_) => TcpSocket::new_v4()?,
         IpAddr::V6(_) => TcpSocket::new_v6()?,
@@ -55,7 +94,7 @@ fn bound(ip: IpAddr) -> io::Result<TcpSocket> {
         rustix::net::sockopt::set_ipv6_v6only(&socket, false)?;
     }
     socket.set_reuseaddr(true)?;
-    socket.bind((ip, 0).into())?;
+    socket.bind((ip, port).into())?;
     Ok(socket)
 }
 
@@ -93,6 +132,23 @@ mod tests {
         });
         assert_ne!(names[0], names[1]);
         assert!(names[0].starts_with(&format!("a-host-{}-", std::process::id())), "{}", names[0]);
+    }
+
+    #[test]
+    fn ports_are_read_as_people_write_them() {
+        let range = |first, last| Some(PortRange { first, last });
+        for (text, expected) in [
+            ("29500-29599", range(29500, 29599)),
+            (" 29500 - 29500 ", range(29500, 29500)),
+            ("7", range(7, 7)),
+            ("0-7", None),
+            ("8-7", None),
+            ("7-", None),
+            ("7-65536", None),
+            ("", None),
+        ] {
+            assert_eq!(PortRange::parse(text).ok(), expected, "{text:?}");
+        }
     }
 
     #[test]

@@ -150,6 +150,12 @@ fn server(hosting: Hosting) -> String {
         Hosting::At { address, required: false } => {
             format!("in this process, at {address}, unless one is there already")
         }
+        Hosting::Undecided { resolves: true } => {
+            "elsewhere, unless the endpoint turns out to mean this host".to_owned()
+        }
+        Hosting::Undecided { resolves: false } => {
+            "not known yet: the endpoint does not resolve on this host".to_owned()
+        }
     }
 }
 

@@ -73,7 +73,7 @@ pub(super) fn meeting(known: &Known<'_>, notes: &mut Notes) -> Result<Meeting, R
     let connection = checked(&parameters)?;
     let (tls, credentials) =
         connection.map_or((None, None), |connection| (connection.tls, connection.credentials));
-    if hosting != Hosting::Nowhere && tls.as_ref().is_some_and(|tls| tls.identity.is_none()) {
+    if hosting.is_here() && tls.as_ref().is_some_and(|tls| tls.identity.is_none()) {
         let fix = "this host runs the server; give --cert and --key, which it shows its clients";
         return Err(RunError::Missing { name: "--cert", fix: fix.to_owned() });
     }
@@ -112,6 +112,9 @@ fn config(known: &Known<'_>, backend: &str) -> Result<BTreeMap<String, String>, 
     }
     if matches!(backend, "etcd" | OWN) {
         unless_given("local_world_size", known.local_workers.to_string());
+        if options.reopen {
+            unless_given("reopen", "true".to_owned());
+        }
         if let Some(rank) = known.node_rank {
             unless_given("node_rank", rank.to_string());
         }

@@ -78,6 +78,9 @@ pub(crate) struct Options {
     /// The name of the job, the same on all of its nodes and for no other job
     #[arg(long, value_name = "NAME", value_parser = name, help_heading = MEETING)]
     pub(super) rdzv_id: Option<String>,
+    /// Begin the job anew if one of its name is over, instead of refusing that
+    #[arg(long, help_heading = MEETING)]
+    pub(super) reopen: bool,
     /// How they meet: rallypoint, or etcd or etcd-v2 for servers that are there already
     #[arg(long, value_name = "NAME", default_value = "rallypoint", value_parser = name, help_heading = MEETING)]
     pub(super) rdzv_backend: String,

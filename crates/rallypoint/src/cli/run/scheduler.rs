@@ -27,7 +27,7 @@ pub(super) enum Scheduler {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Head {
     pub(super) host: String,
-    /// Added to the usual port, since jobs may share a host.
+    /// Added to the usual port, since jobs may share a host, and steps of a job too.
     pub(super) port_offset: u16,
 }
 
@@ -98,8 +98,10 @@ impl Scheduler {
         let host = nodelist::first_host(list).map_err(|what| {
             RunError::invalid(name, list, format!("{what}; give --rdzv-endpoint"))
         })?;
-        let job = number(environment, JOB)?.map_or(0, |job| job.value);
-        let port_offset = u16::try_from(job % 1000).unwrap_or_default();
+        let job = number(environment, JOB)?.map_or(0, |job| u64::from(job.value));
+        // Steps of one job may begin on one host. Far enough apart not to meet those of the next jobs.
+        let step = number(environment, STEP)?.map_or(0, |step| u64::from(step.value));
+        let port_offset = u16::try_from((job + 37 * step) % 1000).unwrap_or_default();
         Ok(Some(Found { value: Head { host, port_offset }, source: name.to_owned() }))
     }
 

@@ -182,7 +182,8 @@ impl DynamicRendezvousHandler {
             let prefix = keys::dynamic_store_prefix(&named, round);
             Arc::new(EtcdStore::new(client.clone(), prefix, lease, patience))
         });
-        let local_addr = address(parameters.local_addr.as_deref(), &servers).await?;
+        let local_addr =
+            address(parameters.local_addr.as_deref(), &servers, settings.limits.max == 1).await?;
         let options = DynamicHandlerOptions { run_id, local_addr, settings, store };
         Ok(Self::start(Arc::new(backend), options).map_err(invalid)?)
     }
@@ -218,7 +219,7 @@ impl DynamicRendezvousHandler {
         let address = &self.options.local_addr;
         let mut port = None;
         if rank == 0 {
-            let reserved = reserve_port(address);
+            let reserved = reserve_port(address, 0);
             let (socket, number) = reserved.map_err(|source| RendezvousError::Connection {
                 context: format!("cannot keep a port at local_addr {address:?}"),
                 source: source.into(),

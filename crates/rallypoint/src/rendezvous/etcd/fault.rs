@@ -14,6 +14,9 @@ pub(super) fn connection(
     RendezvousError::Connection { context, source: Box::new(source) }
 }
 
+/// What torchrun calls a run that nobody gave a name.
+const UNNAMED: &str = "none";
+
 pub(super) fn fault(
     fault: Fault,
     run_id: &str,
@@ -27,6 +30,13 @@ pub(super) fn fault(
         }
         (Fault::NotNeeded(RunClosed { by, outcome, reason }), _) => {
             let reason = format!("{by} closed it: {outcome}: {reason}");
+            if run_id == UNNAMED {
+                let what = format!(
+                    "this node never ran: other nodes had all places of run {run_id:?}, and {reason}. Jobs without a name \
+                     share that one: give each job an --rdzv-id of its own"
+                );
+                return RendezvousError::State { what, source: None };
+            }
             RendezvousError::GracefulExit { run_id, reason }
         }
         // Nobody could be asked who was missing, because nobody answers.

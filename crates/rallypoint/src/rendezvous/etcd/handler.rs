@@ -14,14 +14,14 @@ use rallypoint_core::rendezvous::keys::Keys;
 use rallypoint_core::rendezvous::{Formed, Machine, Settings, View};
 use tokio::net::TcpSocket;
 use tokio::sync::{mpsc, oneshot, watch};
-use tokio::time::{Instant, sleep, timeout, timeout_at};
+use tokio::time::{Instant, timeout, timeout_at};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::driver::{Command, Driver, Parts};
 use super::fault::connection;
 use super::hosting::{Hosting, Identity};
 use super::options::HandlerOptions;
-use super::request::{delay, hold_run_lease, is_fatal};
+use super::reach::reach;
 use crate::client::{Client, ClientOptions};
 use crate::random;
 use crate::rendezvous::address::address;
@@ -74,9 +74,6 @@ impl fmt::Debug for EtcdRendezvousHandler {
     }
 }
 
-/// What a server may take to answer, however little time there is.
-const LEAST_ATTEMPT: Duration = Duration::from_millis(100);
-
 /// How long a handler that is told to leave tries to tell the others.
 const GOODBYE: Duration = Duration::from_secs(10);
 
@@ -101,7 +98,7 @@ impl EtcdRendezvousHandler {
         let keys = Keys::new(&options.prefix, run_id);
         reach(&client, &keys, options.timeout, &servers).await?;
 
-        let address = address(options.local_addr.as_deref(), &addresses).await;
+        let address = address(options.local_addr.as_deref(), &addresses, *max_nodes == 1).await;
         let address = address.map_err(|error| RendezvousError::State {
             what: error.to_string(),
             source: Some(Box::new(error)),
@@ -142,6 +139,7 @@ impl EtcdRendezvousHandler {
             address,
             liveness: liveness.clone(),
             max_nodes: options.max_nodes,
+            ports: options.store_ports,
         };
         let driver = Driver::new(Parts {
             client: client.clone(),
@@ -171,19 +169,36 @@ impl EtcdRendezvousHandler {
             _driver: driver,
         };
         // So that what is asked of the handler from here on has an answer.
-        let ready = |standing: &Standing| standing.view.known && standing.view.session;
-        let settled = |standing: &Standing| ready(standing) || standing.refused.is_some();
-        let mut standing = handler.standing.clone();
-        let settled = timeout_at(deadline, standing.wait_for(settled)).await;
-        let refused = match settled {
-            Ok(Ok(standing)) if ready(&standing) => None,
-            Ok(Ok(standing)) => standing.refused.clone(),
-            Ok(Err(_)) | Err(_) => Some(format!("no answer within {:?}", handler.options.timeout)),
-        };
-        if let Some(refused) = refused {
+        if let Some(refused) = handler.refused_by(deadline).await {
             return Err(connection(&handler.servers, std::io::Error::other(refused)));
         }
+        if handler.options.reopen && handler.standing().view.closed.is_some() {
+            handler.begin_anew(deadline).await?;
+        }
         Ok(handler)
+    }
+
+    /// Waits until this node knows the run and has a lease, and says why it has not.
+    async fn refused_by(&self, deadline: Instant) -> Option<String> {
+        let ready = |standing: &Standing| standing.view.known && standing.view.session;
+        let settled = |standing: &Standing| ready(standing) || standing.refused.is_some();
+        let mut standing = self.standing.clone();
+        match timeout_at(deadline, standing.wait_for(settled)).await {
+            Ok(Ok(standing)) if ready(&standing) => None,
+            Ok(Ok(standing)) => standing.refused.clone(),
+            Ok(Err(_)) | Err(_) => Some(format!("no answer within {:?}", self.options.timeout)),
+        }
+    }
+
+    /// Opens a run that is over. Another node may do so first.
+    async fn begin_anew(&self, deadline: Instant) -> Result<(), RendezvousError> {
+        let reopened = self.reopen().await?;
+        let run_id = &self.options.run_id;
+        tracing::info!(run_id, reopened, "the run was over, and begins anew");
+        let mut standing = self.standing.clone();
+        let is_open = |standing: &Standing| standing.view.closed.is_none();
+        let open = timeout_at(deadline, standing.wait_for(is_open)).await;
+        open.map(drop).map_err(|_| self.unreachable())
     }
 
     /// Connects as the parameters say.
@@ -368,34 +383,6 @@ impl Drop for Wish<'_> {
         if !self.answered {
             let _ = self.commands.send(Command::Abandon(self.number));
         }
-    }
-}
-
-/// Waits until a server answers, and sees to the run's lease on the way.
-async fn reach(
-    client: &Client,
-    keys: &Keys,
-    patience: Duration,
-    servers: &str,
-) -> Result<(), RendezvousError> {
-    let begun = Instant::now();
-    let mut failures = 0;
-    loop {
-        // One request must not take longer than all of them may.
-        let left = patience.saturating_sub(begun.elapsed()).max(LEAST_ATTEMPT);
-        let hasty = client.with_timeout(client.timeout().min(left));
-        match hold_run_lease(&hasty, keys.run_lease()).await {
-            Ok(()) => return Ok(()),
-            // Certificates do not become good by waiting.
-            Err(error)
-                if is_fatal(&error) || error.is_distrust() || begun.elapsed() >= patience =>
-            {
-                return Err(connection(servers, error));
-            }
-            Err(error) => tracing::info!(servers, %error, "waiting for a server"),
-        }
-        sleep(delay(failures)).await;
-        failures += 1;
     }
 }
 

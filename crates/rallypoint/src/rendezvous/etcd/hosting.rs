@@ -1,5 +1,7 @@
 //! What rank 0 keeps for its group: the port that it publishes, and most often a store there.
 
+use std::io;
+
 use rallypoint_core::rendezvous::Input;
 use rallypoint_core::rendezvous::document::{Address, BootstrapStore, LivenessAddress};
 use tokio::sync::mpsc::UnboundedReceiver;
@@ -7,6 +9,7 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use super::probe::Event;
 use super::proofs::Proofs;
 use crate::random;
+use crate::rendezvous::PortRange;
 use crate::rendezvous::local::{HeldPort, reserve_port};
 use crate::store::{AgentStore, Ended, Lost, Owner, Report};
 
@@ -20,6 +23,8 @@ pub(super) struct Identity {
     pub(super) liveness: Option<LivenessAddress>,
     /// How many nodes a group has at most.
     pub(super) max_nodes: usize,
+    /// The ports that it may take, if not any.
+    pub(super) ports: Option<PortRange>,
 }
 
 pub(super) struct Hosting {
@@ -53,28 +58,41 @@ impl Hosting {
     ///
     /// Proofs that were begun in an earlier round go on: the round may wait for them.
     pub(super) fn begin(&mut self, round: u64) -> Input {
-        let Identity { node, address: host, liveness, max_nodes } = self.own.clone();
-        let kept = reserve_port(&host).and_then(|(socket, port)| {
-            let token = random::token();
-            if self.use_agent_store {
-                let (token, liveness) = (token.clone(), liveness.clone());
-                let owner = Owner { node, token, liveness, max_members: max_nodes };
-                self.serving = Some(AgentStore::start_as(socket, owner)?);
-            } else {
-                self.port.hold(socket);
+        let Identity { address: host, liveness, ports, .. } = self.own.clone();
+        let kept = match ports {
+            None => self.keep(0),
+            // One may be taken, or still in use by the store of another round.
+            Some(ports) => {
+                let none = Err(io::ErrorKind::AddrNotAvailable.into());
+                ports.ports().fold(none, |kept, port| kept.or_else(|_| self.keep(port)))
             }
-            Ok((port, token))
-        });
+        };
         match kept {
             Ok((port, token)) => {
                 let address = Address { host, port };
                 Input::Hosting { round, store: BootstrapStore { address, token, liveness } }
             }
             Err(error) => {
-                let reason = format!("no port of {host} can be had: {error}");
+                let which = ports.map(|ports| format!(" of {ports} (store_ports)"));
+                let which = which.unwrap_or_default();
+                let reason = format!("no port{which} of {host} can be had: {error}");
                 Input::HostFailed { round, reason }
             }
         }
+    }
+
+    /// Takes this port, or any if it is 0, and serves there if that is wanted. Returns the port and the token.
+    fn keep(&mut self, port: u16) -> io::Result<(u16, String)> {
+        let Identity { node, address, liveness, max_nodes, .. } = self.own.clone();
+        let (socket, port) = reserve_port(&address, port)?;
+        let token = random::token();
+        if self.use_agent_store {
+            let owner = Owner { node, token: token.clone(), liveness, max_members: max_nodes };
+            self.serving = Some(AgentStore::start_as(socket, owner)?);
+        } else {
+            self.port.hold(socket);
+        }
+        Ok((port, token))
     }
 
     /// The group of this node is over, and its own workers are gone: serves the others no longer, some of which may

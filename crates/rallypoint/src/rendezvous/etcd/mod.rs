@@ -9,6 +9,7 @@ mod hosting;
 mod options;
 mod probe;
 mod proofs;
+mod reach;
 mod request;
 mod revoke;
 mod session;

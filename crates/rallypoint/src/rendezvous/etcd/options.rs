@@ -6,7 +6,7 @@ use rallypoint_core::rendezvous::document::LivenessAddress;
 use rallypoint_core::rendezvous::keys::DEFAULT_PREFIX;
 use rallypoint_core::rendezvous::ranks::RankPolicy;
 
-use crate::rendezvous::RendezvousError;
+use crate::rendezvous::{PortRange, RendezvousError};
 #[cfg(doc)]
 use crate::{rendezvous::RendezvousHandler, store::AgentStore};
 
@@ -46,6 +46,10 @@ pub struct HandlerOptions {
     /// The nodes of a group hold connections to that store, by which they see each other die at once. Without it
     /// a death shows when its lease is over.
     pub use_agent_store: bool,
+    /// The ports of which this node, when it has rank 0, takes one for its group. Without it, any that is free.
+    pub store_ports: Option<PortRange>,
+    /// Whether a run that is over is begun anew, instead of being refused.
+    pub reopen: bool,
     /// The liveness socket of this node: all of its processes hold it, and it greets. With it the others can prove that
     /// the node is dead, and need not wait until its lease is over.
     pub liveness: Option<LivenessAddress>,
@@ -71,6 +75,8 @@ impl HandlerOptions {
             local_addr: None,
             local_workers: 1,
             use_agent_store: true,
+            store_ports: None,
+            reopen: false,
             liveness: None,
             sole: false,
         }

@@ -7,6 +7,7 @@ use rallypoint_core::rendezvous::keys::DEFAULT_PREFIX;
 use super::{ConnectionOptions, LONGEST_SECONDS, Zero, check_names, count, text, time};
 use crate::client::ClientOptions;
 use crate::rendezvous::HandlerOptions;
+use crate::rendezvous::local::PortRange;
 use crate::rendezvous::parameters::{ParameterError, RendezvousParameters};
 
 const NAMES: &[&str] = &[
@@ -19,6 +20,8 @@ const NAMES: &[&str] = &[
     "topology",
     "local_world_size",
     "use_agent_store",
+    "store_ports",
+    "reopen",
 ];
 
 /// What the `etcd` backend can be told.
@@ -34,6 +37,8 @@ const NAMES: &[&str] = &[
 /// | `topology` | | where this node stands, such as `rack2/node11` |
 /// | `local_world_size` | | how many workers this node runs |
 /// | `use_agent_store` | `true` | whether rank 0's node serves a store for the workers |
+/// | `store_ports` | any | the ports of which rank 0's node takes one, such as `29500-29599` |
+/// | `reopen` | `false` | whether a run that is over is begun anew |
 /// | `protocol` | `http` | `http` or `https` |
 /// | `cacert`, `cert`, `key` | | files for `https`; also `ca_cert`, `ssl_cert`, `ssl_cert_key` |
 /// | `user`, `password` | | for a cluster that asks for them |
@@ -87,6 +92,8 @@ impl EtcdOptions {
             use_agent_store: parameters
                 .get_as_bool("use_agent_store")?
                 .unwrap_or(usual.use_agent_store),
+            store_ports: parameters.get("store_ports").map(PortRange::parse).transpose()?,
+            reopen: parameters.get_as_bool("reopen")?.unwrap_or(usual.reopen),
             liveness: parameters.liveness.clone(),
             sole: parameters.sole,
             ..usual

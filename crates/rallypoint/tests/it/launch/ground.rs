@@ -45,6 +45,13 @@ impl Job {
         Self::new(&[&["--nnodes", nnodes], &meeting[..]].concat())
     }
 
+    /// The same under another name.
+    #[must_use]
+    pub fn named(mut self, run_id: &str) -> Self {
+        self.options.extend(["--rdzv-id".to_owned(), run_id.to_owned()]);
+        self
+    }
+
     pub fn path(&self) -> &Path {
         self.directory.path()
     }

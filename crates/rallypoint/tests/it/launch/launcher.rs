@@ -4,11 +4,15 @@ use std::fs::File;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
 use super::until;
 use crate::support::process::Process;
+
+/// Five seconds, and what a busy machine adds to them.
+const SOON: Duration = Duration::from_secs(10);
 
 /// How a launcher is to be started.
 #[derive(Debug, Clone)]
@@ -129,6 +133,13 @@ impl Launcher {
         until(&format!("launcher {} says {text:?}", self.number), || {
             self.stderr().contains(text).then_some(())
         });
+    }
+
+    /// The same, and it may take about as long as users are left alone with a wait.
+    pub fn says_soon(&self, text: &str) {
+        let begun = Instant::now();
+        self.says(text);
+        assert!(begun.elapsed() < SOON, "launcher {} said {text:?} too late", self.number);
     }
 
     /// Waits for its end.

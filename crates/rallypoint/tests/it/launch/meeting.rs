@@ -2,7 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use super::{Job, free_endpoint, host, host_of, until};
+use super::{Job, free_endpoint, host, host_of, until, wait};
+use crate::support::embedded::Embedded;
 
 #[test]
 fn four_launchers_meet_where_nobody_started_a_server() {
@@ -120,28 +121,37 @@ fn who_waits_in_vain_says_for_whom() {
     assert!(said.contains(&nowhere), "it says where it looked");
 }
 
+/// Otherwise one of them would be disturbed by the end of the other, or would have to wait for it.
 #[test]
-fn two_jobs_share_an_endpoint_and_nothing_else() {
+fn a_second_job_at_the_endpoint_of_another_is_refused() {
     let endpoint = free_endpoint();
-    let jobs = ["one", "two"].map(|id| {
-        let conf = "lease_ttl=30,last_call_timeout=30";
-        let meeting = ["--rdzv-endpoint", &endpoint, "--rdzv-id", id, "--rdzv-conf", conf];
-        Job::new(&[&["--nnodes", "2"], &meeting[..]].concat())
-    });
+    let [one, other] = ["one", "other"].map(|id| Job::at(&endpoint, "2").named(id));
+    let mut nodes = one.launchers(2);
+    let group = one.group(2);
+    let said = other.launch().ends_with(1).stderr;
+    assert!(said.contains("is that of run \"one\""), "{said}");
+    group.tell("exit 0");
+    for node in &mut nodes {
+        node.ends_with(0);
+    }
+    assert_eq!(one.workers().len(), 2, "nobody was disturbed");
+}
+
+#[test]
+fn two_jobs_share_a_server_and_nothing_else() {
+    let server = wait(Embedded::memory());
+    let jobs = ["one", "two"].map(|id| Job::at(&server.address(), "2").named(id));
     let mut nodes: Vec<_> = jobs.iter().flat_map(|job| job.launchers(2)).collect();
     let groups = jobs.each_ref().map(|job| job.group(2));
     assert_eq!(groups[0].workers[0].get("TORCHELASTIC_RUN_ID"), "one");
     assert_eq!(groups[1].workers[0].get("TORCHELASTIC_RUN_ID"), "two");
-    // Whoever runs the server, the other job goes on.
-    let host = host_of(&nodes, &endpoint);
-    let (ends, stays) = if host < 2 { (0, 1) } else { (1, 0) };
-    groups[ends].tell("exit 0");
-    for node in nodes.iter_mut().skip(ends * 2).take(2).filter(|node| node.number != host % 2) {
+    groups[0].tell("exit 0");
+    for node in &mut nodes[..2] {
         node.ends_with(0);
     }
-    groups[stays].does("sleep 1");
-    groups[stays].tell("exit 0");
-    for node in &mut nodes {
+    groups[1].does("sleep 1");
+    groups[1].tell("exit 0");
+    for node in &mut nodes[2..] {
         node.ends_with(0);
     }
     for job in &jobs {

@@ -25,6 +25,7 @@ mod one_group;
 mod output;
 mod places;
 mod programs;
+mod reopening;
 mod security;
 mod serving;
 mod stopping;

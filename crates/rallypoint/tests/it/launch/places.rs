@@ -53,6 +53,24 @@ fn at_a_cluster_of_etcds_that_loses_a_member() {
     finish(&job, &mut nodes);
 }
 
+/// Where a firewall lets only some ports pass. A port that is taken is passed over.
+#[test]
+fn rank_0_listens_at_one_of_the_ports_that_were_given() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let first = taken.local_addr().unwrap().port();
+    let last = first.saturating_add(50);
+    let conf = format!("lease_ttl=30,store_ports={first}-{last}");
+    let job = Job::with_conf(&free_endpoint(), "2", &conf);
+    let mut nodes = job.launchers(2);
+    let port: u16 = job.group(2).workers[0].get("MASTER_PORT").parse().unwrap();
+    assert!(first < port && port <= last, "{port} of {conf}");
+    finish(&job, &mut nodes);
+    let conf = format!("lease_ttl=30,store_ports={first}");
+    let job = Job::with_conf(&free_endpoint(), "1", &conf);
+    let said = job.launch().ends_with(1).stderr;
+    assert!(said.contains(&format!("no port of {first}-{first} (store_ports)")), "{said}");
+}
+
 /// By name: servers that are there already.
 #[test]
 fn at_an_etcd_that_is_named_as_one() {

@@ -76,3 +76,22 @@ fn a_host_that_is_done_waits_for_the_others() {
     }
     until_true("nothing is left", || job.processes().is_empty());
 }
+
+#[test]
+fn a_host_that_is_done_does_not_wait_for_nodes_of_another_run() {
+    let endpoint = free_endpoint();
+    let job = Job::at(&endpoint, "2");
+    let mut nodes = job.launchers(2);
+    let group = job.group(2);
+    let host = host_of(&nodes, &endpoint);
+    let other = Job::with_conf(&endpoint, "2", "is_host=false").named("other");
+    let stranger = other.launch();
+    stranger.says("1 of 2 nodes");
+    group.tell("exit 0");
+    for node in &mut nodes {
+        node.ends_with(0);
+    }
+    let said = nodes[host].stderr();
+    assert!(said.contains("nodes of other runs use the server of this run"), "{said}");
+    stranger.says("a watch cannot be resumed yet");
+}

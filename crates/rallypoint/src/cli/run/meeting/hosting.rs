@@ -1,11 +1,9 @@
-//! Whether this host runs the server, and where it listens.
-
-use std::net::SocketAddr;
+//! Whether this host runs the server, by what the launcher was told.
 
 use super::place::Origin;
 use super::{Known, Notes};
 use crate::cli::run::error::RunError;
-use crate::hosting::{Hosting, Meaning, listening, meaning};
+use crate::hosting::{Hosting, Question};
 use crate::rendezvous::Endpoint;
 
 /// Decides it for a backend that brings its server. `is_host` is what the user says.
@@ -34,18 +32,19 @@ pub(super) fn hosting(
         let fix = format!("give a rank below the number of nodes, which is {}", known.nodes.max);
         return Err(RunError::invalid("--node-rank", rank.to_string(), fix));
     }
-    let meaning = meaning(&endpoint.host, &known.host.here);
     let told = match (is_host, origin, rank) {
         (Some(told), ..) => Some(told),
         (None, Origin::Static | Origin::Scheduler, Some(rank)) => Some(rank == 0),
         _ => None,
     };
-    if !told.unwrap_or(meaning != Meaning::Elsewhere) {
-        return Ok(Hosting::Nowhere);
-    }
-    let local_addr = known.options.local_addr.as_deref();
-    let (ip, warning) = listening(&endpoint.host, meaning, local_addr, &known.host.here);
+    let question = Question {
+        endpoint,
+        told,
+        max_nodes: known.nodes.max,
+        local_addr: known.options.local_addr.as_deref(),
+        host: &known.host.here,
+    };
+    let (hosting, warning) = question.decide();
     notes.warnings.extend(warning);
-    let address = SocketAddr::new(ip, endpoint.port);
-    Ok(Hosting::At { address, required: told.is_some() })
+    Ok(hosting)
 }

@@ -8,7 +8,7 @@ use crate::cli::run::error::RunError;
 use crate::cli::run::taken::Taken;
 use crate::cli::run::values::Nodes;
 use crate::client::ETCD_PORT;
-use crate::hosting::{OWN, PORT};
+use crate::hosting::{OWN, PORT, is_any_port};
 use crate::rendezvous::Endpoint;
 
 /// Where it listens in torchrun's static form.
@@ -50,6 +50,9 @@ pub(super) fn place(
         if is_static {
             ignore("--master-addr or --master-port", "--standalone meets nobody");
         }
+        return Ok(Place::Standalone);
+    }
+    if nodes.max == 1 && backend == OWN && endpoint.is_some_and(is_any_port) {
         return Ok(Place::Standalone);
     }
     if let Some(endpoint) = endpoint {

@@ -12,13 +12,18 @@ const ID: &str = "--rdzv-id=job";
 #[test]
 fn one_host_in_the_endpoint_runs_the_server() {
     for (line, endpoint, hosting) in [
-        (&["--rdzv-endpoint=other", "--nnodes=2", ID][..], "other:29400", Hosting::Nowhere),
-        (&["--rdzv-endpoint=alias", "--nnodes=2", ID], "alias:29400", at("10.0.0.1:29400", false)),
         (
-            &["--rdzv-endpoint=localhost:7", "--nnodes=2", ID],
-            "localhost:7",
-            at("127.0.0.1:7", false),
+            &["--rdzv-endpoint=other", "--nnodes=2", ID][..],
+            "other:29400",
+            Hosting::Undecided { resolves: true },
         ),
+        (
+            &["--rdzv-endpoint=unknown", "--nnodes=2", ID],
+            "unknown:29400",
+            Hosting::Undecided { resolves: false },
+        ),
+        (&["--rdzv-endpoint=alias", "--nnodes=2", ID], "alias:29400", at("10.0.0.1:29400", false)),
+        (&["--rdzv-endpoint=localhost:7", "--nnodes=2", ID], "localhost:7", at("0.0.0.0:7", false)),
         (
             &["--rdzv-endpoint=[fd00::1]:7", "--nnodes=2", ID],
             "[fd00::1]:7",
@@ -58,6 +63,7 @@ fn one_host_in_the_endpoint_runs_the_server() {
         // Alone.
         (&[], "", Hosting::Loopback),
         (&["--nnodes=1:1", "--rdzv-endpoint="], "", Hosting::Loopback),
+        (&["--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0"], "", Hosting::Loopback),
         (&["--rdzv-backend=static"], "", Hosting::Loopback),
         (&["--standalone", "--rdzv-endpoint=other", "--rdzv-backend=etcd"], "", Hosting::Loopback),
         (&["--rdzv-endpoint=localhost"], "localhost:29400", at("127.0.0.1:29400", false)),

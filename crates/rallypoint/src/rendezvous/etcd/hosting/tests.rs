@@ -12,8 +12,13 @@ use super::*;
 
 /// Rank 0, where its store listens, and the token of the group.
 fn hosting() -> (Hosting, SocketAddr, String) {
-    let own =
-        Identity { node: "node".into(), address: "127.0.0.1".into(), liveness: None, max_nodes: 4 };
+    let own = Identity {
+        node: "node".into(),
+        address: "127.0.0.1".into(),
+        liveness: None,
+        max_nodes: 4,
+        ports: None,
+    };
     let mut hosting = Hosting::new(own, true, HeldPort::default());
     let Input::Hosting { round: 7, store } = hosting.begin(7) else { panic!("no port") };
     let address = SocketAddr::from(([127, 0, 0, 1], store.address.port));
