@@ -164,8 +164,8 @@ fn an_unknown_option_is_refused_with_a_guess() {
     assert!(matches!(error, ParameterError::UnknownOption { .. }));
     let words = "unknown option \"last_call_timout\" of backend \"etcd\": did you mean \
                  last_call_timeout? It knows: timeout, last_call_timeout, etcd_prefix, lease_ttl, \
-                 rank_policy, node_rank, topology, local_world_size, use_agent_store, protocol, cacert, \
-                 ca_cert, cert, ssl_cert, key, ssl_cert_key, read_timeout, user, password";
+                 rank_policy, node_rank, topology, local_world_size, use_agent_store, store_ports, reopen, \
+                 protocol, cacert, ca_cert, cert, ssl_cert, key, ssl_cert_key, read_timeout, user, password";
     assert_eq!(error.to_string(), words);
     let error = etcd(&[("colour", "red")]).unwrap_err().to_string();
     assert!(error.starts_with("unknown option \"colour\" of backend \"etcd\". It knows: timeout,"));

@@ -259,7 +259,7 @@ fn rounds_go_on_growing_when_the_state_was_lost() {
     let mut b = table.node("b");
     table.join(&mut b, 1);
     let mut a = table.node("a");
-    assert_eq!(table.join(&mut a, 8).0, meet(8, 1, 2));
+    assert_eq!(table.join(&mut a, 8).0, meet(8, 0, 2));
 }
 
 #[test]

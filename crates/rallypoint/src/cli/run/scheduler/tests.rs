@@ -48,7 +48,7 @@ fn a_step_of_slurm_says_everything() {
     let whole = [
         "4 SLURM_STEP_NUM_NODES",
         "3 SLURM_NODEID",
-        "gpu08+123 SLURM_STEP_NODELIST",
+        "gpu08+197 SLURM_STEP_NODELIST",
         "slurm-77123.2 SLURM_JOB_ID",
     ];
     assert_eq!(step(&[]), whole);
@@ -97,7 +97,7 @@ fn open_mpi_counts_its_processes() {
     assert_eq!(facts(&four), expected);
     // Its daemons are a step of Slurm's, whose ranks are not ours; but the hosts are.
     let within: Vec<_> = STEP.iter().chain(&four).copied().collect();
-    assert_eq!(facts(&within)[..3], [expected[0], expected[1], "gpu08+123 SLURM_STEP_NODELIST"]);
+    assert_eq!(facts(&within)[..3], [expected[0], expected[1], "gpu08+197 SLURM_STEP_NODELIST"]);
     let five = [("PMIX_RANK", "1"), ("PMIX_NAMESPACE", "prterun-a/7@1")];
     assert_eq!(facts(&five), ["-", "1 PMIX_RANK", "-", "mpi-prterun-a-7@1 PMIX_NAMESPACE"]);
     // srun speaks PMIx too.

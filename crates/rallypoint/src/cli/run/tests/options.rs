@@ -56,6 +56,7 @@ fn rows() -> Vec<Row> {
         option("rdzv-endpoint", "rdzv-e", "other:1", |p| p.meeting.parameters.endpoint.clone(), "", "other:1",
             "other:x", "the port must be a number"),
         option("rdzv-id", "rdzv-i", "job7", |p| p.meeting.parameters.run_id.clone(), "5eed", "job7", "a/b", "without slashes"),
+        flag("reopen", "reo", |p| conf(p, "reopen"), "-", "true"),
         option("rdzv-backend", "rdzv-b", "etcd", |p| p.meeting.parameters.backend.clone(), "rallypoint", "etcd",
             "etdc", "did you mean etcd?"),
         option("rdzv-conf", "rdzv-c", "lease_ttl=5", |p| conf(p, "lease_ttl"), "-", "5", "lease_tll=5", "did you mean lease_ttl?"),
