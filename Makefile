@@ -1,5 +1,5 @@
 # What people and CI run. `verify` changes nothing; `fix` does.
-.PHONY: help verify fix test test-python test-torch test-wheel wheel bench bench-stores bench-launcher tools
+.PHONY: help verify fix test test-python test-torch test-wheel test-slurm wheel bench bench-stores bench-launcher tools
 
 help:
 	@echo "make verify          format, lints, docs, licences; changes nothing"
@@ -8,6 +8,7 @@ help:
 	@echo "make test-python     the Python package, installed from its wheel into a fresh environment"
 	@echo "make test-torch      our stores, launcher and torchrun plugin under stock PyTorch (fetches it, 5 GB; TORCH=2.6.0: another)"
 	@echo "make test-wheel      what make wheel makes, in a fresh environment with that PyTorch"
+	@echo "make test-slurm      the launcher on a real Slurm of three nodes (fetches it; needs root)"
 	@echo "make wheel           the Python package, for others to install"
 	@echo "make bench           ours and real etcd side by side, and what an exit barrier costs, a few minutes"
 	@echo "make bench-stores    our stores and PyTorch's side by side, a few minutes (OPTIONS=--json)"
@@ -41,6 +42,11 @@ test-torch: tools
 
 test-wheel: tools
 	wheel=$$(scripts/wheel) && python=$$(scripts/torch-env) && RALLYPOINT_WHEEL="$$wheel" "$$python" -m pytest tests/torch/test_wheel.py
+
+test-slurm: tools
+	scripts/slurm-tools
+	cargo build --locked --bin rallypoint
+	python=$$(scripts/virtualenv $${CARGO_TARGET_DIR:-target}/slurm-env tests/slurm/requirements.txt) && "$$python" -m pytest tests/slurm
 
 wheel:
 	@scripts/wheel
