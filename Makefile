@@ -2,7 +2,7 @@
 .PHONY: help verify fix test test-python test-torch test-wheel test-slurm wheel bench bench-stores bench-launcher tools
 
 help:
-	@echo "make verify          format, lints, docs, licences; changes nothing"
+	@echo "make verify          format, lints, docs, licences, manifests; changes nothing"
 	@echo "make fix             format, and whatever the linter can mend by itself"
 	@echo "make test            everything that can fail, against real etcd too (fetches it)"
 	@echo "make test-python     the Python package, installed from its wheel into a fresh environment"
@@ -20,6 +20,7 @@ verify:
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --document-private-items --locked
 	scripts/licences
 	scripts/python-lints
+	scripts/manifests
 
 fix:
 	cargo fmt --all

@@ -11,14 +11,18 @@ OVER = {"CANCELLED", "COMPLETED", "FAILED", "NODE_FAIL", "TIMEOUT"}
 
 
 class Job:
-    """A batch script, and what its workers say in its directory, in which `train.py` is the worker of these tests."""
+    """A batch script, of these lines or from a file, and what its workers say in its directory.
 
-    def __init__(self, cluster, directory, *lines, options=("--nodes=3",)):
+    `train.py` is there, and is the worker of these tests.
+    """
+
+    def __init__(self, cluster, directory, *lines, options=("--nodes=3",), script=None):
         self.cluster = cluster
         self.directory = directory
         (directory / "train.py").symlink_to(WORKER)
-        script = directory / "job.sh"
-        script.write_text("\n".join(["#!/bin/sh", *lines, ""]))
+        if script is None:
+            script = directory / "job.sh"
+            script.write_text("\n".join(["#!/bin/sh", *lines, ""]))
         words = ["sbatch", "--parsable", "--output=output", "--open-mode=append", *options, script]
         self.number = cluster.command(*words, directory=directory)
 

@@ -9,10 +9,15 @@ from jobs import is_alive, state
 RUN = "srun --ntasks-per-node 1 rallypoint run --max-restarts 3"
 
 
+EXAMPLES = ROOT / "examples" / "slurm"
+# As the examples ask for it, only less.
+GPUS = ["--nodes=3", "--gres=gpu:2"]
+
+
 def test_the_line_of_the_readme(submit):
     lines = re.findall(r"^\$ (srun .*)$", (ROOT / "README.md").read_text(), re.MULTILINE)
-    assert len(lines) == 1
-    job = submit(*lines, options=["--nodes=3", "--gres=gpu:2"])
+    assert len(lines) == 1 and lines[0] in (EXAMPLES / "train.sh").read_text()
+    job = submit(script=EXAMPLES / "train.sh", options=GPUS)
     group = job.group(6)
     assert [worker["host"] for worker in group] == ["node0", "node0", "node1", "node1", "node2", "node2"]
     assert {worker["TORCHELASTIC_RUN_ID"] for worker in group} == {f"slurm-{job.number}.0"}
@@ -63,6 +68,20 @@ def test_a_requeued_job_is_another_run_of_the_same_script(submit):
     second = job.group(3, after=first)
     assert {worker["TORCHELASTIC_RUN_ID"] for worker in second} == {f"slurm-{job.number}.0-1"}
     assert not any(is_alive(worker) for worker in first)
+    job.tell()
+    job.ends()
+
+
+def test_a_job_that_is_out_of_time_saves_and_is_queued_again(submit, cluster, monkeypatch):
+    monkeypatch.setitem(cluster.environment, "NOTICE", "1")
+    job = submit(script=EXAMPLES / "requeue.sh", options=GPUS)
+    (job.directory / "stay").touch()
+    first = job.group(6)
+    # As `--signal=B:USR1@180` does when the time comes.
+    cluster.command("scancel", "--batch", "--signal=USR1", job.number)
+    second = job.group(6, after=first)
+    assert job.heard("SIGUSR1") == job.heard("SIGTERM") == list(range(6)), job.output()
+    assert {worker["TORCHELASTIC_RUN_ID"] for worker in second} == {f"slurm-{job.number}.0-1"}
     job.tell()
     job.ends()
 
