@@ -24,6 +24,7 @@ mod namespaces;
 mod one_group;
 mod output;
 mod places;
+mod pods;
 mod programs;
 mod reopening;
 mod security;
