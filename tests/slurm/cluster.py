@@ -24,23 +24,17 @@ SlurmdUser=root
 AuthType=auth/munge
 # A job that is queued again waits until its old credentials are of no use.
 AuthInfo=socket={directory}/munge.socket,cred_expire=10
-CryptoType=crypto/munge
 PluginDir={plugins}
 PlugStackConfig={directory}/plugstack.conf
 StateSaveLocation={directory}/state
 SlurmdSpoolDir={directory}/spool-%n
 SlurmctldPidFile={directory}/slurmctld.pid
 SlurmdPidFile={directory}/slurmd-%n.pid
-MpiDefault=none
 ProctrackType=proctrack/cgroup
 TaskPlugin=task/none
-SwitchType=switch/none
 SelectType=select/cons_tres
 SelectTypeParameters=CR_Core
 GresTypes=gpu
-JobCompType=jobcomp/none
-AccountingStorageType=accounting_storage/none
-JobAcctGatherType=jobacct_gather/none
 # A node that says nothing is down after this many seconds, and back as soon as it says something.
 SlurmdTimeout=6
 ReturnToService=2

@@ -33,6 +33,7 @@ mod stopping;
 mod surplus;
 mod terminal;
 mod trouble;
+mod units;
 
 use std::time::{Duration, Instant};
 
