@@ -32,7 +32,10 @@ while
     done
     [ -n "$left" ]
 do
+    # What Slurm has suspended is not killed before it is thawed.
+    find "/sys/fs/cgroup/freezer/slurm_$0" -name freezer.state | while read -r state; do echo THAWED >"$state"; done
     kill -9 $left
+    sleep 0.02
 done 2>/dev/null
 """
 
