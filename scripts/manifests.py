@@ -14,6 +14,18 @@ OTHERS = {
 }
 
 
+def differences(given, understood, path):
+    """Where one is not as the other."""
+    if isinstance(given, dict) and isinstance(understood, dict):
+        for key in given.keys() | understood.keys():
+            yield from differences(given.get(key), understood.get(key), f"{path}.{key}")
+    elif isinstance(given, list) and isinstance(understood, list) and len(given) == len(understood):
+        for index, pair in enumerate(zip(given, understood)):
+            yield from differences(*pair, f"{path}[{index}]")
+    elif given != understood:
+        yield path
+
+
 def check(manifest):
     model = OTHERS.get((manifest["apiVersion"], manifest["kind"]))
     if model is None:
@@ -21,8 +33,9 @@ def check(manifest):
         return
     understood = model.from_dict(manifest).to_dict()
     # Fields that are not known are left out silently.
-    if understood != manifest:
-        raise ValueError(f"of this only a part is known: {manifest}; it is {understood}")
+    unknown = list(differences(manifest, understood, "$"))
+    if unknown:
+        raise ValueError(f"the schema has no {', '.join(unknown)}")
 
 
 failed = False
@@ -33,5 +46,5 @@ for path in sys.argv[1:]:
                 check(manifest)
             except Exception as error:
                 failed = True
-                print(f"{path}: {manifest.get('kind')}: {error}", file=sys.stderr)
+                print(f"{path}: {manifest.get('kind')}: {getattr(error, 'message', error)}", file=sys.stderr)
 sys.exit(failed)
