@@ -30,7 +30,7 @@ StateSaveLocation={directory}/state
 SlurmdSpoolDir={directory}/spool-%n
 SlurmctldPidFile={directory}/slurmctld.pid
 SlurmdPidFile={directory}/slurmd-%n.pid
-ProctrackType=proctrack/cgroup
+ProctrackType=proctrack/{tracking}
 TaskPlugin=task/none
 SelectType=select/cons_tres
 SelectTypeParameters=CR_Core
@@ -75,7 +75,8 @@ class Cluster:
             (self.directory / name).mkdir()
         (self.directory / "bin" / "rallypoint").symlink_to(TARGET / "debug" / "rallypoint")
         plugins = next(SLURM.glob("usr/lib/*/slurm-wlm"))
-        text = CONFIGURATION.format(directory=self.directory, plugins=plugins, gpus=GPUS)
+        tracking = "cgroup" if _has_freezer() else "linuxproc"
+        text = CONFIGURATION.format(directory=self.directory, plugins=plugins, gpus=GPUS, tracking=tracking)
         (self.directory / "slurm.conf").write_text(text)
         (self.directory / "plugstack.conf").touch()
         for number in range(GPUS):
@@ -159,3 +160,14 @@ class Cluster:
                 for path, _, _ in os.walk(group, topdown=False):
                     os.rmdir(path)
         os.close(self.lock)
+
+
+def _has_freezer():
+    """Whether control groups can be made by which Slurm suspends jobs. Otherwise it does so by signals."""
+    probe = pathlib.Path(f"/sys/fs/cgroup/freezer/slurm_probe_{os.getpid()}")
+    try:
+        probe.mkdir()
+        probe.rmdir()
+    except OSError:
+        return False
+    return True
