@@ -363,14 +363,15 @@ impl Roster {
         }
     }
 
-    /// Who is here, behind a semicolon, if they are few enough to be named; and if all of them have ranks in mind,
-    /// which of so many nobody has.
+    /// Who is here, behind a semicolon, if they are few enough to be named; which rank several of them have in mind; and
+    /// if all of them have one, which of so many nobody has.
     pub(super) fn names(&self, nodes: usize) -> String {
         let here: Vec<&str> = self.joined.keys().map(String::as_str).collect();
         let here = match here.len() {
             1..=MOST_NAMED => format!("; here: {}", here.join(", ")),
             _ => String::new(),
         };
+        let here = here + &self.rank_of_several().unwrap_or_default();
         let hints: Option<BTreeSet<u32>> =
             self.joined.values().map(|entry| entry.candidate.hint).collect();
         let hints = hints.unwrap_or_default();
@@ -385,6 +386,16 @@ impl Roster {
                 format!("{here}; node ranks missing: {} and {more} more", named.join(", "))
             }
         }
+    }
+
+    /// The first rank that more than one node has in mind, and two of those.
+    fn rank_of_several(&self) -> Option<String> {
+        let mut first: BTreeMap<u32, &str> = BTreeMap::new();
+        self.joined.iter().find_map(|(id, entry)| {
+            let rank = entry.candidate.hint?;
+            let other = first.insert(rank, id)?;
+            Some(format!("; node rank {rank} was given to both {other} and {id}"))
+        })
     }
 
     /// One of the nodes that disagree with the round, if more of them agree with each other than have joined it.

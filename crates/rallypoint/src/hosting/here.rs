@@ -92,10 +92,15 @@ pub(crate) fn listening(
     if let Some(local) = local.filter(|local| host.addresses.contains(local)) {
         return (local, None);
     }
-    let warning = format!(
-        "the server listens on all addresses of this host, since it cannot be told which of them {name} \
-         means to the others; --local-addr with an IP address says so"
-    );
+    let warning = match name.eq_ignore_ascii_case("localhost") {
+        true => "the server listens on all addresses of this host, for nodes on other hosts; their endpoint must name this \
+                 host, since localhost means to each host itself. Give 127.0.0.1 if all nodes are on this host"
+            .to_owned(),
+        false => format!(
+            "the server listens on all addresses of this host, since it cannot be told which of them {name} \
+             means to the others; --local-addr with an IP address says so"
+        ),
+    };
     let has_v4 = host.addresses.iter().any(|own| own.is_ipv4() && !own.is_loopback());
     let all = if has_v4 { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
     (all, Some(warning))

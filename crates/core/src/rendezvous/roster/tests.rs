@@ -220,6 +220,9 @@ fn those_who_are_here_are_named_while_they_are_few() {
     assert_eq!(joined(&[("a", Some(0)), ("b", Some(1))]), "; here: a, b");
     let some = joined(&[("a", Some(4)), ("b", Some(1))]);
     assert_eq!(some, "; here: a, b; node ranks missing: 0, 2, 3");
+    let same = joined_of(3, &[("a", Some(1)), ("b", Some(1))]);
+    let words = "; here: a, b; node rank 1 was given to both a and b; node ranks missing: 0, 2";
+    assert_eq!(same, words);
     let many: Vec<(&str, Option<u32>)> =
         ["a", "b", "c", "d", "e", "f", "g", "h", "i"].map(|id| (id, None)).to_vec();
     assert_eq!(joined(&many), "");
