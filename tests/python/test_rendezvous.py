@@ -131,6 +131,28 @@ def test_a_spare_is_not_needed(server):
     assert spare.shutdown()
 
 
+def test_a_node_that_never_ran_in_a_run_without_a_name_has_not_succeeded(server):
+    """That is torchrun's word for it, which two jobs would share."""
+    options = {"is_host": False, "timeout": 60}
+    member, other = (rallypoint.Rendezvous(server.endpoint, "none", 1, 1, **options) for _ in range(2))
+    member.next_rendezvous()
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(other.next_rendezvous)
+        time.sleep(0.1)
+        member.shutdown()
+        with pytest.raises(rallypoint.RendezvousStateError, match="this node never ran.*--rdzv-id"):
+            waiting.result()
+
+
+def test_a_run_that_is_over_is_begun_anew_on_request(server):
+    with node(server, 1, 1) as first:
+        first.next_rendezvous()
+    assert node(server, 1, 1).is_closed()
+    with node(server, 1, 1, reopen=True) as again:
+        assert not again.is_closed()
+        assert again.next_rendezvous().world_size == 1
+
+
 def test_a_block_that_raises_leaves_the_run_open(server):
     with pytest.raises(ZeroDivisionError):
         with node(server, 1, 2) as rendezvous:

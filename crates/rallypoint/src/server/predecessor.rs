@@ -10,6 +10,7 @@ use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use rallypoint_core::kv::{Op, Put, Txn};
@@ -32,13 +33,16 @@ const LONGEST_LEASE: Duration = Duration::from_secs(3600);
 #[derive(Debug, Clone)]
 pub(super) struct Note {
     path: PathBuf,
+    /// Whether nothing is noted any more. A write that was under way when the server ended must not come after.
+    ended: Arc<Mutex<bool>>,
 }
 
 impl Note {
     /// The note of whoever of this user serves on the port of `address`.
     pub(super) fn new(directory: &Path, address: SocketAddr) -> Self {
         let (user, port) = (rustix::process::getuid().as_raw(), address.port());
-        Self { path: directory.join(format!("rallypoint-served-{user}-{port}")) }
+        let path = directory.join(format!("rallypoint-served-{user}-{port}"));
+        Self { path, ended: Arc::default() }
     }
 
     /// Lets the nodes know of the server before this one, if there was one a short while ago.
@@ -71,11 +75,15 @@ impl Note {
 
     /// Takes the note away, unless somebody may still have workers.
     pub(super) async fn end(&self, engine: &Engine) {
-        if !engine.has_lease_of_at_most(LONGEST_LEASE) {
-            let note = self.clone();
-            // There need not be one.
-            let _ = blocking(move || fs::remove_file(note.path)).await;
-        }
+        let (note, stays) = (self.clone(), engine.has_lease_of_at_most(LONGEST_LEASE));
+        blocking(move || {
+            *note.ended() = true;
+            if !stays {
+                // There need not be one.
+                let _ = fs::remove_file(&note.path);
+            }
+        })
+        .await;
     }
 
     /// How long the server before this one has renewed no lease; nothing if that makes no difference.
@@ -94,7 +102,16 @@ impl Note {
         Some(silent.unwrap_or_default()).filter(|silent| *silent < LONGEST_LEASE)
     }
 
+    fn ended(&self) -> MutexGuard<'_, bool> {
+        self.ended.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn write(&self) -> io::Result<()> {
+        // Held until it is written.
+        let ended = self.ended();
+        if *ended {
+            return Ok(());
+        }
         let mut options = OpenOptions::new();
         options.write(true).create(true).truncate(true).mode(0o600).custom_flags(no_links());
         let text = format!("{} {}\n", boot_id(), boot_time().as_millis());
@@ -150,6 +167,14 @@ mod tests {
             fs::write(&note.path, &text).unwrap();
             assert_eq!(note.silent(), silent, "{text:?}");
         }
+    }
+
+    #[test]
+    fn nothing_is_written_after_the_end() {
+        let (_directory, note) = note();
+        *note.ended() = true;
+        note.write().unwrap();
+        assert!(!note.path.exists());
     }
 
     #[test]
