@@ -78,7 +78,7 @@ from datetime import timedelta
 from rallypoint._fence import Fence
 
 losses = queue.Queue()
-fence = Fence(types.SimpleNamespace(fenced=losses.get, is_fenced=False, lease_ttl=timedelta(seconds=16)))
+fence = Fence(types.SimpleNamespace(fenced=losses.get, is_fenced=False, lease_ttl=timedelta(seconds=16)), list)
 fence.watch()
 losses.put("the first group is lost")
 while not losses.empty():
@@ -94,3 +94,30 @@ def test_each_group_is_watched_over():
     """The next group may be there before the workers of the lost one are gone."""
     said = subprocess.run([sys.executable, "-c", TWICE], capture_output=True, text=True)
     assert said.stdout == f"{-signal.SIGKILL}\n", said.stderr
+
+
+# Workers that do not look like any, since they have no session of their own: one that the agent knows by its number,
+# and one that it knows by something else.
+OTHERWISE = """
+import logging, queue, subprocess, sys, types
+from datetime import timedelta
+from rallypoint._fence import Fence
+
+logging.basicConfig(stream=sys.stdout, format="%(message)s")
+losses = queue.Queue()
+workers = []
+ways = types.SimpleNamespace(fenced=losses.get, is_fenced=False, lease_ttl=timedelta(seconds=16))
+fence = Fence(ways, lambda: [workers[0].pid, "b"])
+fence.watch()
+workers += [subprocess.Popen(["sleep", "60"]) for _ in "ab"]
+losses.put("the group is lost")
+print(workers[0].wait(), flush=True)
+workers[1].kill()
+"""
+
+
+def test_workers_that_are_started_in_another_way():
+    """Those that the agent knows end too, and those that it does not are missed."""
+    said = subprocess.run([sys.executable, "-c", OTHERWISE], capture_output=True, text=True)
+    assert f"\n{-signal.SIGKILL}\n" in f"\n{said.stdout}", said.stderr
+    assert "found 1 of the 2 workers of this node, which must end" in said.stdout, said

@@ -1,9 +1,12 @@
 """Who is in, under stock torchrun: nodes that come, go, wait, and are late."""
 
+import pathlib
 import signal
 
 import pytest
 from agents import observing_stock
+
+CALLER = str(pathlib.Path(__file__).with_name("calling_launcher.py"))
 
 WAITS = "Rendezvous'ing worker group"
 
@@ -43,6 +46,19 @@ def test_a_spare_waits_takes_over_and_ends_well(job):
     codes = job.wait()
     assert codes.pop(victim["agent"]) == -signal.SIGKILL
     assert set(codes.values()) == {0}, job.report()
+
+
+def test_a_spare_ends_well_under_a_program_that_calls_the_launcher(jobs):
+    """There it must not end the program either."""
+    job = jobs(nnodes="1:2", conf="last_call_timeout=60")
+    job.start(*"ab", program=[CALLER])
+    job.group("ab")
+    job.start("spare", program=[CALLER])
+    job.said("spare", "a place to become free")
+    job.stop_workers()
+    assert job.wait() == {"a": 0, "b": 0, "spare": 0}, job.report()
+    for name in job.agents:
+        assert "and goes on" in job.output(name) and "Error" not in job.output(name), job.report()
 
 
 def test_nodes_come_and_go(job):

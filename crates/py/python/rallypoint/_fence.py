@@ -13,8 +13,8 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Collection
-from typing import NamedTuple
+from collections.abc import Callable, Collection
+from typing import Any, NamedTuple
 
 from rallypoint import Rendezvous
 
@@ -27,8 +27,9 @@ _AGAIN = 1.0
 class Fence:
     """Watches over the workers that this process starts, which has none yet, while it is in a group."""
 
-    def __init__(self, rendezvous: Rendezvous) -> None:
+    def __init__(self, rendezvous: Rendezvous, worker_ids: Callable[[], list[Any]]) -> None:
         self._rendezvous = rendezvous
+        self._worker_ids = worker_ids
         # Another may have the place after an eighth. Half of that is for workers that stop when they are asked to.
         self._grace = rendezvous.lease_ttl.total_seconds() / 16
         self._others = workers()
@@ -42,7 +43,7 @@ class Fence:
 
     def _watch(self) -> None:
         while (loss := self._rendezvous.fenced()) is not None:
-            doomed = workers() - self._others
+            doomed = self._doomed()
             time.sleep(self._grace)
             killed = kill(doomed)
             if killed:
@@ -53,6 +54,21 @@ class Fence:
                 kill(workers() - self._others)
                 time.sleep(pause)
                 pause = _AGAIN
+
+    def _doomed(self) -> set[Process]:
+        """The workers: those that look like it, and those that the agent knows."""
+        told = self._worker_ids()
+        found = workers() - self._others
+        found |= {process for process in _processes() if process.pid in told}
+        unknown = sum(not isinstance(one, int) for one in told)
+        if unknown and len(found) < len(told):
+            logger.error(
+                "found %d of the %d workers of this node, which must end: the others may go on beside those of another "
+                "node; this plugin does not know how this PyTorch starts them",
+                len(found),
+                len(told),
+            )
+        return found
 
 
 class Process(NamedTuple):

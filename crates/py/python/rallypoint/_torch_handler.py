@@ -6,19 +6,20 @@ import atexit
 import logging
 import os
 import sys
+from types import FrameType
 
-from torch.distributed.elastic.agent.server.local_elastic_agent import LocalElasticAgent
+import torch
 from torch.distributed.elastic.multiprocessing.api import SignalException
-from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.elastic.rendezvous import RendezvousHandler, RendezvousInfo, RendezvousParameters
 from torch.distributed.elastic.rendezvous.api import RendezvousStoreInfo
 
 import rallypoint
+from rallypoint._agent import Course, watch_agents
 from rallypoint._fence import Fence
 from rallypoint._gathering import gather
 from rallypoint._guard import WorkerGuard
 from rallypoint._torch_errors import as_torch
-from rallypoint.errors import ParameterError, RallypointError, RendezvousGracefulExitError
+from rallypoint.errors import ParameterError, RallypointError, RendezvousGracefulExitError, RendezvousStateError
 
 logger = logging.getLogger("rallypoint.torchrun")
 
@@ -27,9 +28,6 @@ _NO_ID = "none"
 
 # Where the secret stands that the nodes share.
 _SECRET = "RALLYPOINT_SECRET"
-
-# Where torchrun's main function is.
-_TORCHRUN = ("torch.distributed.run", "torch.distributed.launch")
 
 # What somebody presses or sends who does not want to wait.
 _INTERRUPTS = (KeyboardInterrupt, SignalException)
@@ -40,7 +38,7 @@ class TorchrunHandler(RendezvousHandler):
 
     def __init__(self, params: RendezvousParameters) -> None:
         self._name = params.backend
-        self._dismissed = False
+        self.course = Course()
         self._is_told = False
         self._pid = os.getpid()
         # Whoever makes a handler while it handles an exception is not to be told of that one later.
@@ -68,7 +66,8 @@ class TorchrunHandler(RendezvousHandler):
         except BaseException:
             self._guard.close()
             raise
-        self._fence = Fence(self._rendezvous)
+        self._fence = Fence(self._rendezvous, self.course.worker_ids)
+        watch_agents()
         # The workers inherit the environment, and have no business with it. It comes back at the end.
         self._secret = os.environ.pop(_SECRET, None)
         # After a signal PyTorch shuts nothing down. The others are told nevertheless, rather than left to notice.
@@ -101,7 +100,7 @@ class TorchrunHandler(RendezvousHandler):
             return self._rendezvous.next_rendezvous()
         except RendezvousGracefulExitError as error:
             logger.info("%s", error)
-            self._dismissed = True
+            self.course.is_dismissed = True
             raise
 
     def num_nodes_waiting(self) -> int:
@@ -124,28 +123,32 @@ class TorchrunHandler(RendezvousHandler):
     def shutdown(self) -> bool:
         """Ends it, in a way that depends on why.
 
-        PyTorch calls this when an agent ends, whatever the reason, and does not say which. But it calls from a
-        ``finally``, so the exception that the agent ended with, if any, is the one being handled. Workers that
-        succeeded, or that failed for good, are the end of the job: the run is closed. Anything else concerns
-        this node alone, and the others go on.
+        PyTorch calls this when an agent ends, whatever the reason, and does not say which. Workers that succeeded, or
+        that failed for good, are the end of the job: the run is closed. Anything else concerns this node alone, and
+        the others go on. Whoever calls by hand and handles an exception leaves too.
         """
-        if _agent_calls():
-            # PyTorch 2.6 and 2.7 do so as soon as workers have ended, and then again from where they all do.
+        if self.course.is_running:
+            # Agents of PyTorch 2.6 and 2.7 do so as soon as their workers have ended, before their launcher does.
             return True
         atexit.unregister(self._leave)
-        error = sys.exc_info()[1]
-        if error is self._known_error:
-            error = None
-        self._known_error = None
+        if self.course.agent is None and _is_torch(sys._getframe(1)):
+            self._end(success=False)
+            raise RendezvousStateError(
+                f"PyTorch {torch.__version__} ends a node without running its agent as this plugin knows it, so nobody "
+                "can tell whether the workers succeeded; the run is left to the other nodes; use another version of "
+                "PyTorch or of rallypoint"
+            )
+        error = self.course.error if self.course.agent else self._error_of_caller()
         reason = None
-        if isinstance(error, ChildFailedError):
+        if self.course.has_failed:
             reason = f"the workers of {self._rendezvous.node_id} failed, and no restart was left"
-        done = self._end(error is None, reason)
-        if self._dismissed and isinstance(error, AttributeError) and _is_torchrun():
-            # PyTorch's launcher trips over a spare that was not needed (pytorch#194710): it asks the result
-            # of an agent that has none. That is not a failure of this node.
-            raise SystemExit(0)
-        return done
+        return self._end(error is None and reason is None, reason)
+
+    def _error_of_caller(self) -> BaseException | None:
+        """The exception that is being handled, unless it was when this handler was made."""
+        error = sys.exc_info()[1]
+        known, self._known_error = self._known_error, None
+        return None if error is known else error
 
     def _leave(self) -> None:
         # A fork of the agent is not the agent.
@@ -166,21 +169,9 @@ class TorchrunHandler(RendezvousHandler):
         return False
 
 
-def _agent_calls() -> bool:
-    """Whether it is the agent that called the caller, and not its launcher."""
-    return sys._getframe(2).f_globals.get("__name__") == LocalElasticAgent.__module__
-
-
-def _is_torchrun() -> bool:
-    """Whether torchrun is the program that ends; and not one that has called its launcher."""
-    frame = sys._getframe()
-    while frame.f_back is not None:
-        frame = frame.f_back
-        # With ``python -m`` the module is called otherwise, but its specification is not.
-        module = getattr(frame.f_globals.get("__spec__"), "name", None)
-        if frame.f_code.co_name == "main" and module in _TORCHRUN:
-            return True
-    return False
+def _is_torch(frame: FrameType) -> bool:
+    """Whether this is code of PyTorch, and not of one who uses its parts."""
+    return str(frame.f_globals.get("__name__")).partition(".")[0] == "torch"
 
 
 def _show_log() -> None:

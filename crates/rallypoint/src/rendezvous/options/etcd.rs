@@ -12,6 +12,7 @@ use crate::rendezvous::parameters::{ParameterError, RendezvousParameters};
 
 const NAMES: &[&str] = &[
     "timeout",
+    "join_timeout",
     "last_call_timeout",
     "etcd_prefix",
     "lease_ttl",
@@ -28,7 +29,7 @@ const NAMES: &[&str] = &[
 ///
 /// | option | default | |
 /// |---|---|---|
-/// | `timeout` | 600 s | how long a group may take to form |
+/// | `timeout` | 600 s | how long a group may take to form; `join_timeout`, as `c10d` calls it, comes first |
 /// | `last_call_timeout` | 30 s | how long nodes may still come when there are enough; 0 for not at all |
 /// | `etcd_prefix` | `/torchelastic/p2p` | where the runs keep their keys |
 /// | `lease_ttl` | 10 s | how long a silent node counts as alive; whole seconds, at least 2 |
@@ -78,8 +79,10 @@ impl EtcdOptions {
         let lease_ttl = count(parameters, "lease_ttl", 2, LONGEST_SECONDS)?;
         let RendezvousParameters { run_id, min_nodes, max_nodes, local_addr, .. } = parameters;
         let usual = HandlerOptions::new(run_id.clone(), *min_nodes, *max_nodes);
+        // torchrun gives a `timeout` in any case, so it does not contradict what its user calls `join_timeout`.
+        let timeout = time(parameters, "timeout", usual.timeout, Zero::Refused)?;
         let handler = HandlerOptions {
-            timeout: time(parameters, "timeout", usual.timeout, Zero::Refused)?,
+            timeout: time(parameters, "join_timeout", timeout, Zero::Refused)?,
             last_call: time(parameters, "last_call_timeout", usual.last_call, Zero::Allowed)?,
             prefix: format!("/{prefix}"),
             lease_ttl: lease_ttl.map_or(usual.lease_ttl, |ttl| Duration::from_secs(ttl.into())),

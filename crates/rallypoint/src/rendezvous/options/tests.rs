@@ -193,6 +193,14 @@ fn dynamic_has_the_defaults_of_pytorch_but_for_a_pause_between_conflicts() {
 }
 
 #[test]
+fn etcd_understands_those_who_come_from_c10d() {
+    let both = etcd(&[("timeout", "900"), ("join_timeout", "5")]).unwrap();
+    assert_eq!(both.handler.timeout, 5 * SECOND);
+    let error = etcd(&[("join_timeout", "0")]).unwrap_err().to_string();
+    assert!(error.starts_with("join_timeout \"0\": give seconds from 0.001"), "{error}");
+}
+
+#[test]
 fn dynamic_takes_what_it_is_given() {
     assert_eq!(dynamic(&[("timeout", "900")]).unwrap().settings.join, 900 * SECOND);
     let both = dynamic(&[("timeout", "900"), ("join_timeout", "5")]).unwrap();
