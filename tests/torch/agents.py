@@ -89,14 +89,14 @@ class Job:
         ]  # fmt: skip
         self.agents = {}
 
-    def start(self, *names, options=(), deeds=(), program=TORCHRUN, **environment):
-        """Starts agents. Their options overrule those of the job."""
+    def start(self, *names, options=(), deeds=(), program=TORCHRUN, by=(), **environment):
+        """Starts agents, ``by`` a program that becomes them. Their options overrule those of the job."""
         surroundings = {
             **os.environ, MARK: str(self.directory), "TMPDIR": str(self.temporary), "GLOO_SOCKET_IFNAME": "lo",
             "OMP_NUM_THREADS": "1", **environment,
         }  # fmt: skip
         for name in names:
-            command = [sys.executable, *program, *self.options, *options]
+            command = [*by, sys.executable, *program, *self.options, *options]
             command += [str(WORKER), str(self.directory), name, *deeds]
             with open(self.directory / f"{name}.out", "ab") as output:
                 self.agents[name] = subprocess.Popen(

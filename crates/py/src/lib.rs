@@ -55,6 +55,13 @@ mod native {
     #[pymodule_export]
     const VERSION: &str = env!("CARGO_PKG_VERSION");
 
+    /// Raises the limit of open descriptors if it might not be enough for so many connections. Returns the soft
+    /// limit that was there before, if it was raised.
+    #[pyfunction]
+    fn make_room(connections: u64) -> Option<u64> {
+        rallypoint::cli::make_room(connections)
+    }
+
     /// Runs the `rallypoint` command, and returns its exit code.
     #[pyfunction]
     fn main(py: Python<'_>, arguments: Vec<OsString>) -> u8 {

@@ -7,9 +7,10 @@ ends.
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable, Iterable
 from typing import Any, Optional
 
-from torch.distributed.elastic.agent.server import SimpleElasticAgent, WorkerState
+from torch.distributed.elastic.agent.server import SimpleElasticAgent, WorkerGroup, WorkerState
 from torch.distributed.elastic.agent.server.api import RunResult
 
 # The wrapped method has this attribute.
@@ -28,6 +29,13 @@ class Course:
         self.has_failed = False
         # Something other than workers has ended the agent.
         self.error: Optional[BaseException] = None
+        # What is called with the ids of workers that were just started.
+        self.on_start: Callable[[Iterable[Any]], None] = lambda _: None
+
+    @property
+    def local_workers(self) -> int:
+        """How many workers the agent starts; 1 as long as that is not known."""
+        return self.agent.get_worker_group().spec.local_world_size if self.agent else 1
 
     def worker_ids(self) -> list[Any]:
         """What the agent knows its workers by, as long as they run: the numbers of their processes."""
@@ -49,6 +57,14 @@ def watch_agents() -> None:
         if not isinstance(course, Course):
             return run(agent, *args, **kwargs)
         course.agent, course.is_running = agent, True
+        start = agent._start_workers
+
+        def start_and_tell(group: WorkerGroup) -> dict[int, Any]:
+            ids = start(group)
+            course.on_start(ids.values())
+            return ids
+
+        agent._start_workers = start_and_tell  # type: ignore[method-assign]
         try:
             result: Optional[RunResult] = run(agent, *args, **kwargs)
             if result is None and course.is_dismissed:

@@ -14,7 +14,9 @@ from torch.distributed.elastic.rendezvous import RendezvousHandler, RendezvousIn
 from torch.distributed.elastic.rendezvous.api import RendezvousStoreInfo
 
 import rallypoint
+from rallypoint import _log
 from rallypoint._agent import Course, watch_agents
+from rallypoint._descriptors import Room
 from rallypoint._fence import Fence
 from rallypoint._gathering import gather
 from rallypoint._guard import WorkerGuard
@@ -50,6 +52,9 @@ class TorchrunHandler(RendezvousHandler):
         _show_log()
         if backend != "rallypoint" and params.run_id == _NO_ID:
             logger.warning("no --rdzv-id was given: jobs on this etcd without one are taken for one; give each its own")
+        _log.start()
+        self._room = Room(params.max_nodes)
+        self.course.on_start = self._room.set_back
         self._guard = WorkerGuard(params.endpoint, params.local_addr)
         try:
             with as_torch():
@@ -84,6 +89,7 @@ class TorchrunHandler(RendezvousHandler):
         return self._rendezvous.use_agent_store
 
     def next_rendezvous(self) -> RendezvousInfo:
+        self._room.make(self.course.local_workers)
         with as_torch():
             store = None
             while store is None:

@@ -20,6 +20,7 @@ use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand, Value
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::MakeWriter;
 
+pub use self::descriptors::make_room;
 use self::descriptors::raise_descriptor_limit;
 use self::run::Errand;
 use self::run::error::RunError;
