@@ -63,6 +63,6 @@ def lightning():
 
 directory, library = sys.argv[1:]
 rank = os.environ["RANK"]
-found = {name: os.environ[name] for name in ("RANK", "WORLD_SIZE", "GROUP_RANK", "TORCHELASTIC_USE_AGENT_STORE")}
+found = {name: os.environ.get(name) for name in ("RANK", "WORLD_SIZE", "PET_NODE_RANK", "TORCHELASTIC_USE_AGENT_STORE")}
 found["total"] = {"plain": plain, "accelerate": accelerate, "lightning": lightning}[library]()
 pathlib.Path(directory, f"rank{rank}.json").write_text(json.dumps(found))

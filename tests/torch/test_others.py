@@ -136,3 +136,15 @@ def test_torchx_dist_ddp(nodes):
         "--rdzv_backend", "rallypoint", "--rdzv_port", nodes.port, "--script", WORKER, "--", nodes.directory, "plain",
     )  # fmt: skip
     worked(nodes)
+
+
+def test_kubeflow_sets_variables(nodes):
+    """What its operators give a pod in the static form, and the backend, which is the user's choice."""
+    for rank in (1, 0):
+        nodes.start(
+            nodes.programs / "python", "-m", "torch.distributed.run", WORKER, nodes.directory, "plain",
+            PET_RDZV_BACKEND="rallypoint", PET_NNODES="2", PET_NPROC_PER_NODE="1", PET_NODE_RANK=str(rank),
+            PET_MASTER_ADDR=HOST, PET_MASTER_PORT=str(nodes.port), MASTER_ADDR=HOST, MASTER_PORT=str(nodes.port),
+            WORLD_SIZE="2", RANK=str(rank), PYTHONUNBUFFERED="1",
+        )  # fmt: skip
+    assert [found["PET_NODE_RANK"] for found in worked(nodes)] == ["0", "1"]

@@ -77,6 +77,32 @@ def test_nodes_come_and_go(job):
     assert job.wait("a") == {"a": 0}
 
 
+SLURM = {"SLURM_JOB_ID": "7", "SLURM_STEP_ID": "0", "SLURM_NNODES": "2", "SLURM_NTASKS": "2"}
+
+
+@pytest.mark.parametrize(
+    ("others", "variable"), [({}, "PET_NODE_RANK"), (SLURM, "SLURM_NODEID"), ({}, "JOB_COMPLETION_INDEX")]
+)
+def test_ranks_are_those_that_the_scheduler_gave(jobs, others, variable):
+    """Whoever comes first."""
+    job = jobs(nnodes="2")
+    job.start_host("b", **others, **{variable: "1"})
+    job.said("b", f"node rank 1 from {variable}")
+    job.said("b", "waiting: 1 of 2 nodes")
+    job.start("a", **others, **{variable: "0"})
+    assert {event["agent"]: event["node"] for event in job.group("ab")} == {"a": 0, "b": 1}
+    job.stop_workers()
+    assert job.wait() == {"a": 0, "b": 0}
+
+
+def test_a_rank_that_makes_no_sense(jobs):
+    job = jobs(nnodes="2")
+    job.start("a", JOB_COMPLETION_INDEX="first")
+    assert job.wait() == {"a": 1}
+    line = job.output("a").splitlines()[-1]
+    assert line.startswith("rallypoint.errors.ParameterError: JOB_COMPLETION_INDEX"), line
+
+
 def test_the_server_is_late(jobs):
     job = jobs(nnodes="2")
     job.start("early", options=["--rdzv-conf", "is_host=false"])

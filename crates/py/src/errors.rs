@@ -3,6 +3,7 @@
 use std::error::Error;
 
 use pyo3::prelude::*;
+use rallypoint::cli::SurroundingsError;
 use rallypoint::client::ClientError;
 use rallypoint::etcd_server::EtcdServerError;
 use rallypoint::hosting::{HostError, SecretError};
@@ -45,6 +46,12 @@ impl Raise for RendezvousError {
 }
 
 impl Raise for ParameterError {
+    fn class(&self) -> &'static str {
+        "ParameterError"
+    }
+}
+
+impl Raise for SurroundingsError {
     fn class(&self) -> &'static str {
         "ParameterError"
     }

@@ -34,6 +34,8 @@ mod native {
 
     use pyo3::prelude::*;
 
+    use super::errors::OrRaise as _;
+
     #[pymodule_export]
     use super::backend::RendezvousBackend;
     #[pymodule_export]
@@ -60,6 +62,18 @@ mod native {
     #[pyfunction]
     fn make_room(connections: u64) -> Option<u64> {
         rallypoint::cli::make_room(connections)
+    }
+
+    /// Which of the nodes of its job this one is, and the variable that says so.
+    #[pyfunction]
+    fn node_rank(py: Python<'_>) -> PyResult<Option<(u32, String)>> {
+        rallypoint::cli::node_rank().or_raise(py)
+    }
+
+    /// Where the nodes meet in torchrun's static form, and the variable that says so.
+    #[pyfunction]
+    fn master(py: Python<'_>) -> PyResult<Option<(String, String)>> {
+        rallypoint::cli::master().or_raise(py)
     }
 
     /// Runs the `rallypoint` command, and returns its exit code.

@@ -7,6 +7,7 @@ import logging
 import os
 import sys
 from types import FrameType
+from typing import Any
 
 import torch
 from torch.distributed.elastic.multiprocessing.api import SignalException
@@ -14,7 +15,7 @@ from torch.distributed.elastic.rendezvous import RendezvousHandler, RendezvousIn
 from torch.distributed.elastic.rendezvous.api import RendezvousStoreInfo
 
 import rallypoint
-from rallypoint import _log
+from rallypoint import _log, _native
 from rallypoint._agent import Course, watch_agents
 from rallypoint._descriptors import Room
 from rallypoint._fence import Fence
@@ -45,28 +46,31 @@ class TorchrunHandler(RendezvousHandler):
         self._pid = os.getpid()
         # Whoever makes a handler while it handles an exception is not to be told of that one later.
         self._known_error = sys.exc_info()[1]
+        endpoint, config = params.endpoint, dict(params.config)
         # Any other name is that of an etcd which is there already.
         backend = params.backend if params.backend in ("rallypoint", "etcd-v3") else "etcd"
-        if backend != "rallypoint" and not params.endpoint:
+        if backend != "rallypoint" and not endpoint:
             raise ParameterError(f"endpoint is missing: {params.backend} needs an etcd; give its host:port")
         _show_log()
         if backend != "rallypoint" and params.run_id == _NO_ID:
             logger.warning("no --rdzv-id was given: jobs on this etcd without one are taken for one; give each its own")
         _log.start()
+        if params.max_nodes > 1:
+            endpoint = _complete(config, endpoint)
         self._room = Room(params.max_nodes)
         self.course.on_start = self._room.set_back
-        self._guard = WorkerGuard(params.endpoint, params.local_addr)
+        self._guard = WorkerGuard(endpoint, params.local_addr)
         try:
             with as_torch():
                 self._rendezvous = rallypoint.Rendezvous(
-                    params.endpoint,
+                    endpoint,
                     params.run_id,
                     params.min_nodes,
                     params.max_nodes,
                     backend=backend,
                     local_addr=params.local_addr,
                     guard=self._guard.guard,
-                    **params.config,
+                    **config,
                 )
         except BaseException:
             self._guard.close()
@@ -173,6 +177,21 @@ class TorchrunHandler(RendezvousHandler):
         except _INTERRUPTS:
             logger.warning("not staying any longer; if others use the server of this process, they lose it")
         return False
+
+
+def _complete(config: dict[str, Any], endpoint: str) -> str:
+    """Adds what the environment says of this node and torchrun does not: its rank; and where to meet, if no endpoint
+    is given. Returns the endpoint."""
+    if "node_rank" not in config and (rank := _native.node_rank()):
+        config["node_rank"] = rank[0]
+        logger.info("node rank %d from %s", *rank)
+    if not endpoint and (master := _native.master()):
+        endpoint, source = master
+        logger.info("endpoint %s from %s", endpoint, source)
+        if "node_rank" in config:
+            # In the static form the node of rank 0 is the master, whatever the name means here.
+            config.setdefault("is_host", str(config["node_rank"]).strip() == "0")
+    return endpoint
 
 
 def _is_torch(frame: FrameType) -> bool:

@@ -25,6 +25,7 @@ use self::descriptors::raise_descriptor_limit;
 use self::run::Errand;
 use self::run::error::RunError;
 use self::run::host::Host;
+pub use self::run::surroundings::{FoundIn, SurroundingsError, master, node_rank};
 use self::run::taken::Environment;
 use crate::launch::{Console, launch};
 use crate::rendezvous::RendezvousHandlerRegistry;

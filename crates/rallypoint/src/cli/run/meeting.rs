@@ -9,6 +9,7 @@ mod place;
 use std::collections::BTreeMap;
 
 use self::hosting::hosting;
+pub(super) use self::place::static_endpoint;
 use self::place::{Place, place, run_id};
 use super::error::RunError;
 use super::host::Host;

@@ -5,6 +5,7 @@
 //! - `scheduler`: what Slurm, Open MPI and Kubernetes know.
 //! - `host`, `devices`, `secret`: what is looked up on this host, before anything is decided.
 //! - `meeting`: where the nodes meet, and who runs the server.
+//! - `surroundings`: what of the environment others ask for.
 //! - `program`, `plan`: the rest, and all of it together.
 //! - `dry_run`: a plan for people to read.
 //!
@@ -21,6 +22,7 @@ pub(crate) mod plan;
 pub(crate) mod program;
 mod scheduler;
 pub(crate) mod secret;
+pub(super) mod surroundings;
 pub(crate) mod taken;
 pub(crate) mod template;
 pub(crate) mod values;

@@ -89,7 +89,11 @@ pub(super) fn place(
     Ok(Place::At(vec![endpoint], Origin::Scheduler))
 }
 
-fn static_endpoint(address: &str, port: Option<u16>) -> Result<Endpoint, RunError> {
+/// The place that torchrun's static form names.
+pub(in crate::cli::run) fn static_endpoint(
+    address: &str,
+    port: Option<u16>,
+) -> Result<Endpoint, RunError> {
     // An address is not bracketed there as it is in an endpoint.
     let is_v6 = address.parse::<Ipv6Addr>().is_ok();
     let address = if is_v6 { format!("[{address}]") } else { address.to_owned() };
