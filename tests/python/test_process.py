@@ -1,6 +1,7 @@
 """The package and the process it is in: importing, forking, ending, the command."""
 
 import os
+import pathlib
 import re
 import signal
 import socket
@@ -187,3 +188,23 @@ def test_a_signal_ends_the_command_in_good_order(number):
     finally:
         served.kill()
         served.communicate()
+
+
+@pytest.mark.parametrize("command", [COMMAND, [str(pathlib.Path(sys.executable).with_name("rallypoint"))]])
+@pytest.mark.parametrize("options", [["look.py"], ["--module", "look"]])
+def test_the_launcher_runs_the_python_that_it_is_installed_in(tmp_path, command, options):
+    """And not the first in the path; unless another is named."""
+    (tmp_path / "look.py").write_text("import os, sys; print(sys.executable, os.environ.get('PYTHON_EXEC'))")
+    (tmp_path / "python3").write_text("#!/bin/sh\necho another")
+    (tmp_path / "python3").chmod(0o755)
+    environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    environment.pop("PYTHON_EXEC", None)
+
+    def said(**more):
+        line = [*command, "run", "--standalone", *options]
+        return subprocess.run(
+            line, cwd=tmp_path, env={**environment, **more}, timeout=60, check=True, stdout=subprocess.PIPE, text=True
+        ).stdout
+
+    assert said() == f"{sys.executable} None\n"
+    assert said(PYTHON_EXEC="python3") == "another\n"

@@ -76,9 +76,9 @@ mod native {
         rallypoint::cli::master().or_raise(py)
     }
 
-    /// Runs the `rallypoint` command, and returns its exit code.
+    /// Runs the `rallypoint` command, and returns its exit code. Scripts run under this Python.
     #[pyfunction]
-    fn main(py: Python<'_>, arguments: Vec<OsString>) -> u8 {
-        py.detach(|| rallypoint::cli::exit_code(arguments))
+    fn main(py: Python<'_>, arguments: Vec<OsString>, python: Option<String>) -> u8 {
+        py.detach(|| rallypoint::cli::exit_code(arguments, python))
     }
 }

@@ -67,12 +67,13 @@ enum LogFormat {
 
 /// Runs the command with these arguments, the first being the program's name.
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
-    exit_code(arguments).into()
+    run_with(&RendezvousHandlerRegistry::with_builtin(), arguments)
 }
 
-/// The same for a program that is told its exit code as a number.
-pub fn exit_code(arguments: impl IntoIterator<Item = OsString>) -> u8 {
-    exit_code_with(&RendezvousHandlerRegistry::with_builtin(), arguments)
+/// The same for a Python package, which is told its exit code as a number. Scripts run under its `python`, if that is
+/// known.
+pub fn exit_code(arguments: impl IntoIterator<Item = OsString>, python: Option<String>) -> u8 {
+    exit_code_with(&RendezvousHandlerRegistry::with_builtin(), arguments, python)
 }
 
 /// The same with these backends, for a program that brings one of its own: `--rdzv-backend` names it.
@@ -80,7 +81,7 @@ pub fn run_with(
     registry: &RendezvousHandlerRegistry,
     arguments: impl IntoIterator<Item = OsString>,
 ) -> ExitCode {
-    exit_code_with(registry, arguments).into()
+    exit_code_with(registry, arguments, None).into()
 }
 
 const DONE: u8 = 0;
@@ -90,11 +91,12 @@ const WRONG: u8 = 2;
 fn exit_code_with(
     registry: &RendezvousHandlerRegistry,
     arguments: impl IntoIterator<Item = OsString>,
+    python: Option<String>,
 ) -> u8 {
     let environment = run::host::environment();
     let (done, format) = match parse(arguments, &environment) {
         Ok(Parsed::Run(matches, format)) => {
-            return run_job(&matches, format, environment, registry);
+            return run_job(&matches, format, Host::look(environment).under(python), registry);
         }
         Ok(Parsed::Other(cli)) => {
             // A benchmark plays thousands of nodes, each with something to say.
@@ -167,10 +169,10 @@ fn refuse(error: &RunError) -> u8 {
 fn run_job(
     matches: &ArgMatches,
     format: LogFormat,
-    environment: Environment,
+    host: Host,
     registry: &RendezvousHandlerRegistry,
 ) -> u8 {
-    let plan = match run::prepare(matches, &Host::look(environment), registry) {
+    let plan = match run::prepare(matches, &host, registry) {
         Ok(Errand::Launch(plan)) => *plan,
         Ok(Errand::Show(text)) => {
             // Nobody may be there to read it.

@@ -14,6 +14,8 @@ pub(crate) struct Host {
     pub(super) here: ThisHost,
     pub(super) processors: u32,
     pub(super) devices: Count,
+    /// The interpreter of scripts and modules, unless the environment names another.
+    pub(super) python: String,
     /// A name for a run that no other run has.
     pub(super) fresh_id: String,
 }
@@ -27,8 +29,14 @@ impl Host {
             here: ThisHost::look(),
             processors: u32::try_from(processors).unwrap_or(u32::MAX),
             devices: devices::count(Path::new("/")),
+            python: "python3".to_owned(),
             fresh_id: format!("{:016x}", random::number()),
         }
+    }
+
+    /// The same, if this is the command of a Python package, for the Python that it is installed in.
+    pub(crate) fn under(self, python: Option<String>) -> Self {
+        Self { python: python.unwrap_or(self.python), ..self }
     }
 }
 

@@ -172,8 +172,8 @@ pub(crate) struct Options {
     #[arg(long)]
     pub(super) json: bool,
 
-    /// What to run, and its arguments, which are passed on to the letter. *.py runs under python3 -u
-    /// (PYTHON_EXEC names another interpreter), everything else by itself
+    /// What to run, and its arguments, which are passed on to the letter. *.py runs under python3 -u, or
+    /// under the Python that this command is installed in (PYTHON_EXEC names another), everything else by itself
     #[arg(value_name = "PROGRAM", required = true, trailing_var_arg = true, help_heading = PROGRAM)]
     pub(super) program: Vec<OsString>,
 }

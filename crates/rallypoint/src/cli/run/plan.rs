@@ -106,7 +106,7 @@ pub(crate) fn plan(
 ) -> Result<Plan, RunError> {
     let environment = &host.environment;
     let mut notes = Notes { taken, warnings: Vec::new() };
-    let program = program(options, environment)?;
+    let program = program(options, host)?;
     let scheduler =
         if options.standalone { Scheduler::Nobody } else { Scheduler::detect(environment) };
     let nodes = nodes(options, scheduler, host, &mut notes)?;

@@ -4,8 +4,9 @@ use std::ffi::OsString;
 use std::path::Path;
 
 use super::error::RunError;
+use super::host::Host;
 use super::options::Options;
-use super::taken::{Environment, text};
+use super::taken::text;
 
 /// A program and its arguments.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -15,7 +16,7 @@ pub(crate) struct Program {
 }
 
 /// How to run what the options name.
-pub(super) fn program(options: &Options, environment: &Environment) -> Result<Program, RunError> {
+pub(super) fn program(options: &Options, host: &Host) -> Result<Program, RunError> {
     if options.module && options.no_python {
         return Err(RunError::Conflict {
             first: "--module".to_owned(),
@@ -33,7 +34,8 @@ pub(super) fn program(options: &Options, environment: &Environment) -> Result<Pr
     if options.no_python || !(options.module || is_script) {
         return Ok(Program { path: path.clone(), arguments: arguments.to_vec() });
     }
-    let interpreter = text(environment, &["PYTHON_EXEC"]).map_or("python3", |(_, value)| value);
+    let named = text(&host.environment, &["PYTHON_EXEC"]);
+    let interpreter = named.map_or(host.python.as_str(), |(_, value)| value);
     // Unbuffered: lines should be seen when they are written.
     let before = ["-u"].into_iter().chain(options.module.then_some("-m")).map(OsString::from);
     let arguments = before.chain(options.program.iter().cloned()).collect();

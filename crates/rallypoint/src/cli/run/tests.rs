@@ -19,6 +19,7 @@ pub(super) fn host(environment: &[(&str, &str)]) -> Host {
         here: hosts::host(),
         processors: 4,
         devices: Count { devices: 0, source: "/dev/nvidia*" },
+        python: "python3".to_owned(),
         fresh_id: "5eed".to_owned(),
     }
 }
