@@ -39,6 +39,7 @@ test-python: tools
 test-torch: tools
 	cargo build --locked --example agent_store --bin rallypoint
 	scripts/python-env >/dev/null
+	scripts/torch-env launchers >/dev/null
 	python=$$(scripts/torch-env) && PYTHONPATH=$$(cd $${CARGO_TARGET_DIR:-target}/wheel/site && pwd) "$$python" -m pytest $(or $(TESTS),tests/torch)
 
 test-wheel: tools

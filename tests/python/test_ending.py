@@ -154,7 +154,7 @@ signal.pause()
 def test_workers_are_ended_with_all_that_they_started(server):
     alone = node(server, 1, 1, lease_ttl=2)
     alone.next_rendezvous()
-    _fence.Fence(alone).watch()
+    _fence.Fence(alone, list).watch()
     worker = subprocess.Popen(
         [sys.executable, "-c", STUBBORN], stdout=subprocess.PIPE, text=True, start_new_session=True
     )

@@ -79,6 +79,22 @@ def test_a_node_without_the_secret_of_the_others(jobs):
     assert job.wait("b", "c") == {"b": 0, "c": 0}, job.report()
 
 
+@pytest.mark.parametrize("backend", ["rallypoint", "etcd-v3"])
+def test_a_password_is_seen_by_nobody(jobs, tmp_path, backend):
+    """It is in a file, or in a variable that workers do not have."""
+    (tmp_path / "password").write_text("sesame\n")
+    with rallypoint.Server(user="ali", password="sesame") as server:
+        job = jobs(backend, server.endpoint, nnodes="2", conf=f"user=ali,password_file={tmp_path / 'password'}")
+        job.start("a")
+        job.start("b", options=["--rdzv-conf", "user=ali"], RALLYPOINT_PASSWORD="sesame")
+        for worker in job.group("ab"):
+            environment = pathlib.Path(f"/proc/{worker['pid']}/environ").read_bytes()
+            assert b"TORCHELASTIC_RUN_ID=" in environment and b"sesame" not in environment
+        job.stop_workers()
+        assert job.wait() == {"a": 0, "b": 0}, job.report()
+    assert "sesame" not in job.report()
+
+
 def test_a_certificate_that_is_not_there(jobs):
     line = last_line(jobs(conf="protocol=https,cacert=/nowhere/ca.pem,is_host=false"))
     assert line.startswith("rallypoint.errors.") and "/nowhere/ca.pem" in line, line

@@ -19,7 +19,7 @@ use crate::runtime::{Tied, wait};
 /// Args:
 ///     endpoint: ``host:port``, or several of them with commas in between. The port is 2379 unless given.
 ///     options: ``protocol`` (``http`` or ``https``), ``cacert``, ``cert``, ``key``, ``user``, ``password``,
-///         ``read_timeout``: as in ``--rdzv-conf``.
+///         ``password_file``, ``read_timeout``: as in ``--rdzv-conf``.
 ///
 /// >>> with rallypoint.Server() as server:
 /// ...     client = rallypoint.Client(server.endpoint)

@@ -12,7 +12,8 @@ use pyo3::types::PyDict;
 use rallypoint::hosting::{EmbeddedServer, HostError, Meeting, SecretError, ThisHost};
 use rallypoint::process::follow_fence;
 use rallypoint::rendezvous::{
-    CreateError, EtcdRendezvousHandler, RendezvousHandler as _, RendezvousParameters,
+    CreateError, EtcdRendezvousHandler, PASSWORD, RendezvousHandler as _, RendezvousParameters,
+    add_password,
 };
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
@@ -140,7 +141,8 @@ impl Rendezvous {
             let fix = format!("give one of {}", BACKENDS.join(", "));
             return Err(wrong_argument(py, format!("backend {backend:?}: {fix}")));
         }
-        let config = arguments::options(options)?;
+        let mut config = arguments::options(options)?;
+        add_password(&mut config, std::env::var(PASSWORD).ok());
         // Less than nothing is as wrong as nothing.
         let [low, high] = [min_nodes, max_nodes].map(|nodes| nodes.try_into().unwrap_or_default());
         let parameters = RendezvousParameters::new(backend, endpoint, run_id, low, high);

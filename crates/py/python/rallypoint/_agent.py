@@ -23,8 +23,6 @@ class Course:
     def __init__(self) -> None:
         self.agent: Optional[SimpleElasticAgent] = None
         self.is_running = False
-        # The node was a spare, and is not needed.
-        self.is_dismissed = False
         # The workers have failed for good; or they succeeded, or there were none.
         self.has_failed = False
         # Something other than workers has ended the agent.
@@ -64,12 +62,12 @@ def watch_agents() -> None:
             course.on_start(ids.values())
             return ids
 
-        agent._start_workers = start_and_tell  # type: ignore[method-assign]
+        agent._start_workers = start_and_tell
         try:
             result: Optional[RunResult] = run(agent, *args, **kwargs)
-            if result is None and course.is_dismissed:
-                # An agent that gracefully exits has no result, and its launcher fails when it asks for that
-                # (pytorch#194710). It is that of a node without workers.
+            if result is None:
+                # An agent that gracefully exits, as that of a spare does which was not needed, has none, and its
+                # launcher fails when it asks for that (pytorch#194710). It is that of a node without workers.
                 result = RunResult(state=WorkerState.SUCCEEDED)
             course.has_failed = result.is_failed()
             return result

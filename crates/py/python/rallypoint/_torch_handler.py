@@ -29,8 +29,8 @@ logger = logging.getLogger("rallypoint.torchrun")
 # What torchrun calls a run whose name it was not told.
 _NO_ID = "none"
 
-# Where the secret stands that the nodes share.
-_SECRET = "RALLYPOINT_SECRET"
+# Where the secret stands that the nodes share, and the password of a user of etcd.
+_SECRETS = ("RALLYPOINT_SECRET", "RALLYPOINT_PASSWORD")
 
 # What somebody presses or sends who does not want to wait.
 _INTERRUPTS = (KeyboardInterrupt, SignalException)
@@ -77,8 +77,8 @@ class TorchrunHandler(RendezvousHandler):
             raise
         self._fence = Fence(self._rendezvous, self.course.worker_ids)
         watch_agents()
-        # The workers inherit the environment, and have no business with it. It comes back at the end.
-        self._secret = os.environ.pop(_SECRET, None)
+        # The workers inherit the environment, and have no business with them. They come back at the end.
+        self._secrets = {name: os.environ.pop(name) for name in _SECRETS if name in os.environ}
         # After a signal PyTorch shuts nothing down. The others are told nevertheless, rather than left to notice.
         atexit.register(self._leave)
 
@@ -110,7 +110,6 @@ class TorchrunHandler(RendezvousHandler):
             return self._rendezvous.next_rendezvous()
         except RendezvousGracefulExitError as error:
             logger.info("%s", error)
-            self.course.is_dismissed = True
             raise
 
     def num_nodes_waiting(self) -> int:
@@ -166,8 +165,8 @@ class TorchrunHandler(RendezvousHandler):
             self._end(success=False)
 
     def _end(self, success: bool, reason: str | None = None) -> bool:
-        if self._secret is not None:
-            os.environ.setdefault(_SECRET, self._secret)
+        for name, secret in self._secrets.items():
+            os.environ.setdefault(name, secret)
         if success:
             self._guard.close()
         try:

@@ -32,6 +32,9 @@ __all__ = [
 ]
 
 
+_CREDENTIALS = ("user", "password", "password_file")
+
+
 class EtcdStore(TorchStore):
     """A ``torch.distributed.Store`` on an etcd, or on a ``rallypoint.Server``.
 
@@ -95,9 +98,9 @@ class EtcdRendezvousBackend(_dynamic.RendezvousBackend):
 
 
 def create_backend(params: RendezvousParameters) -> tuple[EtcdRendezvousBackend, Store]:
-    """A backend and a store, as these parameters say. The options are those of PyTorch's ``etcd-v2``, and ``user``
-    and ``password``. Waits for a server that is late, for as long as ``read_timeout``."""
-    names = ("protocol", "ca_cert", "cacert", "ssl_cert", "cert", "ssl_cert_key", "key", "user", "password")
+    """A backend and a store, as these parameters say. The options are those of PyTorch's ``etcd-v2``, and ``user``,
+    ``password`` and ``password_file``. Waits for a server that is late, for as long as ``read_timeout``."""
+    names = ("protocol", "ca_cert", "cacert", "ssl_cert", "cert", "ssl_cert_key", "key", *_CREDENTIALS)
     options = {name: params.get(name) for name in names}
     with as_torch():
         client = rallypoint.Client(params.endpoint, read_timeout=params.get("read_timeout", 60), **options)

@@ -32,7 +32,7 @@ pub use self::etcd::{EtcdRendezvousHandler, HandlerOptions, Standing};
 pub use self::extra_data::{load_extra_data, store_extra_data};
 pub use self::info::{RendezvousInfo, RendezvousStoreInfo};
 pub use self::local::PortRange;
-pub use self::options::{ConnectionOptions, DynamicOptions, EtcdOptions};
+pub use self::options::{ConnectionOptions, DynamicOptions, EtcdOptions, PASSWORD, add_password};
 pub use self::parameters::{ParameterError, RendezvousParameters, parse_config};
 pub use self::registry::{
     CreateError, RegistryError, RendezvousHandlerCreator, RendezvousHandlerRegistry,

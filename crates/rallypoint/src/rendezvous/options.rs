@@ -9,7 +9,7 @@ mod etcd;
 
 use std::time::Duration;
 
-pub use self::connection::ConnectionOptions;
+pub use self::connection::{ConnectionOptions, PASSWORD, add_password};
 pub use self::dynamic::DynamicOptions;
 pub use self::etcd::EtcdOptions;
 
@@ -29,6 +29,7 @@ const CONNECTION: &[&str] = &[
     "read_timeout",
     "user",
     "password",
+    "password_file",
 ];
 
 /// A year. Whoever means for ever gives no more, and sums of times cannot overflow.

@@ -20,8 +20,8 @@ use super::taken::Taken;
 use super::values::Nodes;
 use crate::hosting::{Hosting, Meeting, OWN, USER, written};
 use crate::rendezvous::{
-    ConnectionOptions, DynamicOptions, EtcdOptions, RendezvousHandlerRegistry,
-    RendezvousParameters, parse_config,
+    ConnectionOptions, DynamicOptions, EtcdOptions, PASSWORD, RendezvousHandlerRegistry,
+    RendezvousParameters, add_password, parse_config,
 };
 
 /// torchrun's backends without a server of their own. Ours takes their part.
@@ -99,6 +99,7 @@ fn backend<'a>(known: &Known<'a>, notes: &mut Notes) -> Result<&'a str, RunError
 fn config(known: &Known<'_>, backend: &str) -> Result<BTreeMap<String, String>, RunError> {
     let options = known.options;
     let mut config = parse_config(&options.rdzv_conf)?;
+    add_password(&mut config, known.host.environment.get(PASSWORD).cloned());
     let files = [("cacert", &options.cacert), ("cert", &options.cert), ("key", &options.key)];
     for (key, file) in files {
         if let Some(file) = file {

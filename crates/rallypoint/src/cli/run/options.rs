@@ -85,7 +85,8 @@ pub(crate) struct Options {
     #[arg(long, value_name = "NAME", default_value = "rallypoint", value_parser = name, help_heading = MEETING)]
     pub(super) rdzv_backend: String,
     /// Options of the backend, such as lease_ttl=5,last_call_timeout=10,timeout=600; is_host=true or false
-    /// says whether this host runs the server
+    /// says whether this host runs the server; user=NAME,password_file=FILE for an etcd that asks for them, or the
+    /// variable RALLYPOINT_PASSWORD for the password
     #[arg(long, value_name = "KEY=VALUE,...", default_value = "", hide_default_value = true, help_heading = MEETING)]
     pub(super) rdzv_conf: String,
     /// The host of the node with --node-rank 0, which runs the server

@@ -46,7 +46,7 @@ pub(crate) struct Plan {
     pub(crate) numa_binding: Option<NumaBinding>,
     /// Each of them sees one device, and takes itself for the first of its node.
     pub(crate) virtual_local_rank: bool,
-    /// What they inherit, as far as it is text. [`secret::VARIABLE`] is not passed on.
+    /// What they inherit, as far as it is text. [`secret::HIDDEN`] is not passed on.
     pub(crate) inherited: Environment,
     /// What was not on the command line, and where it came from.
     pub(crate) taken: Vec<Taken>,
@@ -131,7 +131,9 @@ pub(crate) fn plan(
         ..Settings::default()
     };
     let mut inherited = environment.clone();
-    inherited.remove(secret::VARIABLE);
+    for hidden in secret::HIDDEN {
+        inherited.remove(hidden);
+    }
     Ok(Plan {
         program,
         meeting,

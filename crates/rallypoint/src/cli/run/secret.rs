@@ -6,9 +6,13 @@ use std::fmt;
 use super::error::RunError;
 use super::options::Options;
 use super::taken::Environment;
+use crate::rendezvous::PASSWORD;
 
-/// Where it may stand. Workers do not get it.
-pub(crate) const VARIABLE: &str = "RALLYPOINT_SECRET";
+/// Where it may stand.
+const VARIABLE: &str = "RALLYPOINT_SECRET";
+
+/// The variables that workers do not get.
+pub(crate) const HIDDEN: [&str; 2] = [VARIABLE, PASSWORD];
 
 /// The secret.
 #[derive(Clone, PartialEq, Eq)]

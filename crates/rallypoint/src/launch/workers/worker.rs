@@ -42,7 +42,9 @@ impl Worker {
             .map_err(|source| StartError::Process { local_rank, source })?;
         command.args(&outfit.program.arguments);
         command.envs(variables(&outfit.job, start, local_rank, ""));
-        command.env_remove(secret::VARIABLE);
+        for hidden in secret::HIDDEN {
+            command.env_remove(hidden);
+        }
         let mut trace = Trace::default();
         if let Some(files) = &files {
             // As it is, even if it is no text.

@@ -1,5 +1,6 @@
 //! How to reach the servers, out of the parameters.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::{Zero, check_names, text, time};
@@ -124,12 +125,54 @@ fn tls(
     Ok(Some(TlsOptions { identity, ..TlsOptions::new(authority.file()) }))
 }
 
+/// Where the password of the user that the options name may stand, rather than among arguments, which everybody on
+/// the host can see.
+pub const PASSWORD: &str = "RALLYPOINT_PASSWORD";
+
+/// Adds a password that was found there to the options, if they name a user, and no password of theirs.
+pub fn add_password(config: &mut BTreeMap<String, String>, found: Option<String>) {
+    let given = |key| config.contains_key(key);
+    if let Some(password) = found.filter(|password| !password.is_empty())
+        && given("user")
+        && !given("password")
+        && !given("password_file")
+    {
+        config.insert("password".to_owned(), password);
+    }
+}
+
+/// The password, or what is in the file of that.
+fn password(parameters: &RendezvousParameters) -> Result<Option<String>, ParameterError> {
+    const FILE: &str = "password_file";
+    let (password, file) = (text(parameters, "password")?, text(parameters, FILE)?);
+    let Some(file) = file else { return Ok(password) };
+    if password.is_some() {
+        return Err(ParameterError::Conflict {
+            first: "password".to_owned(),
+            second: FILE.to_owned(),
+            fix: "give one of them; a file is not seen by others on this host".to_owned(),
+        });
+    }
+    let text = std::fs::read_to_string(&file).map_err(|error| {
+        let fix = format!("it cannot be read ({error}); give a file with the password alone");
+        ParameterError::invalid(FILE, &file, fix)
+    })?;
+    // Editors end a file with a newline.
+    let text = text.strip_suffix('\n').unwrap_or(&text);
+    match text.strip_suffix('\r').unwrap_or(text) {
+        "" => Err(ParameterError::invalid(FILE, file, "it is empty; write the password into it")),
+        password => Ok(Some(password.to_owned())),
+    }
+}
+
 fn credentials(parameters: &RendezvousParameters) -> Result<Option<Credentials>, ParameterError> {
-    match (text(parameters, "user")?, text(parameters, "password")?) {
+    match (text(parameters, "user")?, password(parameters)?) {
         (None, None) => Ok(None),
         (Some(user), Some(password)) => Ok(Some(Credentials { user, password })),
         (Some(user), None) => {
-            let fix = format!("give the password of user {user:?}, or no user");
+            let fix = format!(
+                "give the password of user {user:?}, by password_file or by {PASSWORD}, or no user"
+            );
             Err(ParameterError::missing("password", fix))
         }
         (None, Some(_)) => {

@@ -42,7 +42,7 @@ const NAMES: &[&str] = &[
 /// | `reopen` | `false` | whether a run that is over is begun anew |
 /// | `protocol` | `http` | `http` or `https` |
 /// | `cacert`, `cert`, `key` | | files for `https`; also `ca_cert`, `ssl_cert`, `ssl_cert_key` |
-/// | `user`, `password` | | for a cluster that asks for them |
+/// | `user`, `password` | | for a cluster that asks for them; `password_file` has the password in it |
 /// | `read_timeout` | 10 s | how long one request may take |
 ///
 /// ```

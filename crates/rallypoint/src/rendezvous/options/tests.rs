@@ -163,9 +163,10 @@ fn an_unknown_option_is_refused_with_a_guess() {
     let error = etcd(&[("last_call_timout", "5")]).unwrap_err();
     assert!(matches!(error, ParameterError::UnknownOption { .. }));
     let words = "unknown option \"last_call_timout\" of backend \"etcd\": did you mean \
-                 last_call_timeout? It knows: timeout, last_call_timeout, etcd_prefix, lease_ttl, \
-                 rank_policy, node_rank, topology, local_world_size, use_agent_store, store_ports, reopen, \
-                 protocol, cacert, ca_cert, cert, ssl_cert, key, ssl_cert_key, read_timeout, user, password";
+                 last_call_timeout? It knows: timeout, join_timeout, last_call_timeout, etcd_prefix, \
+                 lease_ttl, rank_policy, node_rank, topology, local_world_size, use_agent_store, store_ports, reopen, \
+                 protocol, cacert, ca_cert, cert, ssl_cert, key, ssl_cert_key, read_timeout, user, password, \
+                 password_file";
     assert_eq!(error.to_string(), words);
     let error = etcd(&[("colour", "red")]).unwrap_err().to_string();
     assert!(error.starts_with("unknown option \"colour\" of backend \"etcd\". It knows: timeout,"));
@@ -224,6 +225,52 @@ fn dynamic_takes_what_it_is_given() {
     }
     let error = dynamic(&[("cas_backoff_max_seconds", "inf")]).unwrap_err().to_string();
     assert!(error.starts_with("cas_backoff_max_seconds \"inf\": give seconds from 0"), "{error}");
+}
+
+#[test]
+fn a_password_may_be_in_a_file() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let path = file.path().to_str().unwrap();
+    let read = |text: &str| {
+        std::fs::write(path, text).unwrap();
+        let options = etcd(&[("user", "me"), ("password_file", path)]);
+        let credentials = options.map(|options| options.connection.credentials.unwrap());
+        credentials.map(|found| found.password).map_err(|error| error.to_string())
+    };
+    for text in ["hidden", "hidden\n", "hidden\r\n"] {
+        assert_eq!(read(text), Ok("hidden".to_owned()));
+    }
+    assert_eq!(read("two\n\n"), Ok("two\n".to_owned()));
+    assert!(read("\n").unwrap_err().ends_with("it is empty; write the password into it"));
+    for (options, words) in [
+        (vec![("password_file", path)], "password_file"),
+        (
+            vec![("user", "me"), ("password", "x"), ("password_file", path)],
+            "password and password_file contradict each other",
+        ),
+        (
+            vec![("user", "me"), ("password_file", "/no/such")],
+            "password_file \"/no/such\": it cannot",
+        ),
+    ] {
+        let error = etcd(&options).unwrap_err().to_string();
+        assert!(error.starts_with(words), "{error}");
+    }
+}
+
+#[test]
+fn a_password_that_was_found_belongs_to_a_user_without_one() {
+    let added = |given: &[&str], found: Option<&str>| {
+        let mut config: std::collections::BTreeMap<String, String> =
+            given.iter().map(|key| ((*key).to_owned(), "given".to_owned())).collect();
+        add_password(&mut config, found.map(str::to_owned));
+        config.remove("password")
+    };
+    assert_eq!(added(&["user"], Some("found")), Some("found".to_owned()));
+    assert_eq!(added(&["user", "password"], Some("found")), Some("given".to_owned()));
+    assert_eq!(added(&["user", "password_file"], Some("found")), None);
+    assert_eq!(added(&[], Some("found")), None);
+    assert_eq!(added(&["user"], Some("")), None);
 }
 
 #[test]

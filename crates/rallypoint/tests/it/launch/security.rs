@@ -32,6 +32,35 @@ fn who_has_the_secret_is_let_in_and_its_workers_do_not_see_it() {
     }
 }
 
+/// The password of a user, which may be that of an etcd, is neither in the arguments nor in the workers' environment.
+#[test]
+fn a_password_is_seen_by_nobody() {
+    let endpoint = free_endpoint();
+    let job = Job::with_conf(&endpoint, "2", CONF);
+    let file = job.file("password");
+    std::fs::write(&file, "sesame\n").unwrap();
+    let conf = format!("{CONF},user=ali");
+    let by_file = format!("{conf},password_file={file}");
+    let by_variable = job.launcher().with(&["--rdzv-conf", &conf]);
+    let mut nodes = vec![
+        job.launch_with(&["--rdzv-conf", &by_file]),
+        by_variable.env("RALLYPOINT_PASSWORD", "sesame").start(),
+    ];
+    let group = job.group(2);
+    for worker in &group.workers {
+        assert!(!worker.environment.contains_key("RALLYPOINT_PASSWORD"));
+        assert!(!worker.environment.values().any(|value| value.contains("sesame")));
+    }
+    let wrong = job.launcher().with(&["--rdzv-conf", &conf]).env("RALLYPOINT_PASSWORD", "simsim");
+    let said = wrong.start().ends_with(1).stderr;
+    assert!(said.contains("authentication failed"), "{said}");
+    group.tell("exit 0");
+    for node in &mut nodes {
+        let ended = node.ends_with(0);
+        assert!(!ended.stderr.contains("sesame"), "it is in the log");
+    }
+}
+
 /// With one line that says what is wrong, and without harm to the others.
 #[test]
 fn who_has_another_secret_or_none_is_refused() {
