@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use super::budget::Answer;
+use super::budget::{Answer, Departure};
 use super::ending::{Closed, Closing, Outcome};
 use super::failure::Exit;
+use super::haste::RestartDelay;
 use super::placement::Placement;
 use super::why::Why;
 use crate::kv::Time;
@@ -30,8 +31,9 @@ pub struct Settings {
     /// How long workers may take to end after a signal before they are killed, whatever the occasion.
     /// The others wait for this node in the next round until its workers are gone.
     pub shutdown_timeout: Duration,
-    /// How long workers are told beforehand that they will be stopped for a new node, so that they can
-    /// save their work. Nothing means that they are not told. Nodes that are done earlier wait for the others.
+    /// How long workers are told beforehand that they will be stopped for a new node, or since SIGTERM tells their node
+    /// to go, so that they can save their work. Nothing means that they are not told. Nodes that are done earlier wait
+    /// for the others.
     pub notice: Duration,
     /// How long a node whose workers are done waits for the others; nothing means as long as they take.
     pub exit_barrier: Option<Duration>,
@@ -40,6 +42,8 @@ pub struct Settings {
     pub settle: Duration,
     /// The exit code by which a worker says that a restart is no use.
     pub no_restart_exit_code: Option<i32>,
+    /// How long this node pauses before workers that live only shortly are started again.
+    pub restart_delay: RestartDelay,
 }
 
 impl Default for Settings {
@@ -53,6 +57,7 @@ impl Default for Settings {
             settle: Duration::from_secs(1),
             // EX_CONFIG: what is wrong will be wrong again.
             no_restart_exit_code: Some(78),
+            restart_delay: RestartDelay::default(),
         }
     }
 }
@@ -110,6 +115,8 @@ pub enum Change {
     Replaced(u64),
     /// A restart was counted in this round, for this failure of another node's worker.
     PeerFailed(String),
+    /// A member was told to go, and stops its workers when this time is over.
+    PeerLeaves(Departure),
 }
 
 /// Why no group formed.
@@ -235,6 +242,16 @@ pub enum Output {
         /// Why.
         why: Why,
     },
+    /// Tell the other nodes of the group that this one stops its workers at this time and leaves, so that all save
+    /// the same state ([`Budget::announce`](super::Budget::announce)), if it can be done. Nobody waits for it.
+    Announce {
+        /// The round of the group.
+        round: u64,
+        /// When.
+        stops_at: Time,
+        /// Why, in a sentence.
+        why: String,
+    },
     /// Ask the job's budget for a restart ([`Budget::charge`](super::Budget::charge)), again and again
     /// until there is an answer. If there is none for long, the session is lost, which is told.
     CountRestart {
@@ -242,6 +259,8 @@ pub enum Output {
         round: u64,
         /// The failure, in a sentence.
         blame: String,
+        /// How long the workers had lived.
+        lived: Duration,
     },
     /// Give back what was asked for in this round ([`Budget::forgive`](super::Budget::forgive)), if it can
     /// be done. Nobody waits for it.

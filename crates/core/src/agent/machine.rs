@@ -27,8 +27,7 @@ enum State {
     Meeting,
     Placing(Group),
     Running(Crew),
-    /// The workers were told that they will be stopped then.
-    Noticing(Crew, Time, Why),
+    Noticing(Noticing),
     Stopping(Stopping),
     AtBarrier(Barrier),
     Finished,
@@ -41,8 +40,20 @@ struct Crew {
     round: u64,
     nodes: u32,
     base_rank: u32,
+    /// When they were started.
+    since: Time,
     /// The local ranks of those that are gone.
     gone: BTreeSet<u32>,
+}
+
+/// The workers were told that they will be stopped.
+#[derive(Debug, Clone)]
+struct Noticing {
+    crew: Crew,
+    until: Time,
+    why: Why,
+    /// By this signal the node was told to go when they are.
+    leaves: Option<i32>,
 }
 
 /// The workers are done, and others may not be.
@@ -108,7 +119,7 @@ impl Agent {
             }
             Input::Formed(group) => self.formed(group),
             Input::NotFormed(no_group) => self.not_formed(no_group),
-            Input::Placed { round, placement } => self.placed(round, placement),
+            Input::Placed { round, placement } => self.placed(now, round, placement),
             Input::NotPlaced { round, reason } => self.not_placed(round, reason),
             Input::NotStarted { attempt, reason } => self.not_started(now, attempt, reason),
             Input::Exited(exited) => self.exited(now, exited),
@@ -138,7 +149,7 @@ impl Agent {
     /// When to come back with [`Input::Wake`] if nothing else happens before.
     pub fn next_wake(&self) -> Option<Time> {
         match &self.state {
-            State::Noticing(_, until, _) => Some(*until),
+            State::Noticing(noticing) => Some(noticing.until),
             State::Stopping(stopping) => stopping.next_wake(),
             State::AtBarrier(barrier) => barrier.until,
             _ => None,
@@ -156,6 +167,14 @@ impl Agent {
             State::Stopping(stopping) => stopping.waits_for(),
             State::AtBarrier(_) => "the workers of other nodes to finish",
         })
+    }
+
+    /// Until when the node pauses before workers that live only shortly are started again, if it does.
+    pub fn pauses_until(&self) -> Option<Time> {
+        match &self.state {
+            State::Stopping(stopping) => stopping.pauses_until(),
+            _ => None,
+        }
     }
 
     fn barrier(&self) -> Option<Barrier> {
@@ -203,7 +222,7 @@ impl Agent {
         self.finish(ending);
     }
 
-    fn placed(&mut self, round: u64, placement: Placement) {
+    fn placed(&mut self, now: Time, round: u64, placement: Placement) {
         let State::Placing(group) = &self.state else { return };
         if group.round != round {
             return;
@@ -218,6 +237,7 @@ impl Agent {
             round,
             nodes: group.nodes,
             base_rank: placement.base_rank,
+            since: now,
             gone: BTreeSet::new(),
         });
         self.outputs.push_back(Output::StartWorkers(Start { attempt, group, placement }));
@@ -238,9 +258,9 @@ impl Agent {
     /// Does what is due, and what has become possible.
     fn check_time(&mut self, now: Time) {
         match &self.state {
-            State::Noticing(crew, until, why) if *until <= now => {
-                let (crew, why) = (crew.clone(), why.clone());
-                self.stop_to_meet(now, crew, why);
+            State::Noticing(noticing) if noticing.until <= now => {
+                let Noticing { crew, why, leaves, .. } = noticing.clone();
+                self.stop_and_then(now, crew, why, leaves);
             }
             State::AtBarrier(Barrier { until: Some(until), .. }) if *until <= now => {
                 self.outputs.push_back(Output::Close(Closing::Done));

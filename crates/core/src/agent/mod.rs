@@ -34,6 +34,9 @@
 //!   budget is the job's, and a round costs at most one, however many nodes fail in it. If it is used up,
 //!   or the worker's exit code says that a restart is no use
 //!   ([`Settings::no_restart_exit_code`]), the run is closed with host, rank and exit code.
+//!   Workers that live only shortly are not started again at once for ever: from the second time on, the nodes whose
+//!   workers failed pause before they meet again ([`Settings::restart_delay`]), and the others wait for them there.
+//!   What would excuse the failure ends the pause, and so does everything that ends the job.
 //! - **The group changes**: the workers are stopped and the node meets again; no restart is used. A new
 //!   node can wait, so its coming is told to the workers first ([`Settings::notice`]), and however they
 //!   exit in that time is no failure. The others cannot wait: a lost peer, a group that has gone ahead, a
@@ -53,7 +56,9 @@
 //!   a member.
 //! - **The run is closed**: as failed, the workers are stopped. As done, they are let finish; only no
 //!   further group will form.
-//! - **A signal**: the workers get the same one, and the node leaves without closing the run. A second
+//! - **SIGTERM, with a notice**: the workers of all nodes are told how long they have. When the time is over, or they
+//!   are gone, those of this node are stopped and it leaves; the others meet again without it.
+//! - **Any other signal**: the workers get the same one, and the node leaves without closing the run. A second
 //!   signal kills.
 //! - **This node cannot go on** (no ranks, no start, workers that do not die): it leaves. A local error
 //!   never closes the job for the others.
@@ -84,15 +89,17 @@ mod ending;
 pub mod environment;
 pub mod error_file;
 mod failure;
+mod haste;
 mod interface;
 mod machine;
 mod news;
 pub mod placement;
 mod why;
 
-pub use self::budget::{Answer, Budget, Charge, Verdict};
+pub use self::budget::{Answer, Budget, Charge, Departure, Verdict};
 pub use self::ending::{Closed, Closing, Ending, Others, Outcome, Trouble};
 pub use self::failure::{Exit, Failure, signal_name};
+pub use self::haste::RestartDelay;
 pub use self::interface::{
     Change, EXIT_BARRIER, Exited, Group, Input, NoGroup, Output, SIGKILL, SIGTERM, Settings, Start,
 };

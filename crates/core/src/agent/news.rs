@@ -43,6 +43,10 @@ pub fn news(view: &View, budget: &Budget, membership: Option<Membership>) -> Vec
     if let Some(charge) = charge.filter(|charge| charge.verdict == Verdict::Counted) {
         changed(Change::PeerFailed(charge.blame.clone()));
     }
+    if let Some(departure) = budget.departure.as_ref().filter(|departure| departure.round == round)
+    {
+        changed(Change::PeerLeaves(departure.clone()));
+    }
     if view.round == round && view.lost.is_empty() && view.nodes_waiting > 0 {
         changed(Change::NodesWaiting(view.nodes_waiting));
     }

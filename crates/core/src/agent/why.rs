@@ -54,6 +54,7 @@ impl fmt::Display for Change {
             Self::PeerLost(nodes) => write!(f, "members were lost: {}", nodes.join(", ")),
             Self::GoneAhead(reason) => write!(f, "the others meet again: {reason}"),
             Self::Replaced(round) => write!(f, "round {round} went on without this node"),
+            Self::PeerLeaves(departure) => write!(f, "a member leaves: {}", departure.why),
             Self::PeerFailed(blame) => write!(f, "a worker of another node failed: {blame}"),
         }
     }

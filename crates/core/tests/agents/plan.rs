@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use rallypoint_core::agent::Settings;
+use rallypoint_core::agent::{RestartDelay, Settings};
 
 use crate::world::plan::{Death, Millis, Mishap, Plan};
 use crate::world::random::Random;
@@ -54,6 +54,10 @@ impl Work {
                 exit_barrier: random.chance(500).then(|| Duration::from_millis(700)),
                 settle: millis(random, &[0, 50, 1_000]),
                 no_restart_exit_code: random.chance(800).then_some(78),
+                restart_delay: RestartDelay {
+                    first: millis(random, &[0, 20, 1_000]),
+                    longest: Duration::from_secs(3),
+                },
             },
             max_restarts: random.below(4) as u32,
             delay: random.pick(&[0, 5, 50]),

@@ -1,10 +1,10 @@
 //! What the nodes of a job share besides the rendezvous: the count of its restarts, and the barrier at which
 //! they wait for each other when their workers are done.
 
-use rallypoint_core::agent::{Budget, Input};
+use rallypoint_core::agent::{Budget, Departure, Input};
 
 use crate::plan::Wrong;
-use crate::top::Alarm;
+use crate::top::{Alarm, Charge};
 use crate::world::happening::{Timer, Who, World};
 use crate::world::inspector::GroupId;
 use crate::world::plan::Millis;
@@ -18,15 +18,16 @@ impl World {
     }
 
     /// The node asks for a restart, again and again until it has an answer.
-    pub(crate) fn charges(&mut self, who: Who, number: u64, round: u64, blame: String) {
+    pub(crate) fn charges(&mut self, who: Who, number: u64, charge: Charge) {
         if !self.reaches_server(who) {
-            return self.ring(who, AGAIN, Timer::Top(Alarm::Charge(number, round, blame)));
+            return self.ring(who, AGAIN, Timer::Top(Alarm::Charge(number, charge)));
         }
+        let Charge { round, blame, lived } = charge;
         let max = match self.job.wrong {
             Wrong::GrantsEveryRestart => u32::MAX,
             _ => self.job.work.max_restarts,
         };
-        let (budget, answer) = self.budget_of(who).charge(round, max, &blame);
+        let (budget, answer) = self.budget_of(who).charge(round, max, &blame, lived);
         self.changes_budget(budget);
         let answer = Box::new(Input::Counted { round, answer });
         self.alarm_in_order(who, 1, Alarm::Counted(number, answer));
@@ -54,6 +55,16 @@ impl World {
         }
         self.changes_budget(self.budget_of(who).forgive(round, ""));
         self.job.forgiven.extend(group);
+    }
+
+    /// The node tells the others that it goes, if it can.
+    pub(crate) fn announces(&mut self, who: Who, round: u64, stops_at: Millis, why: String) {
+        if !self.reaches_server(who) {
+            let again = Alarm::Announce(round, stops_at, why);
+            return self.ring(who, AGAIN, Timer::Top(again));
+        }
+        let millis = stops_at.saturating_sub(self.now);
+        self.changes_budget(self.budget_of(who).announce(Departure { round, millis, why }));
     }
 
     /// Everybody hears of it.

@@ -4,6 +4,7 @@
 //! later. Its workers do not wait for it.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use rallypoint_core::agent::placement::Placement;
 use rallypoint_core::agent::{
@@ -69,9 +70,11 @@ pub(crate) enum Alarm {
     /// The run is to be closed.
     Close(Closing),
     /// The budget is asked, on the errand of this number, and answers.
-    Charge(u64, u64, String),
+    Charge(u64, Charge),
     Counted(u64, Box<Input>),
     Forgive(u64, Option<GroupId>),
+    /// The others of this round are told that the node goes at this time, and why.
+    Announce(u64, Millis, String),
     Hears(Budget),
     /// Workers of this start that are left are killed.
     Kill(u64),
@@ -80,6 +83,14 @@ pub(crate) enum Alarm {
     /// It does not wait for that any longer.
     Exit,
     Signal(i32),
+}
+
+/// What the budget is asked.
+#[derive(Debug, Clone)]
+pub(crate) struct Charge {
+    pub(crate) round: u64,
+    pub(crate) blame: String,
+    pub(crate) lived: Duration,
 }
 
 /// What happens to workers.
@@ -301,10 +312,13 @@ impl World {
             Output::StopWorkers { attempt, signal, kill_at, .. } => {
                 self.stops(who, attempt, signal, kill_at.as_millis() as Millis);
             }
-            Output::CountRestart { round, blame } => {
+            Output::Announce { round, stops_at, why } => {
+                self.alarm(who, Alarm::Announce(round, stops_at.as_millis() as Millis, why));
+            }
+            Output::CountRestart { round, blame, lived } => {
                 top.asked = Some(round);
                 top.counting += 1;
-                let charge = Alarm::Charge(top.counting, round, blame);
+                let charge = Alarm::Charge(top.counting, Charge { round, blame, lived });
                 self.alarm(who, charge);
             }
             Output::ForgiveRestart { round, .. } => {
@@ -358,11 +372,15 @@ impl World {
                 let (outcome, reason) = (closing.outcome(), closing.reason().to_owned());
                 self.give(who, Rendezvous::Close { outcome, reason })
             }
-            Alarm::Charge(number, round, blame) if number == top.counting => {
-                self.charges(who, number, round, blame);
+            Alarm::Charge(number, charge) if number == top.counting => {
+                self.charges(who, number, charge);
                 Ok(())
             }
             Alarm::Charge(..) => Ok(()),
+            Alarm::Announce(round, stops_at, why) => {
+                self.announces(who, round, stops_at, why);
+                Ok(())
+            }
             Alarm::Forgive(round, group) => {
                 self.forgives(who, round, group);
                 Ok(())

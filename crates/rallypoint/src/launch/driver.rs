@@ -14,8 +14,8 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::news::News;
 use super::peers::Peers;
-use super::signals::Signals;
-use super::waiting::Waiting;
+use super::signals::{Signals, Told};
+use super::waiting::{Detail, Waiting};
 use super::workers::{Crew, Outfit, StartError};
 use crate::clock::boot_time;
 use crate::process;
@@ -24,8 +24,8 @@ use crate::rendezvous::RendezvousInfo;
 /// How long killed workers may take to be gone. The kernel cannot end one that waits for a device.
 const DEATH: Duration = Duration::from_secs(10);
 
-/// How long restarts may take at the end to be given back.
-const FORGIVING: Duration = Duration::from_secs(1);
+/// How long it may take at the end to tell the others, such as of restarts that are given back.
+const TELLING: Duration = Duration::from_secs(1);
 
 /// What an agent is driven with.
 pub(super) struct Parts {
@@ -57,8 +57,12 @@ pub(super) struct Driver {
     counting: Option<BoxFuture<'static, Input>>,
     /// The run is being closed.
     closing: Option<AbortOnDropHandle<()>>,
-    /// Restarts are being given back, which nobody waits for.
-    forgiving: JoinSet<()>,
+    /// The others are told something that nobody waits for: of restarts that are given back, of our going.
+    telling: JoinSet<()>,
+    /// What workers are to be told: that they will be stopped.
+    notice: Option<Notice>,
+    /// It is being written down for them; then they are told by a signal.
+    noticing: Option<BoxFuture<'static, ()>>,
     outcome: Option<Outcome>,
 }
 
@@ -69,6 +73,13 @@ struct Stop {
     kill_at: Instant,
     /// They were killed, and have until then to be gone.
     give_up_at: Option<Instant>,
+}
+
+/// What workers are told before they are stopped.
+struct Notice {
+    attempt: u64,
+    stops_at: Instant,
+    why: String,
 }
 
 /// What came of an errand.
@@ -93,7 +104,9 @@ impl Driver {
             errand: None,
             counting: None,
             closing: None,
-            forgiving: JoinSet::new(),
+            telling: JoinSet::new(),
+            notice: None,
+            noticing: None,
             outcome: None,
         }
     }
@@ -112,12 +125,23 @@ impl Driver {
             let kill = self.stop.as_ref().map(|stop| stop.give_up_at.unwrap_or(stop.kill_at));
             let event = tokio::select! {
                 biased;
-                signal = self.parts.signals.next() => Some(Event::Told(Input::Signal(signal))),
+                told = self.parts.signals.told() => match told {
+                    Told::End(signal) => Some(Event::Told(Input::Signal(signal))),
+                    Told::PassOn(signal) => {
+                        self.pass_on(signal);
+                        None
+                    }
+                },
                 () = self.news.changed() => None,
                 () = at(kill) => self.kill(),
                 event = ready(&mut self.errand) => {
                     self.errand = None;
                     Some(event)
+                }
+                () = ready(&mut self.noticing) => {
+                    self.noticing = None;
+                    self.notify(self.parts.notice_signal);
+                    None
                 }
                 input = ready(&mut self.counting) => {
                     self.counting = None;
@@ -142,12 +166,14 @@ impl Driver {
     /// Tells the others what is left to tell, unless a signal says that it takes too long. The node leaves
     /// last: what it closes must be closed by then.
     pub(super) async fn end(self) -> (Option<Crew>, Signals) {
-        let Self { parts, crew, mut forgiving, closing, .. } = self;
+        let Self { parts, crew, mut telling, closing, .. } = self;
         let mut signals = parts.signals;
-        let telling = async {
-            let forgiven = async { while forgiving.join_next().await.is_some() {} };
-            if timeout(FORGIVING, forgiven).await.is_err() {
-                tracing::debug!("a restart could not be given back in time");
+        let goodbye = async {
+            let told = async { while telling.join_next().await.is_some() {} };
+            if timeout(TELLING, told).await.is_err() {
+                tracing::debug!(
+                    "the others could not be told in time that a restart is given back"
+                );
             }
             if let Some(closing) = closing {
                 let _ = closing.await;
@@ -155,7 +181,7 @@ impl Driver {
             parts.peers.leave().await;
         };
         tokio::select! {
-            () = telling => {}
+            () = goodbye => {}
             signal = signals.next() => {
                 tracing::warn!(signal, "leaving without a word; the others notice by themselves");
             }
@@ -184,8 +210,9 @@ impl Driver {
             Some(Event::Started(crew, started)) => {
                 let attempt = crew.attempt();
                 self.crew = Some(crew);
-                // They may have been told to go before they were there.
+                // They may have been told to go before they were there, or that they will be.
                 self.signal_again();
+                self.give_notice();
                 if let Err(error) = started {
                     self.handle(Input::NotStarted { attempt, reason: error.to_string() });
                 }
@@ -218,9 +245,21 @@ impl Driver {
 
     /// Says what is waited for, where somebody looks.
     fn show(&mut self) {
-        let detail = self.news.waits_for();
+        let detail = match self.parts.agent.pauses_until() {
+            Some(until) => Some(pause(until.saturating_sub(self.now()))),
+            None => self.news.waits_for(),
+        };
         self.parts.waiting.show(self.parts.agent.waits_for(), detail);
     }
+}
+
+/// What a node waits for that pauses so much longer.
+fn pause(left: Duration) -> Detail {
+    let seconds = left.as_secs_f64().ceil();
+    let waits_for = format!(
+        "the restart in {seconds} s, since the workers fail soon after their start (--restart-delay)"
+    );
+    Detail { waits_for, patience: None }
 }
 
 async fn ready<T>(future: &mut Option<BoxFuture<'static, T>>) -> T {

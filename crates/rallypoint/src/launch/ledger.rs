@@ -1,18 +1,18 @@
-//! The job's restarts: one document for all of its nodes where they share a server, and one for this node
-//! alone where the backend has no place for it.
+//! The job's restarts, and who is about to leave: one document for all of its nodes where they share a server, and one
+//! for this node alone where the backend has no place for it.
 
 use std::future::Future;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use rallypoint_core::agent::{Answer, Budget};
+use rallypoint_core::agent::{Answer, Budget, Departure};
 use rallypoint_core::kv::{
     Compare, Event, EventKind, KeyRange, KeyValue, LeaseId, Op, Put, Txn, Watch,
 };
 use rallypoint_core::rendezvous::document::{decode, encode};
 use rallypoint_core::rendezvous::keys::Keys;
 use tokio::sync::watch;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::client::{Client, ClientError};
@@ -56,14 +56,27 @@ impl Ledger {
         }
     }
 
-    /// Asks for a restart after a failure in `round`, until there is an answer.
-    pub(super) async fn charge(&self, round: u64, blame: &str) -> Answer {
-        self.update(|budget| budget.charge(round, self.max, blame)).await
+    /// Asks for a restart after a failure in `round`, whose workers have lived so long, until there is an answer.
+    pub(super) async fn charge(&self, round: u64, blame: &str, lived: Duration) -> Answer {
+        self.update(|budget| budget.charge(round, self.max, blame, lived)).await
     }
 
     /// Gives back what was asked for in `round`.
     pub(super) async fn forgive(&self, round: u64, why: &str) {
         self.update(|budget| (budget.forgive(round, why), ())).await;
+    }
+
+    /// Tells the other nodes of the group of `round` that this one stops its workers at this time, and why.
+    pub(super) async fn announce(&self, round: u64, stops_at: Instant, why: &str) {
+        let departure = || {
+            let left = stops_at.saturating_duration_since(Instant::now()).as_millis();
+            Departure {
+                round,
+                millis: u64::try_from(left).unwrap_or(u64::MAX),
+                why: why.to_owned(),
+            }
+        };
+        self.update(|budget| (budget.announce(departure()), ())).await;
     }
 
     /// How many restarts were used before `round`.
@@ -94,9 +107,10 @@ struct Shared {
 }
 
 impl Shared {
-    /// What is left of it if the server has forgotten: how many were used. Its rounds begin anew.
+    /// What is left of it if the server has forgotten: how many were used, and how soon. Its rounds begin anew.
     fn remembered(&self) -> Budget {
-        Budget { used: self.known.borrow().used, ..Budget::default() }
+        let Budget { used, short_lives, .. } = *self.known.borrow();
+        Budget { used, short_lives, ..Budget::default() }
     }
 
     /// Once. Nothing if another node was quicker. It may have been carried out also if it failed; to do it

@@ -103,7 +103,7 @@ async fn run(
     console: &Arc<Console>,
 ) -> Result<i32, LaunchError> {
     // Before anything is there that they could leave behind.
-    let mut signals = Signals::listen(&plan.signals.0)?;
+    let mut signals = Signals::listen(&plan.handled)?;
     say(&plan);
     let mut liveness = Liveness::start(&mut plan.meeting.parameters).await?;
     let output = Arc::new(Output::new()?);

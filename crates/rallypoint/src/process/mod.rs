@@ -88,6 +88,17 @@ impl Life {
     }
 }
 
+/// What a child makes of a signal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Offer {
+    /// It was sent to the child.
+    Taken,
+    /// The child has no handler for it, so it was not sent.
+    Deadly,
+    /// The child has ended.
+    Nobody,
+}
+
 /// What becomes of the others when the leader ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Rest {
@@ -201,12 +212,17 @@ impl Group {
         }
     }
 
-    /// Sends a signal to the child alone; to nobody if it has ended.
-    pub(crate) fn signal_leader(&self, signal: Signal) {
+    /// Sends a signal to the child alone, unless it would die of it.
+    pub(crate) fn offer(&self, signal: Signal) -> Offer {
         let life = self.life.borrow();
-        if matches!(*life, Life::Whole) && self.is_ours(*life) {
-            let _ = kill_process(self.pid, signal);
+        if !matches!(*life, Life::Whole) || !self.is_ours(*life) {
+            return Offer::Nobody;
         }
+        if !signals::is_expected(self.pid, signal) {
+            return Offer::Deadly;
+        }
+        let _ = kill_process(self.pid, signal);
+        Offer::Taken
     }
 
     /// Whether its number is still its own, and it is not the child of what we are a copy of.

@@ -27,7 +27,16 @@ pub(super) enum Next {
     /// The next meeting.
     Meet(Why),
     /// The next meeting if the budget allows it, or something excuses the failure by then.
-    Ask { failure: Failure, settled: Time, answer: Option<Answer> },
+    Ask {
+        failure: Failure,
+        failed: Time,
+        settled: Time,
+        answer: Option<Answer>,
+        /// The others meet again, so a refusal is not the end.
+        ahead: Option<Why>,
+    },
+    /// The next meeting, at this time.
+    Pause { until: Time, why: Why },
     /// Nothing.
     Finish(Ending),
 }
@@ -36,6 +45,14 @@ impl Stopping {
     pub(super) fn next_wake(&self) -> Option<Time> {
         match &self.next {
             Next::Ask { settled, answer: Some(Answer::Refused { .. }), .. } => Some(*settled),
+            _ => self.pauses_until(),
+        }
+    }
+
+    /// The workers are gone, and it is too early for others.
+    pub(super) fn pauses_until(&self) -> Option<Time> {
+        match &self.next {
+            Next::Pause { until, .. } if self.gone => Some(*until),
             _ => None,
         }
     }
@@ -44,6 +61,7 @@ impl Stopping {
         match &self.next {
             _ if !self.gone => "the workers to stop",
             Next::Ask { answer: None, .. } => "the job's budget to allow a restart",
+            Next::Pause { .. } => "the end of the pause after workers that lived only shortly",
             _ => "news of a lost peer, which would excuse the failure",
         }
     }
@@ -85,7 +103,7 @@ impl Agent {
         let hopeless = self.is_hopeless(&failure.exit);
         let State::Stopping(stopping) = &self.state else { return };
         let told = matches!(failure.exit, Exit::Signal(signal) if stopping.sent.contains(&signal));
-        let asks = matches!(stopping.next, Next::Ask { .. });
+        let asks = matches!(stopping.next, Next::Ask { .. } | Next::Pause { .. });
         if self.failures.is_empty() || told || failure.exit.is_success() {
             return;
         }
@@ -111,9 +129,22 @@ impl Agent {
         }
     }
 
+    /// The others meet again, most likely for the failure here, and wait for this node. So it still hears whether
+    /// it is to pause before.
+    pub(super) fn others_meet(&mut self, why: Why) {
+        let State::Stopping(Stopping { next, .. }) = &mut self.state else { return };
+        match next {
+            Next::Ask { answer: None, ahead, .. } => *ahead = Some(why),
+            Next::Ask { answer: Some(_), .. } => *next = Next::Meet(why),
+            Next::Meet(_) | Next::Pause { .. } | Next::Finish(_) => {}
+        }
+    }
+
     /// The group is over for another reason than the failure of a worker here, so nobody need be asked.
     pub(super) fn meet_unasked(&mut self, why: Why) {
-        if let State::Stopping(Stopping { next: next @ Next::Ask { .. }, .. }) = &mut self.state {
+        if let State::Stopping(Stopping { next, .. }) = &mut self.state
+            && matches!(next, Next::Ask { .. } | Next::Pause { .. })
+        {
             *next = Next::Meet(why);
         }
     }
@@ -126,11 +157,21 @@ impl Agent {
     }
 
     pub(super) fn counted(&mut self, round: u64, counted: Answer) {
-        if let State::Stopping(Stopping { crew, next: Next::Ask { answer, .. }, .. }) =
-            &mut self.state
-            && crew.round == round
-        {
-            *answer = Some(counted);
+        let delay = self.settings.restart_delay;
+        let State::Stopping(Stopping { crew, next, .. }) = &mut self.state else { return };
+        let Next::Ask { failure, failed, answer, ahead, .. } = next else { return };
+        if crew.round != round {
+            return;
+        }
+        match counted {
+            Answer::Granted { short_lives } => {
+                let until = failed.saturating_add(delay.after(short_lives));
+                *next = Next::Pause { until, why: Why::WorkerFailed(failure.clone()) };
+            }
+            refused @ Answer::Refused { .. } => match ahead.take() {
+                Some(why) => *next = Next::Meet(why),
+                None => *answer = Some(refused),
+            },
         }
     }
 
@@ -165,11 +206,11 @@ impl Agent {
                 let why = why.clone();
                 self.meet(why);
             }
-            Next::Ask { failure, answer: Some(Answer::Granted), .. } => {
-                let why = Why::WorkerFailed(failure.clone());
+            Next::Pause { until, why } if *until <= now => {
+                let why = why.clone();
                 self.meet(why);
             }
-            Next::Ask { .. } => {}
+            Next::Ask { .. } | Next::Pause { .. } => {}
             Next::Finish(ending) => {
                 let ending = ending.clone();
                 self.finish(ending);

@@ -7,7 +7,7 @@ mod stops;
 use std::time::Duration;
 
 use super::*;
-use crate::agent::budget::Answer;
+use crate::agent::budget::{Answer, Departure};
 use crate::agent::ending::Closed;
 use crate::agent::failure::Exit;
 use crate::agent::interface::{Change, Exited};
@@ -105,6 +105,9 @@ fn brief(output: &Output) -> String {
         Output::StopWorkers { attempt, signal, kill_at, .. } => {
             format!("stop {attempt} by {signal}, kill at {}", kill_at.as_secs())
         }
+        Output::Announce { round, stops_at, why } => {
+            format!("announce {round} of stop at {}: {why}", stops_at.as_secs())
+        }
         Output::CountRestart { round, .. } => format!("count {round}"),
         Output::ForgiveRestart { round, .. } => format!("forgive {round}"),
         Output::ExitBarrier { round } => format!("barrier {round}"),
@@ -115,6 +118,11 @@ fn brief(output: &Output) -> String {
 }
 
 const FAILED: &str = "rank 3 (local rank 1 on here) failed with exit code 7";
+
+/// After workers that had lived for long.
+fn granted() -> Answer {
+    Answer::Granted { short_lives: 0 }
+}
 
 fn refused() -> Answer {
     Answer::Refused { used: 2, blame: "rank 0 failed".into() }

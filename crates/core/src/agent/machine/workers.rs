@@ -1,7 +1,7 @@
 //! Workers that end by themselves, or never begin.
 
 use super::stopping::Next;
-use super::{Agent, Barrier, Crew, State};
+use super::{Agent, Barrier, Crew, Noticing, State};
 use crate::agent::ending::{Closing, Ending, Trouble};
 use crate::agent::failure::{Exit, Failure};
 use crate::agent::interface::{Exited, Output, SIGKILL, SIGTERM};
@@ -18,7 +18,7 @@ impl Agent {
     /// The workers, if they are those of this start and are not being stopped.
     fn crew_of(&self, attempt: u64) -> Option<Crew> {
         match &self.state {
-            State::Running(crew) | State::Noticing(crew, ..) => Some(crew),
+            State::Running(crew) | State::Noticing(Noticing { crew, .. }) => Some(crew),
             _ => None,
         }
         .filter(|crew| crew.attempt == attempt)
@@ -44,7 +44,7 @@ impl Agent {
                     self.outputs.push_back(Output::ExitBarrier { round });
                 }
             }
-            State::Noticing(crew, until, _) if crew.attempt == attempt => {
+            State::Noticing(Noticing { crew, until, .. }) if crew.attempt == attempt => {
                 crew.gone.insert(local_rank);
                 if crew.gone.len() == everyone {
                     *until = now;
@@ -63,7 +63,9 @@ impl Agent {
         let round = crew.round;
         let settle = if crew.nodes > 1 { self.settings.settle } else { Time::ZERO };
         let settled = now.saturating_add(settle);
-        let next = Next::Ask { failure: failure.clone(), settled, answer: None };
+        let lived = now.saturating_sub(crew.since);
+        let (failed, answer, ahead) = (now, None, None);
+        let next = Next::Ask { failure: failure.clone(), failed, settled, answer, ahead };
         let hopeless = self.is_hopeless(&failure.exit);
         self.failures.push(failure.clone());
         self.stop(crew, SIGTERM, self.kill_at(now), Why::WorkerFailed(failure.clone()), next);
@@ -71,7 +73,7 @@ impl Agent {
             return self.give_up(Closing::Hopeless(failure.to_string()));
         }
         self.asked = Some(round);
-        self.outputs.push_back(Output::CountRestart { round, blame: failure.to_string() });
+        self.outputs.push_back(Output::CountRestart { round, blame: failure.to_string(), lived });
     }
 
     pub(super) fn is_hopeless(&self, exit: &Exit) -> bool {

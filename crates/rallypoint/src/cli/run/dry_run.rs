@@ -126,12 +126,19 @@ fn settings(plan: &Plan) -> Vec<(&'static str, Value)> {
         ("rendezvous_options", json!(options)),
         ("local_address", json!(parameters.local_addr)),
         ("max_restarts", json!(plan.max_restarts)),
+        (
+            "restart_delay",
+            json!([
+                agent.restart_delay.first.as_secs_f64(),
+                agent.restart_delay.longest.as_secs_f64()
+            ]),
+        ),
         ("no_restart_exit_code", json!(agent.no_restart_exit_code)),
         ("shutdown_seconds", json!(agent.shutdown_timeout.as_secs_f64())),
         ("notice_seconds", json!(notice.map(|time| time.as_secs_f64()))),
         ("notice_signal", json!(notice.and_then(|_| signal_name(plan.notice_signal)))),
         ("exit_barrier_seconds", json!(agent.exit_barrier.map(|time| time.as_secs_f64()))),
-        ("signals", json!(plan.signals.to_string())),
+        ("signals", json!(plan.handled.signals.to_string())),
         ("numa_binding", json!(plan.numa_binding.map(|binding| format!("{binding:?}")))),
         ("virtual_local_rank", json!(plan.virtual_local_rank)),
         ("log_directory", json!(log_directory(&logs.directory))),

@@ -10,8 +10,8 @@ use clap::Parser;
 
 use super::template::PrefixTemplate;
 use super::values::{
-    LocalRanks, NoRestart, Nodes, Notice, NumaBinding, Patience, Selection, Signals, Workers,
-    interval, name, seconds,
+    Delay, LocalRanks, NoRestart, Nodes, Notice, NumaBinding, Patience, Selection, Signals,
+    Workers, interval, name, seconds,
 };
 
 const NODES: &str = "Nodes and workers";
@@ -113,11 +113,15 @@ pub(crate) struct Options {
     /// How often the workers of the whole job may be restarted after a failure
     #[arg(long, value_name = "N", default_value_t = 0, help_heading = STOPPING)]
     pub(super) max_restarts: u32,
+    /// How long to pause before workers that fail again within a minute of their start are started anew: at first,
+    /// and, as each pause is twice as long as the last, at most; one number is both. A first failure is not delayed
+    #[arg(long, value_name = "SECONDS[:LONGEST]", default_value = "1:30", help_heading = STOPPING)]
+    pub(super) restart_delay: Delay,
     /// By this exit code a worker says that a restart is no use; or none
     #[arg(long, value_name = "CODE", default_value = "78", help_heading = STOPPING)]
     pub(super) no_restart_exit_code: NoRestart,
-    /// Tell the workers so long before they are stopped for a new node, by a signal that they must handle:
-    /// SIGUSR1, or the one after the colon
+    /// Tell the workers so long before they are stopped for a new node, or, on all nodes, since SIGTERM tells one
+    /// node to go: in the file RALLYPOINT_NOTICE_FILE, and by SIGUSR1 or the signal after the colon if they handle it
     #[arg(long, value_name = "SECONDS[:SIGNAL]", help_heading = STOPPING)]
     pub(super) notice: Option<Notice>,
     /// How long workers may take to stop before they are killed, whatever the occasion
@@ -128,9 +132,11 @@ pub(crate) struct Options {
     /// [default: TORCH_ELASTIC_EXIT_BARRIER_TIMEOUT, or none]
     #[arg(long, value_name = "SECONDS", help_heading = STOPPING)]
     pub(super) exit_barrier_timeout: Option<Patience>,
-    /// Signals that stop the workers and then this launcher
-    #[arg(long, value_name = "NAME,...", default_value = "SIGTERM,SIGINT,SIGHUP,SIGQUIT", help_heading = STOPPING)]
-    pub(super) signals_to_handle: Signals,
+    /// Signals that stop the workers and then this launcher. SIGUSR1 and SIGUSR2, if they are not among them, are
+    /// passed on to the workers that handle them, and end nothing. What was ignored when the launcher began, as
+    /// under nohup, stays ignored unless it is named here [default: SIGTERM,SIGINT,SIGHUP,SIGQUIT]
+    #[arg(long, value_name = "NAME,...", help_heading = STOPPING)]
+    pub(super) signals_to_handle: Option<Signals>,
     /// Has no effect, since nothing here polls; taken for the sake of torchrun's command lines
     #[arg(long, value_name = "SECONDS", default_value = "0.1", value_parser = interval, help_heading = STOPPING)]
     pub(super) monitor_interval: Duration,

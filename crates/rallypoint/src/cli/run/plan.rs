@@ -37,7 +37,7 @@ pub(crate) struct Plan {
     /// How many restarts the job may use.
     pub(crate) max_restarts: u32,
     /// The signals that end the launcher, by way of its workers.
-    pub(crate) signals: Signals,
+    pub(crate) handled: Handled,
     /// The signal that tells workers that they will be stopped, if they are told at all.
     pub(crate) notice_signal: i32,
     /// Where the workers' output goes.
@@ -52,6 +52,14 @@ pub(crate) struct Plan {
     pub(crate) taken: Vec<Taken>,
     /// What is worth a second look.
     pub(crate) warnings: Vec<String>,
+}
+
+/// The signals that end the launcher.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Handled {
+    pub(crate) signals: Signals,
+    /// Somebody has named them: they are heard even if they were ignored when the launcher began.
+    pub(crate) named: bool,
 }
 
 /// Where the workers' output goes.
@@ -89,7 +97,7 @@ impl Plan {
             local_workers: self.agent.local_workers,
             max_restarts: self.max_restarts,
             use_agent_store,
-            signals_to_handle: self.signals.to_string(),
+            signals_to_handle: self.handled.signals.to_string(),
             virtual_local_rank: self.virtual_local_rank,
             inherited: self.inherited.clone(),
         }
@@ -128,6 +136,7 @@ pub(crate) fn plan(
         notice: notice.time,
         exit_barrier: exit_barrier(options, environment, &mut notes)?,
         no_restart_exit_code: options.no_restart_exit_code.0,
+        restart_delay: options.restart_delay.0,
         ..Settings::default()
     };
     let mut inherited = environment.clone();
@@ -140,7 +149,10 @@ pub(crate) fn plan(
         agent,
         role: options.role.clone(),
         max_restarts: options.max_restarts,
-        signals: options.signals_to_handle.clone(),
+        handled: Handled {
+            signals: options.signals_to_handle.clone().unwrap_or_default(),
+            named: options.signals_to_handle.is_some(),
+        },
         notice_signal: notice.signal,
         logs: logs(options, environment, &mut notes)?,
         numa_binding: options.numa_binding,

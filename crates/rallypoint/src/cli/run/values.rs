@@ -7,7 +7,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use clap::ValueEnum;
-use rallypoint_core::agent::signal_name;
+use rallypoint_core::agent::{RestartDelay, signal_name};
 
 /// A year. Whoever means for ever gives no more, and sums of times cannot overflow.
 const LONGEST_SECONDS: u32 = 365 * 24 * 3600;
@@ -102,6 +102,27 @@ impl FromStr for Patience {
     }
 }
 
+/// Pauses: the first, and the longest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Delay(pub(crate) RestartDelay);
+
+impl FromStr for Delay {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (first, longest) = text.split_once(':').unwrap_or((text, text));
+        let wrong = |fix| format!("{fix}; the longest pause may follow: 1:30");
+        let delay = RestartDelay {
+            first: seconds(first).map_err(wrong)?,
+            longest: seconds(longest).map_err(wrong)?,
+        };
+        if delay.longest < delay.first {
+            return Err("the longest pause comes after the colon: give 1:30, not 30:1".to_owned());
+        }
+        Ok(Self(delay))
+    }
+}
+
 /// The exit code that says that a restart is no use, or `none`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct NoRestart(pub(crate) Option<i32>);
@@ -121,6 +142,13 @@ impl FromStr for NoRestart {
 /// Signals that a process can be told to handle, in the order in which they were named.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Signals(pub(crate) Vec<i32>);
+
+impl Default for Signals {
+    /// SIGTERM, SIGINT, SIGHUP and SIGQUIT.
+    fn default() -> Self {
+        Self(vec![15, 2, 1, 3])
+    }
+}
 
 /// Those that ask for something. The others say that the process itself is at fault, or cannot be handled.
 const HANDLED: [i32; 8] = [1, 2, 3, 10, 12, 14, 15, 24];

@@ -4,10 +4,12 @@ use rallypoint_core::agent::{Group, Input, Output, SIGKILL, Start, Why};
 use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::{DEATH, Driver, Event, Stop};
+use super::{DEATH, Driver, Event, Notice, Stop};
+use crate::blocking::blocking;
 use crate::clock::boot_time;
 use crate::launch::peers::{exit_barrier, ranks};
-use crate::launch::workers::Crew;
+use crate::launch::signals::{name, say_nobody};
+use crate::launch::workers::{Crew, notices};
 
 impl Driver {
     pub(super) fn obey(&mut self, output: Output) {
@@ -15,12 +17,21 @@ impl Driver {
             Output::Meet { why } => self.meet(&why),
             Output::AssignRanks(group) => self.assign_ranks(group),
             Output::StartWorkers(start) => self.start(start),
-            Output::NotifyWorkers { stops_at, why, .. } => {
+            Output::NotifyWorkers { attempt, stops_at, why } => {
                 let seconds = stops_at.saturating_sub(self.now()).as_secs_f64();
                 tracing::info!(%why, seconds, "the workers are told that they will be stopped");
-                if let Some(crew) = &self.crew {
-                    crew.notify(self.parts.notice_signal);
-                }
+                let (stops_at, why) = (self.origin + stops_at, why.to_string());
+                self.notice = Some(Notice { attempt, stops_at, why });
+                self.give_notice();
+            }
+            Output::Announce { round, stops_at, why } => {
+                tracing::info!(
+                    "the other nodes are told that this one leaves, so that all save their work"
+                );
+                let (peers, stops_at) = (self.parts.peers.clone(), self.origin + stops_at);
+                self.telling.spawn(async move {
+                    peers.ledger.announce(round, stops_at, &why).await;
+                });
             }
             Output::StopWorkers { attempt, signal, kill_at, why } => {
                 let kill_at = self.origin + kill_at;
@@ -28,17 +39,17 @@ impl Driver {
                 self.signal_again();
                 tracing::info!(%why, "stopping the workers");
             }
-            Output::CountRestart { round, blame } => {
+            Output::CountRestart { round, blame, lived } => {
                 self.asked = Some(round);
                 let peers = self.parts.peers.clone();
                 self.counting = Some(Box::pin(async move {
-                    let answer = peers.ledger.charge(round, &blame).await;
+                    let answer = peers.ledger.charge(round, &blame, lived).await;
                     Input::Counted { round, answer }
                 }));
             }
             Output::ForgiveRestart { round, why } => {
                 let peers = self.parts.peers.clone();
-                self.forgiving.spawn(async move {
+                self.telling.spawn(async move {
                     peers.ledger.forgive(round, &why.to_string()).await;
                 });
             }
@@ -96,6 +107,39 @@ impl Driver {
             let (crew, started) = Crew::start(&outfit, &start).await;
             Event::Started(crew, started)
         }));
+    }
+
+    /// Somebody has sent the launcher a signal that is meant for its workers. It ends nothing.
+    pub(super) fn pass_on(&self, signal: i32) {
+        match self.notify(signal) {
+            0 => say_nobody(signal),
+            _ => tracing::info!("{} is passed on to the workers", name(signal)),
+        }
+    }
+
+    /// Tells the workers that they will be stopped, if they are there: in a file first, and then by the signal.
+    pub(super) fn give_notice(&mut self) {
+        let (Some(notice), Some(crew)) = (&self.notice, &self.crew) else { return };
+        if notice.attempt == crew.attempt() {
+            let left = notice.stops_at.saturating_duration_since(Instant::now());
+            let (files, why) = (crew.notices(), notice.why.clone());
+            self.notice = None;
+            let write = move || notices::write(&files, left, &why);
+            self.noticing = Some(Box::pin(blocking(write)));
+        }
+    }
+
+    /// Sends the workers a signal that they handle. How many live?
+    pub(super) fn notify(&self, signal: i32) -> usize {
+        let Some(crew) = &self.crew else { return 0 };
+        let told = crew.notify(signal);
+        if !told.spared.is_empty() {
+            let (name, spared) = (name(signal), &told.spared);
+            tracing::warn!(
+                "local ranks {spared:?} do not handle {name}, and would die of it: it is not sent to them"
+            );
+        }
+        told.living
     }
 
     /// Sends workers that are to go the signal that they are to go by.

@@ -27,6 +27,8 @@ pub(super) struct Files {
     pub(super) stdout: PathBuf,
     pub(super) stderr: PathBuf,
     pub(super) error: PathBuf,
+    /// Where it is told that it will be stopped.
+    pub(super) notice: PathBuf,
 }
 
 impl Home {
@@ -79,6 +81,7 @@ impl Home {
             stdout: directory.join("stdout.log"),
             stderr: directory.join("stderr.log"),
             error: directory.join("error.json"),
+            notice: directory.join("notice.json"),
             directory,
         })
     }

@@ -2,6 +2,7 @@
 //!
 //! - `outfit`, `home`: what all starts have in common; where the files go.
 //! - `search`, `worker`: whether the program is there; one process group with its environment.
+//! - `notices`: what they are told before they are stopped.
 //! - `numa`: which processors each is bound to.
 //! - `streams`, `output`, `lines`: where output goes; who copies it; lines for the console.
 //! - `trace`: what is known of a worker that is gone.
@@ -9,6 +10,7 @@
 mod error;
 mod home;
 mod lines;
+pub(super) mod notices;
 mod numa;
 mod outfit;
 mod output;
@@ -21,6 +23,7 @@ use std::env;
 use std::future::{pending, poll_fn};
 use std::io;
 use std::os::unix::process::ExitStatusExt;
+use std::path::PathBuf;
 use std::process::ExitStatus;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -36,7 +39,7 @@ pub(crate) use self::trace::Trace;
 use self::worker::Worker;
 use crate::blocking::blocking;
 use crate::cli::run::program::Program;
-use crate::process::Group;
+use crate::process::{Group, Offer};
 
 /// The workers of one start.
 ///
@@ -101,23 +104,28 @@ impl Crew {
 
     /// To every process of every worker that is left. What is no signal goes to nobody.
     pub(crate) fn signal(&self, signal: i32) {
-        self.each(signal, Group::signal);
-    }
-
-    /// To the workers themselves, and not to what they have started: of a signal that they handle, others
-    /// may die.
-    pub(crate) fn notify(&self, signal: i32) {
-        self.each(signal, Group::signal_leader);
-    }
-
-    fn each(&self, signal: i32, send: impl Fn(&Group, Signal)) {
-        let Some(signal) = Signal::from_named_raw(signal) else {
-            tracing::warn!(signal, "there is no such signal");
-            return;
-        };
+        let Some(signal) = named(signal) else { return };
         for worker in &self.workers {
-            send(&worker.group, signal);
+            worker.group.signal(signal);
         }
+    }
+
+    /// To those of the workers that do not die of it. Not to what they have started: it may not know the signal,
+    /// and then the worker would lose what it relies on.
+    pub(crate) fn notify(&self, signal: i32) -> Notified {
+        let mut notified = Notified::default();
+        let Some(signal) = named(signal) else { return notified };
+        for worker in &self.workers {
+            match worker.group.offer(signal) {
+                Offer::Taken => notified.living += 1,
+                Offer::Deadly => {
+                    notified.living += 1;
+                    notified.spared.push(worker.local_rank);
+                }
+                Offer::Nobody => {}
+            }
+        }
+        notified
     }
 
     /// Waits until no process of any worker is left; not for their output, whose reader may be slow. Then all
@@ -136,10 +144,32 @@ impl Crew {
         groups.filter(|group| group.is_left()).map(Group::id).collect()
     }
 
+    /// The files in which workers are told that they will be stopped.
+    pub(crate) fn notices(&self) -> Vec<PathBuf> {
+        self.workers.iter().filter_map(|worker| worker.notice.clone()).collect()
+    }
+
     /// What is known of the workers, for a report, by local rank.
     pub(crate) fn traces(&self) -> Vec<Arc<Trace>> {
         self.workers.iter().map(|worker| worker.trace.clone()).collect()
     }
+}
+
+/// Who was sent a signal.
+#[derive(Debug, Default)]
+pub(crate) struct Notified {
+    /// How many workers live.
+    pub(crate) living: usize,
+    /// The local ranks of those that would have died of it, and were not sent it.
+    pub(crate) spared: Vec<u32>,
+}
+
+fn named(signal: i32) -> Option<Signal> {
+    let named = Signal::from_named_raw(signal);
+    if named.is_none() {
+        tracing::warn!(signal, "there is no such signal");
+    }
+    named
 }
 
 impl Drop for Crew {

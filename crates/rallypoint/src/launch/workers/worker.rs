@@ -1,6 +1,7 @@
 //! One worker: a program with an environment, in a process group of its own.
 
 use std::fs;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use rallypoint_core::agent::Start;
@@ -8,6 +9,7 @@ use rallypoint_core::agent::environment::variables;
 
 use super::error::StartError;
 use super::home::Files;
+use super::notices;
 use super::numa;
 use super::outfit::Outfit;
 use super::streams::Source;
@@ -23,6 +25,8 @@ pub(super) struct Worker {
     pub(super) local_rank: u32,
     pub(super) group: Group,
     pub(super) trace: Arc<Trace>,
+    /// The file in which it is told that it will be stopped.
+    pub(super) notice: Option<PathBuf>,
 }
 
 impl Worker {
@@ -49,6 +53,7 @@ impl Worker {
         if let Some(files) = &files {
             // As it is, even if it is no text.
             command.env(ERROR_FILE, &files.error);
+            command.env(notices::VARIABLE, &files.notice);
             trace.error_file = Some(files.error.clone());
         }
         for stream in [Stream::Stdout, Stream::Stderr] {
@@ -76,6 +81,7 @@ impl Worker {
         let group = numa::on(processors, || Group::start_lasting(&mut command))
             .map_err(|source| StartError::Process { local_rank, source })?;
         trace.pid = group.id();
-        Ok(Self { local_rank, group, trace: Arc::new(trace) })
+        let notice = files.map(|files| files.notice);
+        Ok(Self { local_rank, group, trace: Arc::new(trace), notice })
     }
 }

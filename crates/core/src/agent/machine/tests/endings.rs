@@ -102,7 +102,7 @@ fn no_group_forms() {
 fn a_node_whose_workers_failed_has_not_succeeded_because_others_have() {
     let mut story = Story::running(Settings::default());
     story.fails();
-    story.counted(Answer::Granted);
+    story.counted(granted());
     story.stopped();
     let closed = Closed { by: "a".into(), closing: Closing::Done };
     let outputs = story.give(Input::NotFormed(NoGroup::Closed(closed)));
@@ -113,7 +113,7 @@ fn a_node_whose_workers_failed_has_not_succeeded_because_others_have() {
 fn a_spare_has_nothing_to_answer_for() {
     let mut story = Story::running(Settings::default());
     story.fails();
-    story.counted(Answer::Granted);
+    story.counted(granted());
     story.stopped();
     story.agent.handle(Duration::ZERO, Input::NotFormed(NoGroup::NotNeeded("over".into())));
     let outputs: Vec<Output> = std::iter::from_fn(|| story.agent.poll_output()).collect();

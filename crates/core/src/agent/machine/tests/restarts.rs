@@ -6,7 +6,7 @@ use super::*;
 fn a_failure_stops_the_others_at_once_and_asks_for_a_restart() {
     let mut story = Story::running(Settings::default());
     assert_eq!(story.fails(), ["stop 0 by 15, kill at 30", "count 1"]);
-    assert!(story.counted(Answer::Granted).is_empty(), "workers are left");
+    assert!(story.counted(granted()).is_empty(), "workers are left");
     assert_eq!(story.stopped(), [format!("meet: {FAILED}")]);
     story.forms(2);
 }
@@ -17,7 +17,7 @@ fn the_answer_may_come_after_the_workers_are_gone() {
     story.fails();
     assert!(story.stopped().is_empty());
     assert_eq!(story.agent.waits_for(), Some("the job's budget to allow a restart"));
-    assert_eq!(story.counted(Answer::Granted), [format!("meet: {FAILED}")]);
+    assert_eq!(story.counted(granted()), [format!("meet: {FAILED}")]);
 }
 
 #[test]
@@ -71,7 +71,7 @@ fn of_workers_that_fail_together_the_one_that_says_so_is_heard() {
     story.fails();
     let closed = story.exits(0, Exit::Code(78));
     assert!(closed[0].starts_with("close: failed for good: rank 2"), "{closed:?}");
-    assert!(story.counted(Answer::Granted).is_empty());
+    assert!(story.counted(granted()).is_empty());
     assert!(story.stopped()[1].starts_with("exit 78: "));
 }
 
@@ -88,7 +88,7 @@ fn the_code_can_be_chosen_and_be_none() {
 #[test]
 fn a_lost_peer_excuses_a_failure_of_its_round() {
     // While the workers stop: whether there is an answer, and whatever it is.
-    for answer in [None, Some(Answer::Granted), Some(refused())] {
+    for answer in [None, Some(granted()), Some(refused())] {
         let mut story = Story::running(Settings::default());
         story.fails();
         answer.into_iter().for_each(|answer| drop(story.counted(answer)));
@@ -105,12 +105,12 @@ fn a_lost_peer_excuses_a_failure_until_the_next_group_forms() {
     let mut story = Story::running(Settings::default());
     story.fails();
     story.stopped();
-    story.counted(Answer::Granted);
+    story.counted(granted());
     assert_eq!(story.changes(lost()), ["forgive 1"]);
     let mut story = Story::running(Settings::default());
     story.fails();
     story.stopped();
-    story.counted(Answer::Granted);
+    story.counted(granted());
     story.forms(2);
     let late = story.give(Input::Changed { round: 1, change: lost() });
     assert!(late.is_empty(), "{late:?}");
@@ -173,4 +173,90 @@ fn the_root_cause_is_the_first_and_those_we_killed_are_no_failures() {
     let failures: Vec<String> = outcome.unwrap().failures.iter().map(ToString::to_string).collect();
     let also = "rank 2 (local rank 0 on here) failed with signal 11 (SIGSEGV)";
     assert_eq!(failures, [FAILED, also]);
+}
+
+/// A granted restart after the third short life in a row.
+fn story_that_pauses() -> Story {
+    let mut story = Story::running(Settings::default());
+    story.now = 10;
+    story.fails();
+    assert!(story.counted(Answer::Granted { short_lives: 3 }).is_empty());
+    assert_eq!(story.wakes_at(), None, "the workers go first");
+    assert!(story.stopped().is_empty());
+    assert_eq!(
+        (story.wakes_at(), story.agent.pauses_until()),
+        (Some(12), Some(Duration::from_secs(12)))
+    );
+    story
+}
+
+#[test]
+fn after_short_lives_a_node_pauses() {
+    let mut story = story_that_pauses();
+    assert!(story.agent.waits_for().unwrap().contains("pause"));
+    story.now = 11;
+    assert!(story.give(Input::Wake).is_empty());
+    assert!(story.changes(Change::GoneAhead("a is back".into())).is_empty(), "they wait for it");
+    assert!(story.changes(Change::NodesWaiting(1)).is_empty());
+    story.now = 12;
+    assert_eq!(story.give(Input::Wake), [format!("meet: {FAILED}")]);
+}
+
+#[test]
+fn slow_stops_count_for_the_pause() {
+    let mut story = Story::running(Settings::default());
+    story.fails();
+    story.counted(Answer::Granted { short_lives: 3 });
+    story.now = 5;
+    assert_eq!(story.stopped(), [format!("meet: {FAILED}")]);
+}
+
+#[test]
+fn the_first_short_life_is_not_delayed_and_how_long_workers_lived_is_told() {
+    let mut story = Story::running(Settings::default());
+    story.now = 42;
+    let attempt = 0;
+    let exited = Exited { attempt, local_rank: 0, exit: Exit::Code(1), message: None };
+    story.agent.handle(Duration::from_secs(42), Input::Exited(exited));
+    let mut outputs = std::iter::from_fn(|| story.agent.poll_output());
+    let lived = outputs.find_map(|output| match output {
+        Output::CountRestart { lived, .. } => Some(lived),
+        _ => None,
+    });
+    assert_eq!(lived, Some(Duration::from_secs(42)));
+    story.counted(Answer::Granted { short_lives: 1 });
+    assert_eq!(story.stopped().len(), 1, "it meets");
+}
+
+#[test]
+fn what_cannot_wait_ends_the_pause() {
+    let ends = |end: fn(&mut Story) -> Vec<String>| end(&mut story_that_pauses());
+    let brief = |outputs: Vec<String>| outputs.join("; ");
+    let lost = brief(ends(|story| story.changes(lost())));
+    assert!(lost.starts_with("forgive 1; meet: members were lost"), "{lost}");
+    let replaced = brief(ends(|story| story.changes(Change::Replaced(4))));
+    assert!(replaced.contains("meet: round 4"), "{replaced}");
+    let fenced = brief(ends(|story| story.fenced(20)));
+    assert!(fenced.contains("meet: the session was lost"), "{fenced}");
+    let signalled = brief(ends(|story| story.give(Input::Signal(15))));
+    assert!(signalled.contains("exit 143"), "{signalled}");
+    let closed = brief(ends(|story| story.closed(Closing::Failed("enough".into()))));
+    assert!(closed.contains("exit 1"), "{closed}");
+}
+
+/// The others are quick to meet again after the failure here, and the answer may come later.
+#[test]
+fn that_others_meet_again_hides_no_answer() {
+    let ahead = Change::GoneAhead("a is back".into());
+    let mut story = Story::running(Settings::default());
+    story.fails();
+    assert!(story.changes(ahead.clone()).is_empty());
+    assert!(story.stopped().is_empty());
+    assert!(story.counted(Answer::Granted { short_lives: 3 }).is_empty());
+    assert_eq!(story.wakes_at(), Some(2), "it pauses");
+    let mut story = Story::running(Settings::default());
+    story.fails();
+    assert!(story.changes(ahead.clone()).is_empty());
+    assert!(story.stopped().is_empty());
+    assert_eq!(story.counted(refused()), [format!("meet: {ahead}")]);
 }

@@ -142,6 +142,108 @@ fn what_belongs_to_another_round_or_start_is_ignored() {
     for attempt in [3, 9] {
         assert!(story.give(Input::Stopped { attempt }).is_empty());
     }
-    assert!(story.give(Input::Counted { round: 9, answer: Answer::Granted }).is_empty());
+    assert!(story.give(Input::Counted { round: 9, answer: granted() }).is_empty());
     assert!(story.stopped().is_empty(), "the budget has not answered");
+}
+
+/// Told to go by SIGTERM, with a notice of 20 s.
+fn story_that_leaves() -> Story {
+    let mut story =
+        Story::running(Settings { notice: Duration::from_secs(20), ..Settings::default() });
+    let why = "the launcher got signal 15 (SIGTERM)";
+    let expected = [
+        format!("announce 1 of stop at 20: here: {why}"),
+        format!("notify 0 of stop at 20: {why}"),
+    ];
+    assert_eq!(story.give(Input::Signal(15)), expected);
+    story
+}
+
+#[test]
+fn a_node_that_is_told_to_go_tells_all_workers_first() {
+    let mut story = story_that_leaves();
+    assert_eq!(story.wakes_at(), Some(20));
+    story.now = 20;
+    assert_eq!(story.give(Input::Wake), ["stop 0 by 15, kill at 50"]);
+    let ended = story.stopped();
+    assert_eq!(ended[0], "leave");
+    assert!(ended[1].starts_with("exit 143"), "{ended:?}");
+}
+
+#[test]
+fn it_leaves_as_soon_as_its_workers_are_gone_however_they_went() {
+    let mut story = story_that_leaves();
+    story.now = 3;
+    assert!(story.exits(0, Exit::Code(0)).is_empty());
+    assert_eq!(story.exits(1, Exit::Code(1)), ["stop 0 by 15, kill at 33"]);
+    assert!(story.stopped()[1].starts_with("exit 143"));
+}
+
+#[test]
+fn whatever_happens_meanwhile_it_still_leaves() {
+    let ends: [fn(&mut Story) -> Vec<String>; 3] = [
+        |story| story.changes(lost()),
+        |story| story.changes(Change::Replaced(7)),
+        |story| story.fenced(10),
+    ];
+    for end in ends {
+        let mut story = story_that_leaves();
+        assert_eq!(end(&mut story).len(), 1, "the workers are stopped");
+        assert!(story.stopped()[1].starts_with("exit 143"));
+    }
+}
+
+#[test]
+fn a_second_signal_cuts_the_notice_short() {
+    for signal in [2, 15] {
+        let mut story = story_that_leaves();
+        story.now = 1;
+        assert_eq!(story.give(Input::Signal(signal)), ["stop 0 by 9, kill at 1"]);
+        assert!(story.stopped()[1].starts_with(&format!("exit {}", 128 + signal)));
+    }
+}
+
+#[test]
+fn other_signals_and_lone_nodes_announce_nothing() {
+    let notice = Settings { notice: Duration::from_secs(20), ..Settings::default() };
+    let mut story = Story::running(notice.clone());
+    assert_eq!(story.give(Input::Signal(2)), ["stop 0 by 2, kill at 30"]);
+    let mut story = Story::begin(notice);
+    story.forms(1);
+    let told = story.give(Input::Signal(15));
+    assert_eq!(told.len(), 1, "{told:?}");
+    assert!(told[0].starts_with("notify 0 of stop at 20"), "{told:?}");
+}
+
+#[test]
+fn a_member_that_leaves_is_a_notice_of_its_length_here_too() {
+    let leaves = |millis| {
+        Change::PeerLeaves(Departure {
+            round: 1,
+            millis,
+            why: "b: the launcher got SIGTERM".into(),
+        })
+    };
+    let mut story = Story::running(Settings::default());
+    let told = story.changes(leaves(20_000));
+    assert_eq!(told, ["notify 0 of stop at 20: a member leaves: b: the launcher got SIGTERM"]);
+    assert!(story.changes(leaves(10_000)).is_empty(), "workers are told once");
+    assert_eq!(story.wakes_at(), Some(10), "and the earlier end counts");
+    story.now = 10;
+    assert_eq!(story.give(Input::Wake), ["stop 0 by 15, kill at 40"]);
+    assert!(story.stopped()[0].starts_with("meet: a member leaves"));
+}
+
+#[test]
+fn a_node_that_was_told_of_another_can_be_told_to_go_itself() {
+    let mut story =
+        Story::running(Settings { notice: Duration::from_secs(20), ..Settings::default() });
+    story.changes(Change::NodesWaiting(1));
+    story.now = 5;
+    let told = story.give(Input::Signal(15));
+    assert_eq!(told.len(), 1, "the workers know: {told:?}");
+    assert!(told[0].starts_with("announce 1 of stop at 20"), "{told:?}");
+    story.now = 20;
+    story.give(Input::Wake);
+    assert!(story.stopped()[1].starts_with("exit 143"));
 }

@@ -33,6 +33,7 @@ tls                   false
 rendezvous options    {"local_world_size":"2","password":"…","user":"me"}
 local address         none
 max restarts          3
+restart delay         [1.0,30.0]
 no restart exit code  78
 shutdown seconds      30.0
 notice seconds        none
