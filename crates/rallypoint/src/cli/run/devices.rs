@@ -3,10 +3,15 @@
 use std::fs;
 use std::path::Path;
 
+use rustix::fs::{Access, access};
+
 use super::taken::{Environment, text};
 
 /// In this order, since what PyTorch looks at first decides.
 const VISIBLE: &[&str] = &["CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"];
+
+/// How a container's runtime is told which devices to give it.
+const CONTAINER: &str = "NVIDIA_VISIBLE_DEVICES";
 
 /// What was counted, and where.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -17,6 +22,10 @@ pub(super) struct Count {
 
 /// How many GPUs may be seen, of those that there are.
 pub(super) fn visible(environment: &Environment, there: &Count) -> Count {
+    // What a container has is in its devices already; but this is how an image says that it wants none.
+    if let Some("void" | "none") = environment.get(CONTAINER).map(|value| value.trim()) {
+        return Count { devices: 0, source: CONTAINER };
+    }
     // Set to nothing, it means none, which is not the same as not set.
     let hidden =
         VISIBLE.iter().find(|name| environment.get(**name).is_some_and(|v| v.trim().is_empty()));
@@ -38,35 +47,39 @@ fn listed(list: &str, there: u32) -> u32 {
     u32::try_from(list.split(',').take_while(usable).count()).unwrap_or(u32::MAX)
 }
 
-/// Counts the GPUs that the drivers show below `root`, which is `/` except in tests.
+/// Counts the GPUs that this process may use, below `root`, which is `/` except in tests: those with a device that it
+/// may open. What the drivers tell of besides is the host's, also in a container that has none of it.
+///
+/// No device is opened for it: that would wake it up, and may take seconds. What the system says of the right to do so
+/// includes the rules of a container.
 pub(super) fn count(root: &Path) -> Count {
     let entries = |path: &str| -> Vec<fs::DirEntry> {
         // What cannot be read is not there for us.
         fs::read_dir(root.join(path)).into_iter().flatten().flatten().collect()
     };
-    let numbered = |entry: &fs::DirEntry| {
+    let is_usable = |path: &Path| access(path, Access::READ_OK | Access::WRITE_OK).is_ok();
+    let is_nvidia = |entry: &fs::DirEntry| {
         let name = entry.file_name();
         let number = name.to_str().and_then(|name| name.strip_prefix("nvidia"));
-        number.is_some_and(|n| !n.is_empty() && n.bytes().all(|byte| byte.is_ascii_digit()))
+        let numbered = |n: &str| !n.is_empty() && n.bytes().all(|byte| byte.is_ascii_digit());
+        number.is_some_and(numbered) && is_usable(&entry.path())
     };
+    let has_kfd = is_usable(&root.join("dev/kfd"));
     // Processors are in this list too, with 0 for an id.
-    let is_gpu = |entry: &fs::DirEntry| {
-        let id = fs::read_to_string(entry.path().join("gpu_id"));
-        id.is_ok_and(|id| !matches!(id.trim(), "" | "0"))
+    let is_amd = |entry: &fs::DirEntry| {
+        let read = |name: &str| fs::read_to_string(entry.path().join(name)).unwrap_or_default();
+        let minor = read("properties").lines().find_map(|line| {
+            line.strip_prefix("drm_render_minor ").map(|minor| minor.trim().to_owned())
+        });
+        !matches!(read("gpu_id").trim(), "" | "0")
+            && minor.is_some_and(|minor| is_usable(&root.join(format!("dev/dri/renderD{minor}"))))
     };
-    let counts = [
-        ("/dev/nvidia*", entries("dev").iter().filter(|entry| numbered(entry)).count()),
-        ("/proc/driver/nvidia/gpus", entries("proc/driver/nvidia/gpus").len()),
-        (
-            "/sys/class/kfd",
-            entries("sys/class/kfd/kfd/topology/nodes")
-                .iter()
-                .filter(|entry| is_gpu(entry))
-                .count(),
-        ),
-    ];
+    let nvidia = entries("dev").iter().filter(|entry| is_nvidia(entry)).count();
+    let nodes = entries("sys/class/kfd/kfd/topology/nodes");
+    let amd = nodes.iter().filter(|entry| has_kfd && is_amd(entry)).count();
+    let counts = [("/dev/nvidia*", nvidia), ("/dev/dri/renderD* of /sys/class/kfd", amd)];
     let found = counts.into_iter().find(|(_, devices)| *devices > 0);
-    let (source, devices) = found.unwrap_or(("/dev/nvidia* and /sys/class/kfd", 0));
+    let (source, devices) = found.unwrap_or(("/dev/nvidia* and /dev/kfd", 0));
     Count { devices: u32::try_from(devices).unwrap_or(u32::MAX), source }
 }
 
@@ -97,20 +110,37 @@ mod tests {
     }
 
     #[test]
-    fn devices_are_counted_where_the_drivers_show_them() {
+    fn a_container_that_wants_none_has_none() {
+        let there = Count { devices: 4, source: "dev" };
+        for (value, expected) in [("void", 0), ("none", 0), ("all", 4), ("0,1", 4), ("", 4)] {
+            let environment = Environment::from([(CONTAINER.to_owned(), value.to_owned())]);
+            assert_eq!(visible(&environment, &there).devices, expected, "{value}");
+        }
+    }
+
+    #[test]
+    fn devices_are_counted_if_they_are_there_to_be_used() {
         let root = tempfile::tempdir().unwrap();
         let at = |path: &str| root.path().join(path);
         let counted = || (count(root.path()).devices, count(root.path()).source);
         assert_eq!(counted().0, 0);
-        for (node, id) in [("0", "0\n"), ("1", "51110\n"), ("2", "7\n")] {
-            let node = at("sys/class/kfd/kfd/topology/nodes").join(node);
-            fs::create_dir_all(&node).unwrap();
-            fs::write(node.join("gpu_id"), id).unwrap();
-        }
-        assert_eq!(counted(), (2, "/sys/class/kfd"));
+        // What the drivers of the host tell of.
         fs::create_dir_all(at("proc/driver/nvidia/gpus/0000:01:00.0")).unwrap();
-        assert_eq!(counted(), (1, "/proc/driver/nvidia/gpus"));
-        fs::create_dir_all(at("dev")).unwrap();
+        for (node, id) in [("0", "0\n"), ("1", "51110\n"), ("2", "7\n"), ("3", "8\n")] {
+            let directory = at("sys/class/kfd/kfd/topology/nodes").join(node);
+            fs::create_dir_all(&directory).unwrap();
+            fs::write(directory.join("gpu_id"), id).unwrap();
+            let properties = format!("cpu_cores_count 0\ndrm_render_minor 12{node}\n");
+            fs::write(directory.join("properties"), properties).unwrap();
+        }
+        assert_eq!(counted().0, 0);
+        fs::create_dir_all(at("dev/dri")).unwrap();
+        for name in ["dri/renderD120", "dri/renderD121", "dri/renderD122"] {
+            fs::write(at("dev").join(name), "").unwrap();
+        }
+        assert_eq!(counted().0, 0, "nothing is used without that device");
+        fs::write(at("dev/kfd"), "").unwrap();
+        assert_eq!(counted(), (2, "/dev/dri/renderD* of /sys/class/kfd"));
         for name in ["nvidia0", "nvidia1", "nvidia10", "nvidiactl", "nvidia-uvm", "null"] {
             fs::write(at("dev").join(name), "").unwrap();
         }

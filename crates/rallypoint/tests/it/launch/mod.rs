@@ -12,6 +12,7 @@ mod workers;
 mod changes;
 mod chaos;
 mod defects;
+mod devices;
 mod environment;
 mod error_files;
 mod exit_codes;
