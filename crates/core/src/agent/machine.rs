@@ -12,7 +12,7 @@ use std::collections::{BTreeSet, VecDeque};
 use self::stopping::Stopping;
 use super::ending::{Closing, Ending, Others, Outcome, Trouble};
 use super::failure::Failure;
-use super::interface::{Group, Input, NoGroup, Output, Settings, Start};
+use super::interface::{Change, Group, Input, NoGroup, Output, Settings, Start};
 use super::placement::Placement;
 use super::why::Why;
 use crate::kv::Time;
@@ -54,6 +54,13 @@ struct Noticing {
     why: Why,
     /// By this signal the node was told to go when they are.
     leaves: Option<i32>,
+}
+
+impl Noticing {
+    /// A member leaves, this one or another: that it is gone is no news then.
+    fn is_of_a_departure(&self) -> bool {
+        self.leaves.is_some() || matches!(self.why, Why::Changed(Change::PeerLeaves(_)))
+    }
 }
 
 /// The workers are done, and others may not be.

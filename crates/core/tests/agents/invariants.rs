@@ -2,7 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use rallypoint_core::agent::{Closing, Ending, Others, Outcome, Output, Start, Trouble, Why};
+use rallypoint_core::agent::{
+    Change, Closing, Ending, Others, Outcome, Output, Start, Trouble, Why,
+};
 use rallypoint_core::rendezvous::View;
 
 use crate::world;
@@ -13,12 +15,14 @@ use crate::world::invariants::{Verdict, violation};
 #[derive(Debug, Default)]
 pub(crate) struct Seen(BTreeSet<&'static str>);
 
-const TO_SEE: [&str; 19] = [
+const TO_SEE: [&str; 21] = [
     "again for WorkerFailed",
     "again for Changed",
     "again for SessionLost",
     "again for NotPlaced",
     "notice",
+    "announced",
+    "notice of a departure",
     "forgiven",
     "closed Done",
     "closed Failed",
@@ -50,7 +54,11 @@ impl Seen {
             Output::Meet { why: Why::Changed(_) } => "again for Changed",
             Output::Meet { why: Why::SessionLost(_) } => "again for SessionLost",
             Output::Meet { why: Why::NotPlaced(_) } => "again for NotPlaced",
+            Output::NotifyWorkers { why: Why::Changed(Change::PeerLeaves(_)), .. } => {
+                "notice of a departure"
+            }
             Output::NotifyWorkers { .. } => "notice",
+            Output::Announce { .. } => "announced",
             Output::ForgiveRestart { .. } => "forgiven",
             Output::Close(Closing::Done) => "closed Done",
             Output::Close(Closing::Failed(_)) => "closed Failed",

@@ -18,6 +18,7 @@ impl Agent {
         let gone_ahead = matches!(change, Change::GoneAhead(_));
         let replaced = matches!(change, Change::Replaced(_));
         let failed = matches!(change, Change::PeerFailed(_));
+        let lost = matches!(change, Change::PeerLost(_));
         let stops_at = left.map(|left| now.saturating_add(left));
         if excuses(&change) && self.asked == Some(round) {
             self.excuse(Why::Changed(change.clone()));
@@ -37,8 +38,9 @@ impl Agent {
             State::Noticing(noticing) if noticing.crew.round == round && left.is_some() => {
                 noticing.until = stops_at.unwrap_or(now).min(noticing.until);
             }
-            // That others are quicker to heed the same notice is no reason to cut it short.
-            State::Noticing(noticing) if noticing.crew.round == round && !gone_ahead => {
+            // That others are quicker to heed the same notice, or to go, is no reason to cut it short.
+            State::Noticing(noticing) if gone_ahead || lost && noticing.is_of_a_departure() => {}
+            State::Noticing(noticing) if noticing.crew.round == round => {
                 let (crew, leaves) = (noticing.crew.clone(), noticing.leaves);
                 match replaced {
                     true => self.kill_and_then(now, crew, why, leaves),

@@ -181,15 +181,27 @@ fn it_leaves_as_soon_as_its_workers_are_gone_however_they_went() {
 
 #[test]
 fn whatever_happens_meanwhile_it_still_leaves() {
-    let ends: [fn(&mut Story) -> Vec<String>; 3] = [
-        |story| story.changes(lost()),
-        |story| story.changes(Change::Replaced(7)),
-        |story| story.fenced(10),
-    ];
+    let ends: [fn(&mut Story) -> Vec<String>; 2] =
+        [|story| story.changes(Change::Replaced(7)), |story| story.fenced(10)];
     for end in ends {
         let mut story = story_that_leaves();
         assert_eq!(end(&mut story).len(), 1, "the workers are stopped");
         assert!(story.stopped()[1].starts_with("exit 143"));
+    }
+}
+
+/// All nodes may be told to go at once, and one of them is the first.
+#[test]
+fn that_a_member_is_gone_does_not_cut_the_notice_of_a_departure_short() {
+    let why = "b: the launcher got SIGTERM".to_owned();
+    let mut told = Story::running(Settings::default());
+    told.changes(Change::PeerLeaves(Departure { round: 1, millis: 20_000, why }));
+    for mut story in [told, story_that_leaves()] {
+        assert!(story.changes(lost()).is_empty());
+        assert!(story.changes(Change::GoneAhead("c is back".into())).is_empty());
+        assert_eq!(story.wakes_at(), Some(20));
+        story.now = 20;
+        assert_eq!(story.give(Input::Wake), ["stop 0 by 15, kill at 50"]);
     }
 }
 
