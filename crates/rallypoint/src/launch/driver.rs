@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use rallypoint_core::agent::{Agent, Exited, Group, Input, Membership, NoGroup, Outcome};
+use rallypoint_core::agent::{Agent, Exit, Exited, Group, Input, Membership, NoGroup, Outcome};
 use rallypoint_core::kv::Time;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until, timeout};
@@ -26,6 +26,9 @@ const DEATH: Duration = Duration::from_secs(10);
 
 /// How long it may take at the end to tell the others, such as of restarts that are given back.
 const TELLING: Duration = Duration::from_secs(1);
+
+/// What Ctrl-C and Ctrl-\\ send.
+const TYPED: [i32; 2] = [2, 3];
 
 /// What an agent is driven with.
 pub(super) struct Parts {
@@ -196,9 +199,12 @@ impl Driver {
     fn take(&mut self, event: Option<Event>) {
         match event {
             None => {}
-            Some(Event::Told(input @ Input::Exited(_))) => {
+            Some(Event::Told(Input::Exited(exited))) => {
                 self.note_fence();
-                self.handle(input);
+                if let Some(signal) = self.typed(&exited) {
+                    self.handle(Input::Signal(signal));
+                }
+                self.handle(Input::Exited(exited));
             }
             Some(Event::Told(input)) => self.handle(input),
             Some(Event::Met(Err(no_group))) => self.handle(Input::NotFormed(no_group)),
@@ -233,6 +239,16 @@ impl Driver {
             let reason =
                 "the guard ended the workers, since the lease was not renewed in time".to_owned();
             self.handle(Input::SessionLost { deadline: self.now(), reason });
+        }
+    }
+
+    /// What somebody has typed at a worker to end it, such as Ctrl-C, if it died of that. It was meant for all of us.
+    fn typed(&self, exited: &Exited) -> Option<i32> {
+        let has_terminal =
+            self.crew.as_ref().is_some_and(|crew| crew.has_terminal(exited.local_rank));
+        match exited.exit {
+            Exit::Signal(signal) if has_terminal && TYPED.contains(&signal) => Some(signal),
+            _ => None,
         }
     }
 

@@ -19,6 +19,9 @@ use super::{descriptors, program, signals};
 /// The word. What follows it is the limit of descriptors that the program is to have, if it is not the gate's.
 const GO: &[u8] = b"go";
 
+/// The end of the word, if the first descriptor that comes with it is the program's standard input.
+const INPUT: &[u8] = b" input";
+
 /// As with a shell: what is there cannot be executed; there is nothing.
 const NOT_EXECUTABLE: u8 = 126;
 const NOT_FOUND: u8 = 127;
@@ -58,11 +61,19 @@ impl Gate {
         Ok(Self(ours))
     }
 
-    /// Lets the process become its program, which has these descriptors open until it ends.
-    pub(super) fn open(self, descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
-        let limit = descriptors::of_children().map(|soft| soft.to_string());
-        let word = [GO, limit.unwrap_or_default().as_bytes()].concat();
-        Ok(link::send(self.0, &word, descriptors)?)
+    /// Lets the process become its program, which has these descriptors open until it ends, and perhaps a standard
+    /// input.
+    pub(super) fn open(
+        self,
+        descriptors: &[BorrowedFd<'_>],
+        input: Option<BorrowedFd<'_>>,
+    ) -> io::Result<()> {
+        let limit = descriptors::of_children().map(|soft| soft.to_string()).unwrap_or_default();
+        let input_word = if input.is_some() { INPUT } else { b"" };
+        let word = [GO, limit.as_bytes(), input_word].concat();
+        let all: Vec<BorrowedFd<'_>> =
+            input.into_iter().chain(descriptors.iter().copied()).collect();
+        Ok(link::send(self.0, &word, &all)?)
     }
 }
 
@@ -72,13 +83,17 @@ pub(super) fn stand(arguments: impl IntoIterator<Item = OsString>) -> u8 {
     let Some(program) = arguments.next() else { return CLOSED };
     // What comes with the word is open until this process is another program, and then that one's.
     let received = link::receive(io::stdin().as_fd(), Way::WaitAndHandOn);
-    let Received::Message(word, _held) = received else { return CLOSED };
+    let Received::Message(word, mut held) = received else { return CLOSED };
     let Some(limit) = word.strip_prefix(GO) else { return CLOSED };
+    let (limit, input) = match limit.strip_suffix(INPUT) {
+        Some(limit) if !held.is_empty() => (limit, Stdio::from(held.remove(0))),
+        _ => (limit, Stdio::null()),
+    };
     if let Some(soft) = std::str::from_utf8(limit).ok().and_then(|limit| limit.parse().ok()) {
         descriptors::lower_to(soft);
     }
     let _handled = expect_signals();
-    let error = Command::new(&program).args(arguments).stdin(Stdio::null()).exec();
+    let error = Command::new(&program).args(arguments).stdin(input).exec();
     let _ = writeln!(io::stderr(), "rallypoint: cannot execute {program:?}: {error}");
     match error.kind() {
         io::ErrorKind::NotFound => NOT_FOUND,

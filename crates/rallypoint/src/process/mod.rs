@@ -13,6 +13,7 @@
 //!
 //! - `entry`, `program`: the parts that this program plays when it is started again, and how it is.
 //! - `gate`: what every child is at first. `guard`: what ends it if we cannot. `link`: how we talk to both.
+//! - `input`: standard input of a child, and its terminal.
 //! - `liveness`: the socket. `mark`: workers that others start. `members`, `table`: who is left of a group; the list of processes.
 //! - `reaper`, `signals`: children that were left to us; signals that were ignored before we began.
 //! - `descriptors`: how many may be open, here and in the children.
@@ -22,6 +23,7 @@ mod directory;
 mod entry;
 mod gate;
 mod guard;
+mod input;
 mod link;
 mod liveness;
 mod mark;
@@ -51,6 +53,7 @@ pub(crate) use self::directory::TemporaryDirectory;
 pub use self::entry::{helper, reexecuted};
 use self::gate::Gate;
 use self::guard::Entry;
+pub(crate) use self::input::Input;
 pub use self::liveness::LivenessSocket;
 pub use self::mark::Mark;
 pub use self::program::register;
@@ -157,16 +160,21 @@ impl Group {
     ///
     /// A program that cannot be executed is no error here: it ends at once with status 126 or 127.
     pub(crate) fn start(command: &mut Command) -> io::Result<Self> {
-        Self::start_with(command, Rest::IsKilled)
+        Self::start_with(command, Rest::IsKilled, None)
     }
 
     /// The same for a worker: it is fenced, and holds the liveness sockets. What it leaves of its group when it ends
     /// is left alone, and can still be signalled.
     pub(crate) fn start_lasting(command: &mut Command) -> io::Result<Self> {
-        Self::start_with(command, Rest::IsLeft)
+        Self::start_with(command, Rest::IsLeft, None)
     }
 
-    fn start_with(command: &mut Command, rest: Rest) -> io::Result<Self> {
+    /// The same for a worker that somebody types at.
+    pub(crate) fn start_with_input(command: &mut Command, input: &Input) -> io::Result<Self> {
+        Self::start_with(command, Rest::IsLeft, Some(input))
+    }
+
+    fn start_with(command: &mut Command, rest: Rest, input: Option<&Input>) -> io::Result<Self> {
         let keeper = guard::program();
         if rest == Rest::IsKilled {
             keeper.unmark(command);
@@ -193,7 +201,10 @@ impl Group {
         // Others know of workers by them.
         let sockets = if rest == Rest::IsLeft { keeper.sockets() } else { Vec::new() };
         let held: Vec<BorrowedFd<'_>> = sockets.iter().map(|socket| socket.as_fd()).collect();
-        gate.open(&held)?;
+        if let Some(input) = input {
+            input.give_to(pid)?;
+        }
+        gate.open(&held, input.map(Input::as_fd))?;
         Ok(group)
     }
 

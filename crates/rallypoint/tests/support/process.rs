@@ -123,6 +123,13 @@ impl Process {
         Self { child, logs }
     }
 
+    /// The same, with a way to tell it something. Its standard input is to be piped.
+    pub fn with_input(command: &mut Command, logs: Vec<PathBuf>) -> (Self, ChildStdin) {
+        let mut process = Self::of(command, logs);
+        let input = process.child.stdin.take().expect("its standard input is piped");
+        (process, input)
+    }
+
     /// The number that the kernel knows it by.
     pub fn id(&self) -> u32 {
         self.child.id()

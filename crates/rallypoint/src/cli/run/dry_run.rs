@@ -139,6 +139,7 @@ fn settings(plan: &Plan) -> Vec<(&'static str, Value)> {
         ("notice_signal", json!(notice.and_then(|_| signal_name(plan.notice_signal)))),
         ("exit_barrier_seconds", json!(agent.exit_barrier.map(|time| time.as_secs_f64()))),
         ("signals", json!(plan.handled.signals.to_string())),
+        ("stdin_of", json!(plan.stdin)),
         ("numa_binding", json!(plan.numa_binding.map(|binding| format!("{binding:?}")))),
         ("virtual_local_rank", json!(plan.virtual_local_rank)),
         ("log_directory", json!(log_directory(&logs.directory))),

@@ -168,6 +168,10 @@ pub(crate) struct Options {
     /// [default: TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE, or [${role_name}${local_rank}]:]
     #[arg(long, value_name = "TEXT", help_heading = OUTPUT)]
     pub(super) log_line_prefix_template: Option<PrefixTemplate>,
+    /// Give the worker of this local rank the standard input, as for breakpoint(); a worker that is alone on a
+    /// terminal has it anyway, and all others have none
+    #[arg(long, value_name = "LOCAL_RANK", help_heading = PROGRAM)]
+    pub(super) stdin: Option<u32>,
     /// Show only these workers on the console; files have them all
     #[arg(long, value_name = "RANK,...", default_value = "", hide_default_value = true, help_heading = OUTPUT)]
     pub(super) local_ranks_filter: LocalRanks,

@@ -42,6 +42,8 @@ pub(crate) struct Plan {
     pub(crate) notice_signal: i32,
     /// Where the workers' output goes.
     pub(crate) logs: Logs,
+    /// Which of them has the standard input, if somebody has said it.
+    pub(crate) stdin: Option<u32>,
     /// Which processors they are bound to.
     pub(crate) numa_binding: Option<NumaBinding>,
     /// Each of them sees one device, and takes itself for the first of its node.
@@ -155,6 +157,7 @@ pub(crate) fn plan(
         },
         notice_signal: notice.signal,
         logs: logs(options, environment, &mut notes)?,
+        stdin: stdin(options, local_workers)?,
         numa_binding: options.numa_binding,
         virtual_local_rank: options.virtual_local_rank,
         inherited,
@@ -225,6 +228,16 @@ fn local_workers(options: &Options, host: &Host, notes: &mut Notes) -> Result<u3
     };
     notes.taken.push(Taken::new("number of workers", count, source));
     Ok(count)
+}
+
+fn stdin(options: &Options, local_workers: u32) -> Result<Option<u32>, RunError> {
+    match options.stdin {
+        Some(rank) if rank >= local_workers => {
+            let fix = format!("this node has the local ranks 0 to {}", local_workers - 1);
+            Err(RunError::invalid("--stdin", rank.to_string(), fix))
+        }
+        stdin => Ok(stdin),
+    }
 }
 
 /// The nodes of a group need not be done with a notice at the same time, and the first to come back do not

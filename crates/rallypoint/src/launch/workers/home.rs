@@ -1,5 +1,5 @@
-//! Where the files of the workers lie: `attempt_<n>/<local rank>/` has those of one worker of one start. No
-//! start has another's place, so nothing is ever written over.
+//! Where the files of the workers lie: `<run>/<host>/round_<n>/rank_<r>/` has those of one worker of one start, in the
+//! user's directory, which all hosts may share. No start has another's place, so nothing is ever written over.
 
 use std::fs::{self, DirBuilder};
 use std::io;
@@ -35,16 +35,21 @@ impl Home {
     /// Makes one. `has_logs` says whether any output goes there.
     pub(super) fn make(
         directory: &LogDirectory,
-        run_id: &str,
+        (run_id, host): (&str, &str),
         has_logs: bool,
     ) -> Result<Self, StartError> {
-        let (run, random) = (plain(run_id), fastrand::u32(..));
+        let run = plain(run_id);
         match directory {
             LogDirectory::Nowhere => Ok(Self::Nowhere),
-            LogDirectory::At(logs) => Self::keep(logs, &format!("{run}_{random:08x}"), 0o777),
+            LogDirectory::At(logs) => {
+                let path = logs.join(run).join(plain(host));
+                Self::keep(path, |path| fs::create_dir_all(path))
+            }
+            // Others of this host must not be able to put something in its place.
             LogDirectory::Temporary if has_logs => {
-                let name = format!("rallypoint-{run}-{random:08x}");
-                Self::keep(&std::env::temp_dir(), &name, 0o700)
+                let name = format!("rallypoint-{run}-{:08x}", fastrand::u32(..));
+                let path = std::env::temp_dir().join(name);
+                Self::keep(path, |path| DirBuilder::new().mode(0o700).create(path))
             }
             LogDirectory::Temporary => match TemporaryDirectory::new("rallypoint-run-") {
                 Ok(directory) => Ok(Self::Temporary(directory)),
@@ -53,44 +58,68 @@ impl Home {
         }
     }
 
-    fn keep(parent: &Path, name: &str, mode: u32) -> Result<Self, StartError> {
-        let made = || -> io::Result<PathBuf> {
-            // A worker may change its directory.
-            let path = std::path::absolute(parent)?.join(name);
-            fs::create_dir_all(parent)?;
-            DirBuilder::new().mode(mode).create(&path)?;
-            Ok(path)
-        };
-        let path = made().map_err(|source| {
-            let path = parent.join(name);
-            StartError::Files { path, source }
-        })?;
-        tracing::info!(?path, "the workers' files are here");
-        Ok(Self::Kept(path))
+    fn keep(path: PathBuf, make: impl Fn(&Path) -> io::Result<()>) -> Result<Self, StartError> {
+        // A worker may change its directory.
+        let made = std::path::absolute(&path).and_then(|path| make(&path).map(|()| path));
+        made.map(Self::Kept).map_err(|source| StartError::Files { path, source })
     }
 
-    /// The place of one worker.
-    pub(super) fn files(&self, attempt: u64, local_rank: u32) -> Option<Files> {
-        let root = match self {
-            Self::Kept(path) => path,
-            Self::Temporary(directory) => directory.path(),
-            Self::Nowhere => return None,
-        };
-        let directory = root.join(format!("attempt_{attempt}")).join(local_rank.to_string());
-        Some(Files {
+    fn root(&self) -> Option<&Path> {
+        match self {
+            Self::Kept(path) => Some(path),
+            Self::Temporary(directory) => Some(directory.path()),
+            Self::Nowhere => None,
+        }
+    }
+
+    /// Whether the files are there to be read afterwards.
+    pub(super) fn is_kept(&self) -> bool {
+        matches!(self, Self::Kept(_))
+    }
+
+    /// Makes the place of one worker of a round. Where one is there already, of a run of the same name that counted
+    /// its rounds anew, it gets the next free number.
+    pub(super) fn claim(&self, round: u64, rank: u32) -> Result<Option<Files>, StartError> {
+        let Some(root) = self.root() else { return Ok(None) };
+        let parent = root.join(format!("round_{round}"));
+        let failed = |path: &Path, source| StartError::Files { path: path.to_owned(), source };
+        fs::create_dir_all(&parent).map_err(|source| failed(&parent, source))?;
+        let mut directory = parent.join(format!("rank_{rank}"));
+        for number in 1_u64.. {
+            match fs::create_dir(&directory) {
+                Ok(()) => break,
+                Err(error)
+                    if error.kind() == io::ErrorKind::AlreadyExists && directory.is_dir() =>
+                {
+                    directory = parent.join(format!("rank_{rank}.{number}"));
+                }
+                Err(source) => return Err(failed(&directory, source)),
+            }
+        }
+        Ok(Some(Files::in_directory(directory)))
+    }
+}
+
+impl Files {
+    pub(super) fn in_directory(directory: PathBuf) -> Self {
+        Self {
             stdout: directory.join("stdout.log"),
             stderr: directory.join("stderr.log"),
             error: directory.join("error.json"),
             notice: directory.join("notice.json"),
             directory,
-        })
+        }
     }
 }
 
-/// A name of a run as a part of a file's name.
-fn plain(run_id: &str) -> String {
+/// A name of a run or a host as that of a directory.
+fn plain(name: &str) -> String {
     let plain = |c: char| if c.is_ascii_alphanumeric() || "._-".contains(c) { c } else { '_' };
-    run_id.chars().take(100).map(plain).collect()
+    let plain: String = name.chars().take(100).map(plain).collect();
+    match plain.as_str() {
+        "" | "." | ".." => "_".to_owned(),
+        _ => plain,
+    }
 }
 
 #[cfg(test)]
@@ -99,28 +128,34 @@ mod tests {
 
     use super::*;
 
+    /// Two launchers of one host, or one that was started again, share a directory, and no file.
     #[test]
-    fn the_users_directory_gets_one_for_each_launcher() {
+    fn files_are_named_by_run_host_round_and_rank_and_nothing_is_written_over() {
         let root = tempfile::tempdir().unwrap();
         let logs = LogDirectory::At(root.path().join("new/logs"));
-        let make = || Home::make(&logs, "job/7", true).unwrap().files(3, 11).unwrap();
-        let (first, second) = (make(), make());
-        assert_ne!(first.directory, second.directory);
-        let below = first.stdout.strip_prefix(root.path().join("new/logs")).unwrap();
-        let below = below.to_str().unwrap();
-        assert!(below.starts_with("job_7_") && below.ends_with("/attempt_3/11/stdout.log"));
-        assert!(first.error.ends_with("attempt_3/11/error.json"));
+        let claim = |host, rank| {
+            let home = Home::make(&logs, ("job/7", host), true).unwrap();
+            let files = home.claim(3, rank).unwrap().unwrap();
+            let below = files.stdout.strip_prefix(root.path().join("new/logs")).unwrap().to_owned();
+            below.to_str().unwrap().to_owned()
+        };
+        for (host, rank, expected) in [
+            ("node1", 11, "job_7/node1/round_3/rank_11/stdout.log"),
+            ("node1", 12, "job_7/node1/round_3/rank_12/stdout.log"),
+            ("node2", 11, "job_7/node2/round_3/rank_11/stdout.log"),
+            ("node1", 11, "job_7/node1/round_3/rank_11.1/stdout.log"),
+            ("node1", 11, "job_7/node1/round_3/rank_11.2/stdout.log"),
+            ("..", 0, "job_7/_/round_3/rank_0/stdout.log"),
+        ] {
+            assert_eq!(claim(host, rank), expected);
+        }
     }
 
     #[test]
     fn a_temporary_one_is_private_and_stays_only_for_logs() {
-        let make = |has_logs| Home::make(&LogDirectory::Temporary, "job", has_logs).unwrap();
-        let root = |home: &Home| {
-            home.files(0, 0).unwrap().directory.ancestors().nth(2).unwrap().to_owned()
-        };
         for has_logs in [true, false] {
-            let home = make(has_logs);
-            let path = root(&home);
+            let home = Home::make(&LogDirectory::Temporary, ("job", "host"), has_logs).unwrap();
+            let path = home.root().unwrap().to_owned();
             let mode = fs::metadata(&path).unwrap().permissions().mode();
             drop(home);
             let stayed = path.exists();
@@ -131,14 +166,15 @@ mod tests {
 
     #[test]
     fn nowhere_has_no_files() {
-        assert_eq!(Home::make(&LogDirectory::Nowhere, "job", true).unwrap().files(0, 0), None);
+        let home = Home::make(&LogDirectory::Nowhere, ("job", "host"), true).unwrap();
+        assert_eq!(home.claim(0, 0).unwrap(), None);
     }
 
     #[test]
     fn a_directory_that_cannot_be_made_is_named() {
         let file = tempfile::NamedTempFile::new().unwrap();
         let logs = LogDirectory::At(file.path().join("logs"));
-        let error = Home::make(&logs, "job", true).unwrap_err().to_string();
+        let error = Home::make(&logs, ("job", "host"), true).unwrap_err().to_string();
         assert!(error.contains(file.path().to_str().unwrap()), "{error}");
     }
 }

@@ -70,8 +70,12 @@ impl Crew {
         let watch = |worker: &Worker| {
             let (local_rank, trace) = (worker.local_rank, worker.trace.clone());
             let (exited, sender) = (worker.group.exited(), sender.clone());
+            let input = worker.input.clone();
             let watcher = async move {
                 let exit = exit(exited.await);
+                if let Some(input) = input {
+                    input.take_back();
+                }
                 let message = trace.note_end().await.error.as_ref();
                 let message = message.map(|error| error.said.message.clone());
                 // Nobody may want to know any more.
@@ -144,9 +148,16 @@ impl Crew {
         groups.filter(|group| group.is_left()).map(Group::id).collect()
     }
 
+    /// Whether this worker has the terminal, so that what is typed there to end a program reaches it alone.
+    pub(crate) fn has_terminal(&self, local_rank: u32) -> bool {
+        let mut workers = self.workers.iter().filter(|worker| worker.local_rank == local_rank);
+        workers.any(|worker| worker.input.as_ref().is_some_and(|input| input.is_terminal()))
+    }
+
     /// The files in which workers are told that they will be stopped.
     pub(crate) fn notices(&self) -> Vec<PathBuf> {
-        self.workers.iter().filter_map(|worker| worker.notice.clone()).collect()
+        let files = self.workers.iter().filter_map(|worker| worker.files.as_ref());
+        files.map(|files| files.notice.clone()).collect()
     }
 
     /// What is known of the workers, for a report, by local rank.
@@ -199,7 +210,25 @@ fn start_all(outfit: &Outfit, start: &Start) -> (Vec<Worker>, Result<(), StartEr
             Err(error) => return (workers, Err(error)),
         }
     }
+    if outfit.home.is_kept() {
+        say_where(&workers);
+    }
     (workers, Ok(()))
+}
+
+/// Says which files are whose, in one line.
+fn say_where(workers: &[Worker]) {
+    let directories = workers.iter().filter_map(|worker| Some(&worker.files.as_ref()?.directory));
+    let names = directories.clone().filter_map(|directory| directory.file_name()?.to_str());
+    let names: Vec<&str> = names.collect();
+    if let Some(round) = directories.clone().next().and_then(|directory| directory.parent()) {
+        tracing::info!(
+            "files of local ranks 0 to {}: {}/{{{}}}",
+            workers.len() - 1,
+            round.display(),
+            names.join(",")
+        );
+    }
 }
 
 fn exit(status: io::Result<ExitStatus>) -> Exit {

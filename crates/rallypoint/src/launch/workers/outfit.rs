@@ -16,6 +16,7 @@ use crate::cli::run::program::Program;
 use crate::cli::run::template::Speaker;
 use crate::cli::run::values::Streams;
 use crate::launch::console::{Console, Stream};
+use crate::process::Input;
 
 /// What every start of the workers has in common. Clones share the directory of their files, which goes with
 /// the last of them unless it is to be kept.
@@ -32,6 +33,8 @@ pub(crate) struct Outfit {
     pub(super) output: Arc<Output>,
     /// The processors of each worker, if they are bound to some.
     pub(super) processors: Vec<CpuSet>,
+    /// Standard input, and the local rank of the worker that has it. The others have none.
+    pub(super) input: Option<(u32, Arc<Input>)>,
 }
 
 impl Outfit {
@@ -49,20 +52,28 @@ impl Outfit {
         let any = |streams: Streams| streams.stdout || streams.stderr;
         let has_logs = (0..job.local_workers)
             .any(|rank| any(logs.redirects.of(rank)) || any(logs.tee.of(rank)));
-        let home = Home::make(&logs.directory, &job.run_id, has_logs)?;
+        let host = &plan.agent.host;
+        let home = Home::make(&logs.directory, (&job.run_id, host), has_logs)?;
         let visible = job.inherited.get("CUDA_VISIBLE_DEVICES").map(String::as_str);
         let binding = plan.numa_binding;
         let processors = numa::bindings(Path::new("/"), binding, job.local_workers, visible);
         Ok(Self {
             job,
             program: plan.program.clone(),
-            host: plan.agent.host.clone(),
+            host: host.clone(),
             logs,
             home: Arc::new(home),
             console,
             output,
             processors,
+            input: input(plan)?,
         })
+    }
+
+    /// Standard input, if it is this worker's.
+    pub(super) fn input(&self, local_rank: u32) -> Option<&Arc<Input>> {
+        let (whose, input) = self.input.as_ref()?;
+        (*whose == local_rank).then_some(input)
     }
 
     /// Where one of a worker's streams goes.
@@ -89,4 +100,15 @@ impl Outfit {
         // From red to cyan, beginning with cyan; black and white may be the background.
         format!("\x1b[{}m{prefix}\x1b[0m", 36 - local_rank % 6)
     }
+}
+
+/// Who has the standard input of the launcher: who was named, or on a terminal the only one there is.
+fn input(plan: &Plan) -> Result<Option<(u32, Arc<Input>)>, StartError> {
+    if plan.stdin.is_none() && plan.agent.local_workers > 1 {
+        return Ok(None);
+    }
+    let local_rank = plan.stdin.unwrap_or(0);
+    let input = Input::inherited().map_err(|source| StartError::Process { local_rank, source })?;
+    let has_it = plan.stdin.is_some() || input.is_terminal();
+    Ok(has_it.then(|| (local_rank, Arc::new(input))))
 }

@@ -13,7 +13,7 @@ use rallypoint_core::rendezvous::document::Address;
 use tempfile::TempDir;
 use tokio::time::timeout;
 
-use super::home::Home;
+use super::home::{Files, Home};
 use super::*;
 use crate::cli::run::host::Host;
 use crate::cli::run::taken::Environment;
@@ -69,15 +69,21 @@ impl Ground {
 
     fn order(&self, attempt: u64) -> Start {
         let store = Address { host: "127.0.0.1".to_owned(), port: 29500 };
-        let group = agent::Group { round: 5, rank: 1, nodes: 2, restarts: 0, store };
+        let group = agent::Group { round: 5 + attempt, rank: 1, nodes: 2, restarts: 0, store };
         let placement = Placement::identical(1, 2, self.outfit.job.local_workers);
         Start { attempt, group, placement }
     }
 
     /// A file of a worker.
     fn file(&self, attempt: u64, local_rank: u32, name: &str) -> String {
-        let directory = self.outfit.home.files(attempt, local_rank).unwrap().directory;
-        fs::read_to_string(directory.join(name)).unwrap()
+        fs::read_to_string(self.files(attempt, local_rank).directory.join(name)).unwrap()
+    }
+
+    /// Those of a worker of the first start in its round.
+    fn files(&self, attempt: u64, local_rank: u32) -> Files {
+        let rank = self.outfit.job.local_workers + local_rank;
+        let host = only(&only(self.root.path()));
+        Files::in_directory(host.join(format!("round_{}/rank_{rank}", 5 + attempt)))
     }
 
     /// Runs to the end, and tells who ended and how.
@@ -92,6 +98,14 @@ impl Ground {
         timeout(LONG, self.outfit.output.finish()).await.unwrap();
         exits
     }
+}
+
+/// What alone is in a directory.
+fn only(directory: &Path) -> PathBuf {
+    let mut entries = fs::read_dir(directory).unwrap();
+    let (first, second) = (entries.next().unwrap().unwrap().path(), entries.next());
+    assert!(second.is_none(), "{first:?} {second:?}");
+    first
 }
 
 async fn all_exits(crew: &Crew) -> Vec<Exited> {
@@ -176,7 +190,7 @@ exit 1"#;
     let error = trace.ended().unwrap().error.as_ref().unwrap();
     assert_eq!(error.said.traceback.as_deref(), Some("Traceback"));
     assert!(error.text.ends_with("}}}\n"));
-    assert_eq!(trace.error_file, Some(ground.outfit.home.files(0, 0).unwrap().error));
+    assert_eq!(trace.error_file, Some(ground.files(0, 0).error));
 }
 
 /// As a script that starts a training: the shell dies of the signal at once, its child saves its work.
@@ -187,7 +201,7 @@ echo ready >$0/ready; while :; do sleep 0.01; done' \"${TORCHELASTIC_ERROR_FILE%
     let ground = ground(2, script);
     let crew = ground.start(0).await;
     for local_rank in 0..2 {
-        let files = ground.outfit.home.files(0, local_rank).unwrap();
+        let files = ground.files(0, local_rank);
         line_of(&files.directory.join("ready")).await;
     }
     crew.signal(SIGTERM);
@@ -203,7 +217,7 @@ async fn what_does_not_end_when_asked_is_killed() {
     let script = "trap '' TERM; sleep 100 & echo $! >\"${TORCHELASTIC_ERROR_FILE%/*}/child\"; wait";
     let ground = ground(1, script);
     let crew = ground.start(0).await;
-    let child = line_of(&ground.outfit.home.files(0, 0).unwrap().directory.join("child")).await;
+    let child = line_of(&ground.files(0, 0).directory.join("child")).await;
     crew.signal(SIGTERM);
     assert!(timeout(Duration::from_millis(100), crew.gone()).await.is_err());
     assert_eq!(crew.left(), [crew.traces()[0].pid]);
@@ -223,7 +237,7 @@ async fn nothing_is_left_when_a_crew_is_dropped() {
     let crew = ground.start(0).await;
     let mut ids = Vec::new();
     for local_rank in 0..2 {
-        let file = ground.outfit.home.files(0, local_rank).unwrap().directory.join("ids");
+        let file = ground.files(0, local_rank).directory.join("ids");
         ids.extend(line_of(&file).await.split(' ').map(str::to_owned));
     }
     // The first one has lost its leader.
@@ -247,7 +261,7 @@ async fn a_program_that_is_not_there_is_named_and_nothing_is_started() {
 async fn workers_before_one_that_cannot_be_started_are_in_the_crew() {
     let ground = ground(3, "exec sleep 100");
     // Its place is taken.
-    let third = ground.outfit.home.files(0, 2).unwrap().directory;
+    let third = ground.files(0, 2).directory;
     fs::create_dir_all(third.parent().unwrap()).unwrap();
     fs::write(&third, "").unwrap();
     let (crew, started) = Crew::start(&ground.outfit, &ground.order(0)).await;
@@ -270,10 +284,10 @@ async fn every_start_keeps_its_files() {
         assert_eq!(ground.file(attempt, 0, "stderr.log"), "");
     }
     // And what is there already is not written over.
-    let (_crew, started) = Crew::start(&ground.outfit, &ground.order(0)).await;
-    let error = started.unwrap_err().to_string();
-    assert!(error.contains("attempt_0/0/stdout.log"), "{error}");
-    assert_eq!(fs::read_dir(ground.root.path()).unwrap().count(), 1);
+    let crew = ground.start(0).await;
+    all_exits(&crew).await;
+    assert!(crew.traces()[0].stdout.as_ref().unwrap().ends_with("round_5/rank_1.1/stdout.log"));
+    assert_eq!(ground.file(0, 0, "stdout.log"), "attempt 0\n");
 }
 
 #[tokio::test]

@@ -1,7 +1,5 @@
 //! One worker: a program with an environment, in a process group of its own.
 
-use std::fs;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use rallypoint_core::agent::Start;
@@ -16,7 +14,7 @@ use super::streams::Source;
 use super::trace::Trace;
 use crate::cli::run::secret;
 use crate::launch::console::Stream;
-use crate::process::{self, Group};
+use crate::process::{self, Group, Input};
 
 const ERROR_FILE: &str = "TORCHELASTIC_ERROR_FILE";
 
@@ -25,8 +23,9 @@ pub(super) struct Worker {
     pub(super) local_rank: u32,
     pub(super) group: Group,
     pub(super) trace: Arc<Trace>,
-    /// The file in which it is told that it will be stopped.
-    pub(super) notice: Option<PathBuf>,
+    pub(super) files: Option<Files>,
+    /// It has the standard input of the launcher.
+    pub(super) input: Option<Arc<Input>>,
 }
 
 impl Worker {
@@ -36,12 +35,8 @@ impl Worker {
         start: &Start,
         local_rank: u32,
     ) -> Result<Self, StartError> {
-        let files = outfit.home.files(start.attempt, local_rank);
-        if let Some(Files { directory, .. }) = &files
-            && let Err(source) = fs::create_dir_all(directory)
-        {
-            return Err(StartError::Files { path: directory.clone(), source });
-        }
+        let rank = start.placement.base_rank.saturating_add(local_rank);
+        let files = outfit.home.claim(start.group.round, rank)?;
         let mut command = process::command(&outfit.program.path)
             .map_err(|source| StartError::Process { local_rank, source })?;
         command.args(&outfit.program.arguments);
@@ -63,7 +58,6 @@ impl Worker {
                 Stream::Stderr => &files.stderr,
             });
             let file = file.filter(|_| route.has_file());
-            let rank = start.placement.base_rank.saturating_add(local_rank);
             let prefix = outfit.prefix(stream, local_rank, rank);
             let file_path = file.map(AsRef::as_ref);
             let source = Source { stream, local_rank, route, file: file_path, prefix };
@@ -78,10 +72,14 @@ impl Worker {
             };
         }
         let processors = outfit.processors.get(local_rank as usize);
-        let group = numa::on(processors, || Group::start_lasting(&mut command))
+        let input = outfit.input(local_rank).cloned();
+        let start = || match &input {
+            Some(input) => Group::start_with_input(&mut command, input),
+            None => Group::start_lasting(&mut command),
+        };
+        let group = numa::on(processors, start)
             .map_err(|source| StartError::Process { local_rank, source })?;
         trace.pid = group.id();
-        let notice = files.map(|files| files.notice);
-        Ok(Self { local_rank, group, trace: Arc::new(trace), notice })
+        Ok(Self { local_rank, group, trace: Arc::new(trace), files, input })
     }
 }

@@ -12,7 +12,9 @@ use rallypoint::core::rendezvous::keys::{DEFAULT_PREFIX, Keys};
 use rallypoint::store::{Store, TcpStore};
 use rustix::process::Signal;
 
-use super::{Job, free_endpoint, host_of, query, until, until_listed, until_true, wait};
+use super::{
+    Group, Job, free_endpoint, host, host_of, query, until, until_listed, until_true, wait,
+};
 use crate::support::{Embedded, Etcd, Version};
 
 async fn store(worker: &super::Worker) -> TcpStore {
@@ -99,13 +101,15 @@ fn d5_the_logs_of_every_attempt_are_kept() {
     again.tell("echo after a failure; exit 0");
     first.ends_with(0);
     second.ends_with(0);
-    // Which of the directories is the first launcher's is told by its workers.
-    let file = std::path::PathBuf::from(alone.workers[0].get("TORCHELASTIC_ERROR_FILE"));
-    let run = file.ancestors().nth(3).unwrap();
-    let read = |name: &str| std::fs::read_to_string(run.join(name)).unwrap();
-    assert_eq!(read("attempt_0/0/stdout.log"), "before anybody came\n");
-    assert_eq!(read("attempt_1/0/stderr.log"), "together\n");
-    assert_eq!(read("attempt_2/0/stdout.log"), "after a failure\n");
+    let read = |group: &Group, rank: usize, name: &str| {
+        let place = format!("{logs}/job/{}/round_{}/rank_{rank}/{name}", host(), group.round);
+        std::fs::read_to_string(place).unwrap()
+    };
+    assert_eq!(read(&alone, 0, "stdout.log"), "before anybody came\n");
+    for rank in 0..2 {
+        assert_eq!(read(&pair, rank, "stderr.log"), "together\n");
+        assert_eq!(read(&again, rank, "stdout.log"), "after a failure\n");
+    }
 }
 
 /// Counted on the server: whoever writes, writes a revision.
@@ -155,7 +159,7 @@ fn d8_the_shutdown_time_out_counts_for_restarts_too() {
 
 #[test]
 fn d9_workers_die_with_their_launcher_whatever_kills_it() {
-    for signal in [Signal::KILL, Signal::USR1, Signal::ABORT] {
+    for signal in [Signal::KILL, Signal::ALARM, Signal::ABORT] {
         let job = Job::new(&["--nproc-per-node", "2", "--tee", "3"]);
         // What they have started goes with them.
         let order = "sleep 1000 & trap '' TERM HUP INT";

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Job, Launcher, free_endpoint};
+use super::{Job, Launcher, free_endpoint, host};
 
 /// Everything, and nothing else. `env` itself is the worker, so that no shell adds to it.
 #[test]
@@ -13,10 +13,9 @@ fn the_environment_of_a_worker_is_exactly_this() {
     let line = job.launcher().with(&["--log-dir", &logs]).program(&["env", "-0"]);
     let line = line.env("CUDA_VISIBLE_DEVICES", "4,5").env("RALLYPOINT_SECRET", "sesame");
     line.env("PET_ROLE", "another").start().ends_with(0);
-    let run = std::fs::read_dir(&logs).unwrap().next().unwrap().unwrap().path();
-    assert!(run.file_name().unwrap().to_str().unwrap().starts_with("job-7_"), "{run:?}");
+    let round = std::path::PathBuf::from(format!("{logs}/job-7/{}/round_1", host()));
     for rank in ["0", "1"] {
-        let directory = run.join("attempt_0").join(rank);
+        let directory = round.join(format!("rank_{rank}"));
         let text = std::fs::read_to_string(directory.join("stdout.log")).unwrap();
         let pairs = text.split_terminator('\0').map(|line| line.split_once('=').unwrap());
         let mut found: BTreeMap<&str, &str> = pairs.collect();
@@ -26,6 +25,7 @@ fn the_environment_of_a_worker_is_exactly_this() {
         let round: u64 = found.remove("RALLYPOINT_ROUND").unwrap().parse().unwrap();
         assert!(round > 0);
         let error_file = directory.join("error.json");
+        let notice_file = directory.join("notice.json");
         let (path, place, temporary) =
             (std::env::var("PATH").unwrap(), job.file(""), job.file("tmp"));
         let expected = BTreeMap::from([
@@ -44,6 +44,7 @@ fn the_environment_of_a_worker_is_exactly_this() {
             ("TORCHELASTIC_RUN_ID", "job-7"),
             ("TORCHELASTIC_USE_AGENT_STORE", "True"),
             ("TORCHELASTIC_ERROR_FILE", error_file.to_str().unwrap()),
+            ("RALLYPOINT_NOTICE_FILE", notice_file.to_str().unwrap()),
             ("TORCHELASTIC_SIGNALS_TO_HANDLE", "SIGTERM,SIGINT,SIGHUP,SIGQUIT"),
             ("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1"),
             ("OMP_NUM_THREADS", "1"),

@@ -19,6 +19,7 @@ mod exit_codes;
 mod first_command;
 mod guarding;
 mod haste;
+mod input;
 mod limits;
 mod meeting;
 mod names;

@@ -4,7 +4,8 @@ use std::path::PathBuf;
 
 use rustix::process::Signal;
 
-use super::{Ended, Job, host};
+use super::{Ended, Job, free_endpoint, host};
+use crate::support::process::Directory;
 
 /// What each worker says here: a line on each stream.
 const WORDS: &str = r#"echo "spoken $RANK"; echo "shouted $RANK" >&2"#;
@@ -32,20 +33,18 @@ fn of_workers(text: &str) -> Vec<&str> {
         .collect()
 }
 
-/// The log files of a run, by local rank and stream, with what is in them.
+/// The log files of a run of one round, by rank and stream, with what is in them.
 fn files(job: &Job, directory: &str) -> Vec<(String, String)> {
     let run = only(&PathBuf::from(directory));
-    let attempt = run.join("attempt_0");
+    let of_host = run.join(host());
+    let round = if of_host.exists() { only(&of_host) } else { only(&run) };
     let mut found = Vec::new();
-    for rank in std::fs::read_dir(attempt).unwrap() {
+    for rank in std::fs::read_dir(round).unwrap() {
         let rank = rank.unwrap();
         for file in std::fs::read_dir(rank.path()).unwrap() {
             let file = file.unwrap();
-            let name = format!(
-                "{}/{}",
-                rank.file_name().to_str().unwrap(),
-                file.file_name().to_str().unwrap()
-            );
+            let rank = rank.file_name().to_str().unwrap().strip_prefix("rank_").unwrap().to_owned();
+            let name = format!("{rank}/{}", file.file_name().to_str().unwrap());
             found.push((name, std::fs::read_to_string(file.path()).unwrap()));
         }
     }
@@ -88,8 +87,11 @@ fn redirected_it_goes_to_files_alone() {
         file("1/stdout.log", "spoken 1\n"),
     ];
     assert_eq!(files(&job, &logs), expected);
-    let run_name = only(logs.as_ref());
-    assert!(run_name.file_name().unwrap().to_str().unwrap().starts_with("job_"));
+    assert!(
+        ended.stderr.contains(&format!("{logs}/job/{}/round_1/{{rank_0,rank_1}}", host())),
+        "{}",
+        ended.stderr
+    );
 }
 
 #[test]
@@ -316,4 +318,31 @@ fn a_launcher_whose_log_nobody_reads_works_and_stops() {
     node.signal(Signal::TERM);
     node.ends_with(143);
     job.nothing_is_left();
+}
+
+/// Nodes of many hosts have one directory on a file system of the network; two of one host are in no other case. Nor is
+/// a job that is started again under its name, and counts its rounds from 1.
+#[test]
+fn nodes_share_a_directory_and_no_file() {
+    let directory = Directory::new();
+    let shared = directory.path().to_str().unwrap();
+    for (run, directories) in
+        [["rank_0", "rank_1"], ["rank_0.1", "rank_1.1"]].into_iter().enumerate()
+    {
+        let job = Job::at(&free_endpoint(), "2");
+        let program = ["sh", "-c", "echo $RANK in $TORCHELASTIC_ERROR_FILE"];
+        let start = |_| {
+            let line = job.launcher().with(&["--redirects", "1", "--log-dir", shared]);
+            line.program(&program).start()
+        };
+        let mut nodes: Vec<_> = (0..2).map(start).collect();
+        let said: String = nodes.iter_mut().map(|node| node.ends_with(0).stderr).collect();
+        for (rank, directory) in directories.into_iter().enumerate() {
+            let place = format!("{shared}/job/{}/round_1/{directory}", host());
+            let text = std::fs::read_to_string(format!("{place}/stdout.log")).unwrap();
+            assert_eq!(text, format!("{rank} in {place}/error.json\n"), "run {run}");
+            let line = format!("{shared}/job/{}/round_1/{{{directory}}}", host());
+            assert!(said.contains(&line), "{said}");
+        }
+    }
 }

@@ -40,6 +40,7 @@ notice seconds        none
 notice signal         none
 exit barrier seconds  none
 signals               SIGTERM,SIGINT,SIGHUP,SIGQUIT
+stdin of              none
 numa binding          none
 virtual local rank    true
 log directory         /logs

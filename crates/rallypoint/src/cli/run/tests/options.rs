@@ -83,6 +83,7 @@ fn rows() -> Vec<Row> {
         flag("module", "mod", |p| format!("{:?}", p.program.path), "\"true\"", "\"python3\""),
         flag("no-python", "no-p", |p| format!("{:?}", p.program.path), "\"true\"", "\"true\""),
         flag("virtual-local-rank", "v", |p| p.virtual_local_rank.to_string(), "false", "true"),
+        option("stdin", "std", "0", |p| format!("{:?}", p.stdin), "None", "Some(0)", "1", "0 to 0"),
         option("numa-binding", "nu", "core-complex", |p| format!("{:?}", p.numa_binding), "None", "Some(CoreComplex)",
             "moon", "node, socket, exclusive, core-complex"),
         option("log-dir", "log-d", "/dev/null", |p| format!("{:?}", p.logs.directory), "Temporary", "Nowhere", "", "a value is required"),

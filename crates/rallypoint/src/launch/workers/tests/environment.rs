@@ -60,7 +60,7 @@ async fn inside() {
     let mut ground = ground_of(1, "cat", &["/proc/self/environ"]);
     ground.outfit.logs.redirects = "1".parse().unwrap();
     ground.run().await;
-    let files = ground.outfit.home.files(0, 0).unwrap();
+    let files = ground.files(0, 0);
     let text = fs::read(&files.stdout).unwrap();
     let mut found: Vec<&[u8]> =
         text.split(|byte| *byte == 0).filter(|pair| !pair.is_empty()).collect();
@@ -73,6 +73,7 @@ async fn inside() {
     expected.extend(ours.map(|(name, value)| pair(name, value)));
     expected.push(pair("PATH", &env::var_os("PATH").unwrap()));
     expected.push(pair(INSIDE, "1".as_ref()));
+    expected.push(pair("RALLYPOINT_NOTICE_FILE", files.notice.as_ref()));
     expected.sort_unstable();
     let text = |pairs: &[&[u8]]| -> Vec<String> {
         pairs.iter().map(|pair| pair.escape_ascii().to_string()).collect()

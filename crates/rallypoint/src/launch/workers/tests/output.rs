@@ -25,7 +25,7 @@ async fn redirected_output_is_in_files_alone() {
     }
     assert_eq!(ground.output.text() + &ground.error.text(), "");
     let trace = crew.traces()[1].clone();
-    assert_eq!(trace.stderr, Some(ground.outfit.home.files(0, 1).unwrap().stderr));
+    assert_eq!(trace.stderr, Some(ground.files(0, 1).stderr));
 }
 
 #[tokio::test]
@@ -89,7 +89,7 @@ async fn bytes_that_are_no_text_are_kept_in_the_file() {
     let mut ground = ground(1, r"printf '\377\n'");
     ground.outfit.logs.tee = "1".parse().unwrap();
     ground.run().await;
-    let file = ground.outfit.home.files(0, 0).unwrap().stdout;
+    let file = ground.files(0, 0).stdout;
     assert_eq!(fs::read(file).unwrap(), b"\xff\n");
     assert_eq!(ground.output.text(), "[default0]:\u{fffd}\n");
 }

@@ -1,0 +1,82 @@
+//! Standard input for a child, and the terminal that it may be.
+//!
+//! A child leads a process group of its own, and a group that is not in the foreground of its terminal is stopped when
+//! it reads from it. So the child's group is put there before it begins, and ours again when it has ended. Meanwhile
+//! Ctrl-C is the child's alone; Ctrl-Z is turned off, since nobody would notice a child that was stopped by it.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use nix::sys::signal::{SigSet, Signal};
+use rustix::process::{Pid, getpgrp};
+use rustix::termios::{
+    OptionalActions, SpecialCodeIndex, Termios, isatty, tcgetattr, tcgetpgrp, tcsetattr, tcsetpgrp,
+};
+
+/// A character that nobody can type.
+const DISABLED: u8 = 0;
+
+/// Our standard input, to be given to a child. Dropping it takes the terminal back.
+#[derive(Debug)]
+pub(crate) struct Input {
+    input: OwnedFd,
+    /// How the terminal was set before, if it is one and it was ours to give.
+    terminal: Option<Termios>,
+}
+
+impl Input {
+    /// That of this process.
+    pub(crate) fn inherited() -> io::Result<Self> {
+        let input = io::stdin().as_fd().try_clone_to_owned()?;
+        let is_ours = isatty(&input) && tcgetpgrp(&input).is_ok_and(|group| group == getpgrp());
+        let terminal = if is_ours { tcgetattr(&input).ok() } else { None };
+        Ok(Self { input, terminal })
+    }
+
+    /// Whether it is a terminal in whose foreground we were.
+    pub(crate) fn is_terminal(&self) -> bool {
+        self.terminal.is_some()
+    }
+
+    pub(super) fn as_fd(&self) -> BorrowedFd<'_> {
+        self.input.as_fd()
+    }
+
+    /// Puts a group into the foreground of the terminal.
+    pub(super) fn give_to(&self, group: Pid) -> io::Result<()> {
+        let Some(before) = &self.terminal else { return Ok(()) };
+        let mut termios = before.clone();
+        termios.special_codes[SpecialCodeIndex::VSUSP] = DISABLED;
+        from_behind(|| {
+            tcsetattr(&self.input, OptionalActions::Now, &termios)?;
+            Ok(tcsetpgrp(&self.input, group)?)
+        })
+    }
+
+    /// Puts our own group there again, with the terminal as it was: a child that was killed has not done so.
+    pub(crate) fn take_back(&self) {
+        let Some(before) = &self.terminal else { return };
+        let taken = from_behind(|| {
+            tcsetpgrp(&self.input, getpgrp())?;
+            Ok(tcsetattr(&self.input, OptionalActions::Now, before)?)
+        });
+        if let Err(error) = taken {
+            tracing::debug!(%error, "the terminal is gone");
+        }
+    }
+}
+
+impl Drop for Input {
+    fn drop(&mut self) {
+        self.take_back();
+    }
+}
+
+/// Does something to a terminal that would stop us if we are not in its foreground and the signal for that came through.
+fn from_behind<T>(work: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+    let stop = SigSet::from(Signal::SIGTTOU);
+    let before = stop.thread_swap_mask(nix::sys::signal::SigmaskHow::SIG_BLOCK)?;
+    let done = work();
+    before.thread_set_mask()?;
+    done
+}
