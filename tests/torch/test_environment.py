@@ -9,7 +9,7 @@ from launchers import Job, Ours, Stock
 JOB = pathlib.Path(__file__).with_name("environment_job.py")
 
 # Ours in addition.
-ADDED = {"RALLYPOINT_ATTEMPT", "RALLYPOINT_NODE_ID", "RALLYPOINT_ROUND"}
+ADDED = {"RALLYPOINT_ATTEMPT", "RALLYPOINT_NODE_ID", "RALLYPOINT_NOTICE_FILE", "RALLYPOINT_ROUND"}
 
 
 def environments(kind, directory, nodes, environment):

@@ -29,6 +29,9 @@ pub struct Job {
     pub inherited: BTreeMap<String, String>,
 }
 
+/// Names the file in which a worker is told that it will be stopped. There is none until then.
+pub const NOTICE_FILE: &str = "RALLYPOINT_NOTICE_FILE";
+
 /// Which devices a worker may use, on the platforms that ask.
 const VISIBLE_DEVICES: [&str; 2] = ["CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"];
 
@@ -78,6 +81,8 @@ pub fn variables(
         ("TORCHELASTIC_SIGNALS_TO_HANDLE", job.signals_to_handle.clone()),
         ("RALLYPOINT_ATTEMPT", attempt.to_string()),
         ("RALLYPOINT_NODE_ID", job.node_id.clone()),
+        // Not that of a launcher above this one. Whoever has a file for it puts its name here.
+        (NOTICE_FILE, String::new()),
         ("RALLYPOINT_ROUND", group.round.to_string()),
     ]);
     let mut unless_inherited = |name, value: &str| {

@@ -39,6 +39,7 @@ fn a_worker_finds_all_that_torchrun_gives_and_ours() {
         ("OMP_NUM_THREADS", "1"),
         ("RALLYPOINT_ATTEMPT", "4"),
         ("RALLYPOINT_NODE_ID", "node_1"),
+        ("RALLYPOINT_NOTICE_FILE", ""),
         ("RALLYPOINT_ROUND", "6"),
         ("RANK", "7"),
         ("ROLE_NAME", "trainer"),

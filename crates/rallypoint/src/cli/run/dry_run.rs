@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use rallypoint_core::agent::environment::variables;
+use rallypoint_core::agent::environment::{NOTICE_FILE, variables};
 use rallypoint_core::agent::placement::Placement;
 use rallypoint_core::agent::{Group, Start, signal_name};
 use rallypoint_core::rendezvous::document::Address;
@@ -188,12 +188,13 @@ fn workers(plan: &Plan) -> Vec<Variables> {
     let is_v1 = matches!(parameters.backend.as_str(), "rallypoint" | "etcd");
     let serves = parameters.get_as_bool("use_agent_store").ok().flatten();
     let job = plan.job(LATER, serves.unwrap_or(is_v1));
-    let error_file = match plan.logs.directory {
+    let file = match plan.logs.directory {
         LogDirectory::Nowhere => "",
         _ => "<in the log directory>",
     };
     let worker = |local_rank| {
-        let mut variables = variables(&job, &start, local_rank, error_file);
+        let mut variables = variables(&job, &start, local_rank, file);
+        variables.insert(NOTICE_FILE, file.to_owned());
         let among_others = LATER_AMONG_OTHERS.iter().filter(|_| parameters.max_nodes > 1);
         for name in ALWAYS_LATER.iter().chain(among_others) {
             variables.insert(name, LATER.to_owned());

@@ -7,9 +7,6 @@ use std::time::{Duration, SystemTime};
 
 use serde_json::json;
 
-/// Names the file to a worker. It is there as soon as the worker will be stopped, and not before.
-pub(super) const VARIABLE: &str = "RALLYPOINT_NOTICE_FILE";
-
 /// Writes down, for each worker, that it has so much time left. Blocks on the disk.
 pub(in crate::launch) fn write(files: &[PathBuf], left: Duration, why: &str) {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();

@@ -3,11 +3,10 @@
 use std::sync::Arc;
 
 use rallypoint_core::agent::Start;
-use rallypoint_core::agent::environment::variables;
+use rallypoint_core::agent::environment::{NOTICE_FILE, variables};
 
 use super::error::StartError;
 use super::home::Files;
-use super::notices;
 use super::numa;
 use super::outfit::Outfit;
 use super::streams::Source;
@@ -48,7 +47,7 @@ impl Worker {
         if let Some(files) = &files {
             // As it is, even if it is no text.
             command.env(ERROR_FILE, &files.error);
-            command.env(notices::VARIABLE, &files.notice);
+            command.env(NOTICE_FILE, &files.notice);
             trace.error_file = Some(files.error.clone());
         }
         for stream in [Stream::Stdout, Stream::Stderr] {

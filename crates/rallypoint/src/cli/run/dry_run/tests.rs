@@ -61,6 +61,7 @@ every worker's environment, beside what it inherits
   OMP_NUM_THREADS=1
   RALLYPOINT_ATTEMPT=0
   RALLYPOINT_NODE_ID=<from the group>
+  RALLYPOINT_NOTICE_FILE=<in the log directory>
   RALLYPOINT_ROUND=<from the group>
   RANK=<from the group>
   ROLE_NAME=default

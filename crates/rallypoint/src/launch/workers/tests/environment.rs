@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::process::Command;
 
-use rallypoint_core::agent::environment::variables;
+use rallypoint_core::agent::environment::{NOTICE_FILE, variables};
 
 use super::*;
 
@@ -65,7 +65,8 @@ async fn inside() {
     let mut found: Vec<&[u8]> =
         text.split(|byte| *byte == 0).filter(|pair| !pair.is_empty()).collect();
     found.sort_unstable();
-    let own = variables(&ground.outfit.job, &ground.order(0), 0, files.error.to_str().unwrap());
+    let mut own = variables(&ground.outfit.job, &ground.order(0), 0, files.error.to_str().unwrap());
+    own.insert(NOTICE_FILE, files.notice.to_str().unwrap().to_owned());
     let pair = |name: &str, value: &OsStr| [name.as_ref(), value].join(OsStr::new("=")).into_vec();
     let mut expected: Vec<Vec<u8>> =
         own.iter().map(|(name, value)| pair(name, value.as_ref())).collect();
@@ -73,7 +74,6 @@ async fn inside() {
     expected.extend(ours.map(|(name, value)| pair(name, value)));
     expected.push(pair("PATH", &env::var_os("PATH").unwrap()));
     expected.push(pair(INSIDE, "1".as_ref()));
-    expected.push(pair("RALLYPOINT_NOTICE_FILE", files.notice.as_ref()));
     expected.sort_unstable();
     let text = |pairs: &[&[u8]]| -> Vec<String> {
         pairs.iter().map(|pair| pair.escape_ascii().to_string()).collect()
