@@ -138,6 +138,15 @@ def test_torchx_dist_ddp(nodes):
     worked(nodes)
 
 
+def test_torchx_dist_ddp_on_one_node(nodes):
+    """Which is told `localhost:0`."""
+    nodes.start(
+        nodes.programs / "torchx", "run", "--scheduler", "local_cwd", "dist.ddp", "-j", "1x2",
+        "--rdzv_backend", "rallypoint", "--script", WORKER, "--", nodes.directory, "plain",
+    )  # fmt: skip
+    worked(nodes)
+
+
 def test_kubeflow_sets_variables(nodes):
     """What its operators give a pod in the static form, and the backend, which is the user's choice."""
     for rank in (1, 0):

@@ -48,6 +48,15 @@ def assert_two_meet(job):
     assert job.wait() == {"a": 0, "b": 0}, job.report()
 
 
+def test_a_second_job_without_a_name_runs_too(tmp_path):
+    """`none` is what torchrun calls a job without a name. The run that is over was another job's."""
+    with Etcd(tmp_path / "data") as etcd:
+        for number in range(2):
+            with Job(tmp_path / f"job{number}", "etcd-v3", etcd.endpoint, nnodes="2", run_id="none") as job:
+                assert_two_meet(job)
+                assert len(job.events()) == 2
+
+
 def test_our_own_server_has_tls_and_a_password(tmp_path, jobs):
     """The host of the endpoint serves with the certificate that it is given."""
     own = Certificates(tmp_path / "own")

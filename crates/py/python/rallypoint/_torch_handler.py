@@ -54,6 +54,9 @@ class TorchrunHandler(RendezvousHandler):
         _show_log()
         if backend != "rallypoint" and params.run_id == _NO_ID:
             logger.warning("no --rdzv-id was given: jobs on this etcd without one are taken for one; give each its own")
+        if params.run_id == _NO_ID:
+            # Without a name, a run that is over is that of another job.
+            config.setdefault("reopen", True)
         _log.start()
         if params.max_nodes > 1:
             endpoint = _complete(config, endpoint)

@@ -8,7 +8,8 @@ use super::AnyError;
 use super::run::secret::VARIABLE;
 use crate::hosting::{Meeting, OWN, ThisHost};
 use crate::rendezvous::{
-    EtcdRendezvousHandler, RendezvousHandler, RendezvousParameters, parse_config,
+    EtcdRendezvousHandler, PASSWORD, RendezvousHandler, RendezvousParameters, add_password,
+    parse_config,
 };
 
 /// What follows the options.
@@ -43,6 +44,7 @@ impl Reopen {
         let Self { run_id, rdzv_endpoint, rdzv_conf } = self;
         let mut parameters = RendezvousParameters::new(OWN, rdzv_endpoint, &run_id, 1, 1)?;
         parameters.config = parse_config(&rdzv_conf)?;
+        add_password(&mut parameters.config, std::env::var(PASSWORD).ok());
         parameters.config.insert("is_host".to_owned(), "false".to_owned());
         parameters.config.entry("timeout".to_owned()).or_insert_with(|| PATIENCE.to_owned());
         let secret = std::env::var(VARIABLE).ok().filter(|secret| !secret.is_empty());

@@ -121,7 +121,7 @@ pub(crate) fn plan(
         if options.standalone { Scheduler::Nobody } else { Scheduler::detect(environment) };
     let nodes = nodes(options, scheduler, host, &mut notes)?;
     let node_rank = node_rank(options, scheduler, nodes, environment, &mut notes)?;
-    let local_workers = local_workers(options, host, &mut notes)?;
+    let local_workers = local_workers(options, host, scheduler, &mut notes)?;
     let known =
         Known { options, host, registry, scheduler, nodes, node_rank, local_workers, secret };
     let meeting = meeting(&known, &mut notes)?;
@@ -214,7 +214,12 @@ fn node_rank(
     Ok(Some(found.value))
 }
 
-fn local_workers(options: &Options, host: &Host, notes: &mut Notes) -> Result<u32, RunError> {
+fn local_workers(
+    options: &Options,
+    host: &Host,
+    scheduler: Scheduler,
+    notes: &mut Notes,
+) -> Result<u32, RunError> {
     let gpus = devices::visible(&host.environment, &host.devices);
     let (count, source) = match options.nproc_per_node {
         Workers::Count(count) => return Ok(count),
@@ -227,6 +232,12 @@ fn local_workers(options: &Options, host: &Host, notes: &mut Notes) -> Result<u3
         Workers::Auto | Workers::Cpu => (host.processors, "the processors of this host"),
     };
     notes.taken.push(Taken::new("number of workers", count, source));
+    if count > 1 && scheduler.has_several_tasks_a_node(&host.environment)? {
+        notes.warnings.push(format!(
+            "each task of this step starts {count} workers, and there are more tasks than nodes: give srun \
+             --ntasks-per-node 1, or --nproc-per-node 1 if each task is to have one"
+        ));
+    }
     Ok(count)
 }
 

@@ -89,6 +89,14 @@ impl Scheduler {
         Ok(rank)
     }
 
+    /// Whether launchers share nodes, each with what it finds there.
+    pub(super) fn has_several_tasks_a_node(
+        self,
+        environment: &Environment,
+    ) -> Result<bool, RunError> {
+        Ok(self == Self::Slurm && several_tasks(environment)?)
+    }
+
     /// Where they can meet: at the first host of the list.
     pub(super) fn head(self, environment: &Environment) -> Result<Option<Found<Head>>, RunError> {
         if !matches!(self, Self::Slurm | Self::Mpi) {

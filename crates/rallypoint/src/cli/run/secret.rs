@@ -9,7 +9,7 @@ use super::taken::Environment;
 use crate::rendezvous::PASSWORD;
 
 /// Where it may stand.
-const VARIABLE: &str = "RALLYPOINT_SECRET";
+pub(crate) const VARIABLE: &str = "RALLYPOINT_SECRET";
 
 /// The variables that workers do not get.
 pub(crate) const HIDDEN: [&str; 2] = [VARIABLE, PASSWORD];

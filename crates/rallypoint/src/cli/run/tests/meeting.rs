@@ -111,6 +111,26 @@ fn in_the_static_form_rank_0_runs_the_server() {
 }
 
 #[test]
+fn tasks_of_slurm_that_share_a_node_and_each_take_all_of_it_are_warned() {
+    let tasks = |count: &'static str, workers: &str| {
+        let host = host(&[
+            ("SLURM_JOB_ID", "5123"),
+            ("SLURM_STEP_ID", "0"),
+            ("SLURM_STEP_NUM_NODES", "2"),
+            ("SLURM_STEP_NUM_TASKS", count),
+            ("SLURM_PROCID", "0"),
+            ("SLURM_STEP_NODELIST", "node[1-2]"),
+            ("CUDA_VISIBLE_DEVICES", "0,1,2,3"),
+        ]);
+        let plan = plan_on(&host, &["--nproc-per-node", workers, "train.py"]).unwrap();
+        plan.warnings.iter().any(|warning| warning.contains("--ntasks-per-node 1"))
+    };
+    assert!(tasks("16", "gpu"));
+    assert!(!tasks("2", "gpu"));
+    assert!(!tasks("16", "1"));
+}
+
+#[test]
 fn slurm_knows_the_rest() {
     let step = |rank: &'static str| {
         host(&[
