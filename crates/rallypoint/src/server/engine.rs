@@ -11,7 +11,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rallypoint_core::error::StoreError;
-use rallypoint_core::kv::{LeaseId, Revision, Time};
+use rallypoint_core::kv::{LeaseId, LeaseStatus, Revision, Time};
 use rallypoint_core::store::{Record, Store, StreamId};
 use tokio::sync::{Notify, mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
@@ -174,12 +174,12 @@ impl Engine {
         self.renewed.notified().await;
     }
 
-    /// Whether there is a lease whose time to live is at most this.
-    pub(super) fn has_lease_of_at_most(&self, longest: Duration) -> bool {
+    /// Whether there is a lease whose time to live is at most this, and on which something lives.
+    pub(super) fn has_lease_in_use(&self, longest: Duration) -> bool {
         let now = self.now();
-        let granted = |store: &Store, id| store.lease_status(now, id).map(|it| it.granted_ttl);
         let is_short = |ttl: i64| u64::try_from(ttl).is_ok_and(|ttl| ttl <= longest.as_secs());
-        self.read(|store| store.leases().filter_map(|id| granted(store, id)).any(is_short))
+        let in_use = |lease: LeaseStatus| is_short(lease.granted_ttl) && !lease.keys.is_empty();
+        self.read(|store| store.leases().filter_map(|id| store.lease_status(now, id)).any(in_use))
     }
 
     /// Grants a lease, with an id of our choice if none is asked for, and tells its id and its time

@@ -75,7 +75,7 @@ impl Note {
 
     /// Takes the note away, unless somebody may still have workers.
     pub(super) async fn end(&self, engine: &Engine) {
-        let (note, stays) = (self.clone(), engine.has_lease_of_at_most(LONGEST_LEASE));
+        let (note, stays) = (self.clone(), engine.has_lease_in_use(LONGEST_LEASE));
         blocking(move || {
             *note.ended() = true;
             if !stays {

@@ -88,10 +88,9 @@ impl Obstacle {
         if text.contains("dns error") || text.contains("failed to lookup address") {
             return Self::Name;
         }
-        if ["http2 error", "protocol error", "invalid compression flag"]
-            .iter()
-            .any(|sign| text.contains(sign))
-        {
+        // One that has no use for what it is sent may answer otherwise, or end the connection.
+        let foreign = ["http2 error", "protocol error", "broken pipe", "Connection reset"];
+        if foreign.iter().any(|sign| text.contains(sign)) {
             return Self::Foreign;
         }
         if text.contains("no answer within") || text.contains("has gone silent") {
