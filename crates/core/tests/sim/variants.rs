@@ -10,7 +10,7 @@ pub(crate) const WORLD: Only = Only::Kind;
 pub(crate) const TABLE: [(Broken, u64, &[&str]); 24] = [
     (Broken::OpenUnfenced, 1_000, &["R1", "R2", "R3"]),
     (Broken::StaleCoordinator, 1_000, &["R1", "R2", "R3"]),
-    (Broken::NumberReused, 1_000, &["R2", "quiet"]),
+    (Broken::NumberReused, 1_000, &["R2", "quiet", "at once"]),
     (Broken::NoConfirm, 1_000, &["R4"]),
     (Broken::ConfirmForever, 1_000, &["R4", "liveness"]),
     (Broken::WaiterForever, 5_000, &["liveness", "keys"]),

@@ -85,7 +85,9 @@ async fn writes_under_way_are_finished_and_the_directory_can_be_used_again() {
             // Refused, or never sent. Cut off in the middle would be Unknown: nobody could say
             // whether it happened.
             let clean = [Code::Unavailable, Code::Cancelled].contains(&refused.code());
-            assert!(clean, "{refused:?}");
+            // The farewell was read before the request was sent: the client has no better code for that.
+            let too_late = format!("{refused:?}").contains("GoAway(b\"\", NO_ERROR, Remote)");
+            assert!(clean || too_late, "{refused:?}");
         }
         expected = highest.load(Ordering::SeqCst);
         directory = server.into_directory();

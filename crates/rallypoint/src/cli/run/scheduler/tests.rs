@@ -66,7 +66,7 @@ fn a_step_of_slurm_says_everything() {
     ];
     assert_eq!(
         step(&job)[..3],
-        ["5 SLURM_JOB_NUM_NODES", "3 SLURM_NODEID", "n1+123 SLURM_JOB_NODELIST"]
+        ["5 SLURM_JOB_NUM_NODES", "3 SLURM_NODEID", "n1+197 SLURM_JOB_NODELIST"]
     );
 }
 
