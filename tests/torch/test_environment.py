@@ -28,9 +28,8 @@ def comparable(variables, job):
     """The same, without what is different from job to job."""
     assert 0 < int(variables["MASTER_PORT"]) < 65536
     variables["MASTER_PORT"] = "a port"
-    # A new directory for each job; what is below it is as documented.
-    error_file = pathlib.PurePath(variables["TORCHELASTIC_ERROR_FILE"])
-    variables["TORCHELASTIC_ERROR_FILE"] = error_file.parts[-3:]
+    # A new directory for each job, and ours are named by round and rank.
+    variables["TORCHELASTIC_ERROR_FILE"] = pathlib.PurePath(variables["TORCHELASTIC_ERROR_FILE"]).name
     return {name: "the run" if value == job.run_id else value for name, value in variables.items()}
 
 

@@ -106,7 +106,7 @@ def test_a_rank_that_makes_no_sense(jobs):
 def test_the_server_is_late(jobs):
     job = jobs(nnodes="2")
     job.start("early", options=["--rdzv-conf", "is_host=false"])
-    job.said("early", "waiting for a server")
+    job.said("early", "no server answers")
     job.start("host")
     job.group(["early", "host"])
     job.stop_workers()

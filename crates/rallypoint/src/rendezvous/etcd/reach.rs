@@ -124,7 +124,7 @@ impl Obstacle {
             }
             Self::Refused => {
                 "nothing listens there. The node that the endpoint (--rdzv-endpoint) names \
-                 has not started, or names another port"
+                 has not started, or the port is another"
             }
             Self::Foreign => {
                 "the program that answers is no etcd. Give the endpoint (--rdzv-endpoint) \
