@@ -4,7 +4,11 @@
 //! crate translates them to etcd's wire. They follow etcd's meanings exactly, so that the same words
 //! describe our server and a real cluster.
 
+mod error;
+
 use bytes::Bytes;
+
+pub use self::error::KvError;
 
 /// A point in a store's history. A fresh store is at 1, the first write makes 2; 0 stands for "now".
 pub type Revision = i64;

@@ -1,23 +1,23 @@
 //! The pure core of Rallypoint: inputs in, outputs out, the time as an argument.
 //!
 //! Nothing here reads a clock, a random number, the environment, a file or a socket (invariant A1);
-//! `clippy.toml` beside the manifest makes the compiler say so. So every run can be repeated to the
-//! letter, and tests need no time to pass.
+//! `clippy.toml` beside the manifest makes the compiler enforce that. Every run is therefore
+//! deterministic and repeatable, and tests need no time to pass.
 //!
 //! # A map
 //!
-//! - [`kv`]: the vocabulary. Everything above and below it speaks these types and no others.
-//! - [`error`]: what a store may answer instead, in etcd's words, since clients match on them.
-//! - [`store`]: the multi-version store with its leases and watches.
-//! - [`rendezvous`]: the decisions of a rendezvous, made on top of such a store.
+//! - [`kv`]: the vocabulary of a versioned key-value store: requests, results and errors. All modules
+//!   above and below it speak these types and no others.
+//! - [`mvcc`]: the multi-version store with its leases and watches.
+//! - [`c10d`]: the state of one c10d store (PyTorch's `TCPStore`): values, queues and waiters.
+//! - [`rendezvous`]: the decisions of a rendezvous, made on top of a versioned store.
 //! - [`agent`]: the decisions of a launcher, between a rendezvous and the workers of a node.
-//! - [`keyspace`]: values, queues and waiters, as a group shares them on a single host.
 //!
 //! ```
 //! use rallypoint_core::kv::{KeyRange, Put, Range};
-//! use rallypoint_core::store::Store;
+//! use rallypoint_core::mvcc::Mvcc;
 //!
-//! let mut store = Store::default();
+//! let mut store = Mvcc::default();
 //! store.put(Put::new("greeting", "hello")).unwrap();
 //! store.publish_all();
 //! let found = store.range(&Range::new(KeyRange::key("greeting"))).unwrap();
@@ -28,8 +28,7 @@
 #![forbid(unsafe_code)]
 
 pub mod agent;
-pub mod error;
-pub mod keyspace;
+pub mod c10d;
 pub mod kv;
+pub mod mvcc;
 pub mod rendezvous;
-pub mod store;

@@ -17,7 +17,7 @@ pub(crate) trait Raise: Error + Sized {
     fn class(&self) -> &'static str;
 
     fn raise(self, py: Python<'_>) -> PyErr {
-        exception(py, self.class(), rallypoint::sentence(&self))
+        exception(py, self.class(), rallypoint::error_chain(&self))
     }
 }
 

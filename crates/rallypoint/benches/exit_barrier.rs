@@ -16,8 +16,8 @@ use std::time::{Duration, Instant};
 use futures_util::{StreamExt, stream};
 use rallypoint::client::{Client, ClientOptions};
 use rallypoint::core::kv::{Put, Watch};
+use rallypoint::core::mvcc::Mvcc;
 use rallypoint::core::rendezvous::keys::StoreKeys;
-use rallypoint::core::store::Store as Versions;
 use rallypoint::store::{EtcdStore, Store};
 
 use self::support::Embedded;
@@ -51,7 +51,7 @@ fn name(rank: u32) -> Vec<u8> {
 /// The stream asks for what there is to hear after so many puts.
 fn in_store(waiters: u32, puts: u32) -> f64 {
     let keys = StoreKeys::new("/rallypoint/run_bench/rdzv/v_1/kv/");
-    let mut store = Versions::default();
+    let mut store = Mvcc::default();
     let stream = store.open_stream();
     for rank in 0..waiters {
         let watch = Watch { no_delete: true, ..Watch::new(keys.of(&name(rank)).value_and_queue()) };

@@ -13,28 +13,24 @@
 //! - [`proto`]: the wire as generated code, for those who need it bare.
 //! - [`core`]: the pure part below: the vocabulary of a versioned store, and the store.
 //! - [`cli`]: the `rallypoint` command, as a function.
-//! - [`sentence()`]: an error as people read it.
+//! - [`error_chain()`]: an error with its causes, on one line.
 
-mod blocking;
 pub mod cli;
 pub mod client;
-mod clock;
 mod codec;
 mod convert;
 mod credentials;
-mod disk;
 pub mod etcd_server;
 pub mod hosting;
 mod launch;
 pub mod process;
 pub mod proto;
-mod random;
 pub mod rendezvous;
-mod sentence;
 pub mod server;
 pub mod session;
 pub mod store;
+mod util;
 
 pub use rallypoint_core as core;
 
-pub use self::sentence::sentence;
+pub use self::util::error_chain::error_chain;

@@ -8,12 +8,10 @@
 
 mod life;
 
+use rallypoint_core::kv::{KvError, LeaseId, Time};
 use std::future::Future;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-
-use rallypoint_core::error::StoreError;
-use rallypoint_core::kv::{LeaseId, Time};
 use thiserror::Error;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout_at};
@@ -22,7 +20,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use self::life::Life;
 use crate::client::{Client, ClientError, KeepAliveStream, StreamFailed, describe};
-use crate::clock::boot_time;
+use crate::util::clock::boot_time;
 
 /// A lease, kept alive in the background.
 ///
@@ -202,7 +200,7 @@ impl Session {
             revoked => revoked,
         };
         match revoked {
-            Err(ClientError::Store(StoreError::LeaseNotFound)) => Ok(()),
+            Err(ClientError::Kv(KvError::LeaseNotFound)) => Ok(()),
             revoked => revoked,
         }
     }

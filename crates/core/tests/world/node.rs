@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use rallypoint_core::kv::{Event, Revision, Txn, Watch};
+use rallypoint_core::mvcc::StreamId;
 use rallypoint_core::rendezvous::document::{Address, BootstrapStore, Node as Document};
 use rallypoint_core::rendezvous::{Formed, Input, Machine, Output, Purpose, RequestId, WatchId};
-use rallypoint_core::store::StreamId;
 
 use super::broken;
 use super::guard::{Guard, Still};

@@ -1,15 +1,13 @@
 //! The server: one store, who listens to it, and what becomes of both when it restarts.
 
-use std::collections::BTreeMap;
-use std::rc::Rc;
-use std::time::Duration;
-
-use rallypoint_core::error::StoreError;
-use rallypoint_core::kv::{KeyRange, LeaseId, Op, Put, Revision, Txn, Watch};
+use rallypoint_core::kv::{KeyRange, KvError, LeaseId, Op, Put, Revision, Txn, Watch};
+use rallypoint_core::mvcc::{Mvcc, MvccOptions, StreamId, WatchMessage};
 use rallypoint_core::rendezvous::Purpose;
 use rallypoint_core::rendezvous::document::{Predecessor, encode};
 use rallypoint_core::rendezvous::keys::PREDECESSOR;
-use rallypoint_core::store::{Store, StoreOptions, StreamId, WatchMessage};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::time::Duration;
 
 use super::broken::{self, Broken};
 use super::happening::{Delivery, Happening, Memory, Message, Who, World, tell};
@@ -25,7 +23,7 @@ enum Listener {
 }
 
 pub(crate) struct Server {
-    pub(crate) store: Store,
+    pub(crate) store: Mvcc,
     pub(crate) down: bool,
     /// What it will remember when it is back.
     pub(crate) memory: Memory,
@@ -48,7 +46,7 @@ pub(crate) struct Server {
 impl Server {
     pub(crate) fn new() -> Self {
         let mut server = Self {
-            store: Store::new(StoreOptions::default()),
+            store: Mvcc::new(MvccOptions::default()),
             down: false,
             memory: Memory::Whole,
             era: 0,
@@ -145,7 +143,7 @@ impl World {
                         let result = Rc::new(result);
                         self.reply(who, Delivery::Answer { id, purpose, result });
                     }
-                    Err(StoreError::LeaseNotFound) => {
+                    Err(KvError::LeaseNotFound) => {
                         tell!(self, "server: {} {purpose:?} {id}: no lease", self.nodes[who].id);
                         self.reply(who, Delivery::NoLease);
                     }
@@ -390,7 +388,7 @@ impl World {
         }
         tell!(self, "server: is back, with {memory:?} of its memory");
         let time = Duration::from_millis(self.now);
-        let mut store = Store::new(StoreOptions::default());
+        let mut store = Mvcc::new(MvccOptions::default());
         if memory == Memory::None {
             self.server.era += 1;
             self.inspector.now = self.now;

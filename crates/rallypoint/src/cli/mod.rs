@@ -219,7 +219,7 @@ fn report(error: &dyn Error, format: LogFormat) {
 }
 
 fn told(error: &dyn Error) -> String {
-    format!("rallypoint: {}", crate::sentence(error))
+    format!("rallypoint: {}", crate::error_chain(error))
 }
 
 fn start_log<W>(format: LogFormat, usual: &str, writer: W)

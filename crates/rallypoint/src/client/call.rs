@@ -178,8 +178,8 @@ impl Client {
         token: Option<Token>,
         status: Status,
     ) -> ClientError {
-        match (convert::store_error(&status), self.shared.auth.user()) {
-            (Some(refusal), _) => ClientError::Store(refusal),
+        match (convert::kv_error(&status), self.shared.auth.user()) {
+            (Some(refusal), _) => ClientError::Kv(refusal),
             (None, Some(user)) if token.is_none() => {
                 ClientError::Authentication { endpoint, user: user.to_owned(), source: status }
             }

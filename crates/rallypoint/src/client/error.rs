@@ -4,7 +4,7 @@ use std::error::Error as StdError;
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use rallypoint_core::error::StoreError;
+use rallypoint_core::kv::KvError;
 use thiserror::Error;
 use tonic::Status;
 
@@ -59,7 +59,7 @@ pub enum ClientError {
     },
     /// The store refused the request. It changed nothing.
     #[error(transparent)]
-    Store(#[from] StoreError),
+    Kv(#[from] KvError),
     /// The server refused the request for a reason that is not the store's.
     #[error("{endpoint} refused the {request} request: {}", describe(.source))]
     Refused {
@@ -113,8 +113,8 @@ impl ClientError {
         Self::Invalid { what, value: value.into(), fix: fix.into() }
     }
 
-    /// Whether the server wants to know who asks, and does not know this one.
-    pub(crate) fn is_stranger(&self) -> bool {
+    /// Whether the server requires authentication and has refused this client.
+    pub(crate) fn is_unauthenticated(&self) -> bool {
         match self {
             Self::Authentication { .. } => true,
             Self::Refused { source, .. } => source.message().contains(NO_USER),
@@ -122,8 +122,8 @@ impl ClientError {
         }
     }
 
-    /// Whether nobody answered because one side does not trust the other's certificate.
-    pub(crate) fn is_distrust(&self) -> bool {
+    /// Whether the connection failed because one side does not trust the certificate of the other.
+    pub(crate) fn is_tls_error(&self) -> bool {
         let Self::Unavailable { source, .. } = self else { return false };
         retry::failure(source) == Failure::NotTrusted
     }

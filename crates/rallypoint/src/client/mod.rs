@@ -16,14 +16,12 @@ mod rpc;
 mod traffic;
 mod watch;
 
+use rallypoint_core::kv::{
+    Delete, DeleteResult, KvError, LeaseId, LeaseStatus, Put, PutResult, Range, RangeResult,
+    Revision, Txn, TxnResult,
+};
 use std::sync::Arc;
 use std::time::Duration;
-
-use rallypoint_core::error::StoreError;
-use rallypoint_core::kv::{
-    Delete, DeleteResult, LeaseId, LeaseStatus, Put, PutResult, Range, RangeResult, Revision, Txn,
-    TxnResult,
-};
 
 pub use self::cluster::{Member, ServerStatus};
 pub use self::error::ClientError;
@@ -40,8 +38,9 @@ pub(crate) use self::rpc::KeepAliveStream;
 use self::auth::Auth;
 use self::endpoints::Endpoints;
 use self::traffic::Meter;
-use crate::blocking::blocking;
-use crate::{convert, random};
+use crate::convert;
+use crate::util::blocking::blocking;
+use crate::util::random;
 
 /// A client of one cluster. Clones are cheap and share its one connection.
 ///
@@ -132,7 +131,7 @@ impl Client {
     /// Reads keys.
     ///
     /// # Errors
-    /// [`ClientError::Store`] if the revision asked for is compacted or in the future.
+    /// [`ClientError::Kv`] if the revision asked for is compacted or in the future.
     pub async fn range(&self, range: impl Into<Range>) -> Result<RangeResult, ClientError> {
         Ok(self.rpc_range(range.into().into()).await?.into())
     }
@@ -175,7 +174,7 @@ impl Client {
     /// the store's revision.
     ///
     /// # Errors
-    /// [`ClientError::Store`] if that history is already forgotten, or has not happened yet.
+    /// [`ClientError::Kv`] if that history is already forgotten, or has not happened yet.
     pub async fn compact(
         &self,
         revision: Revision,
@@ -194,7 +193,7 @@ impl Client {
     /// of it lapses by itself.
     ///
     /// # Errors
-    /// [`ClientError::Store`] if the `id` given is taken, or the time to live is beyond all measure.
+    /// [`ClientError::Kv`] if the `id` given is taken, or the time to live is beyond all measure.
     pub async fn lease_grant(
         &self,
         ttl: i64,
@@ -210,25 +209,25 @@ impl Client {
             let mut in_doubt = false;
             match self.rpc_grant_own(rpc::lease_grant(id, ttl), &mut in_doubt).await {
                 Ok(response) => return Ok(GrantedLease { id: response.id, ttl: response.ttl }),
-                Err(ClientError::Store(StoreError::LeaseExists)) if in_doubt => {
+                Err(ClientError::Kv(KvError::LeaseExists)) if in_doubt => {
                     let status = self.lease_time_to_live(id, false).await?;
                     // It may be gone by now if it was short and the repeat late.
-                    let status = status.ok_or(ClientError::Store(StoreError::LeaseNotFound))?;
+                    let status = status.ok_or(ClientError::Kv(KvError::LeaseNotFound))?;
                     return Ok(GrantedLease { id, ttl: status.granted_ttl });
                 }
-                Err(ClientError::Store(StoreError::LeaseExists)) => {
+                Err(ClientError::Kv(KvError::LeaseExists)) => {
                     tracing::warn!(lease = id, "another has a lease of this id; taking another id");
                 }
                 Err(error) => return Err(error),
             }
         }
-        Err(ClientError::Store(StoreError::LeaseExists))
+        Err(ClientError::Kv(KvError::LeaseExists))
     }
 
     /// Ends a lease and deletes the keys that live on it.
     ///
     /// # Errors
-    /// [`ClientError::Store`] if there is no such lease (any more).
+    /// [`ClientError::Kv`] if there is no such lease (any more).
     pub async fn lease_revoke(&self, id: LeaseId) -> Result<(), ClientError> {
         self.rpc_revoke(rpc::lease_revoke(id)).await.map(drop)
     }
@@ -246,7 +245,7 @@ impl Client {
         match self.rpc_time_to_live(request).await {
             Ok(response) => Ok(convert::lease_status(response)),
             // Said by some members of a cluster where others answer with no time left.
-            Err(ClientError::Store(StoreError::LeaseNotFound)) => Ok(None),
+            Err(ClientError::Kv(KvError::LeaseNotFound)) => Ok(None),
             Err(error) => Err(error),
         }
     }

@@ -79,7 +79,7 @@ fn transport_failure(source: &(dyn StdError + 'static)) -> Failure {
     let mut connected = true;
     while let Some(error) = cause {
         connected &= !error.is::<tonic::ConnectError>();
-        if is_distrust(&error.to_string()) {
+        if is_tls_error(&error.to_string()) {
             return Failure::NotTrusted;
         }
         cause = error.source();
@@ -91,7 +91,7 @@ fn transport_failure(source: &(dyn StdError + 'static)) -> Failure {
 /// only after it has sent its first request, which the server then never read.
 ///
 /// By the text, since HTTP/2 keeps nothing else of an error of the layer below.
-fn is_distrust(text: &str) -> bool {
+fn is_tls_error(text: &str) -> bool {
     const ALERTS: [&str; 8] = [
         "AccessDenied",
         "BadCertificate",

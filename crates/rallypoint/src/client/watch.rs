@@ -21,7 +21,7 @@ use super::Client;
 use super::error::{ClientError, describe};
 use super::retry::Failure;
 use super::rpc;
-use crate::convert::WatchMessage;
+use crate::convert::WatchResponse;
 
 /// What one watch has to tell: all that it saw of one or more revisions, in order.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -286,7 +286,7 @@ impl Watcher {
     }
 
     /// Makes batches of a message and moves the watch's next revision along.
-    fn take(&mut self, message: WatchMessage) -> Result<(), WatchError> {
+    fn take(&mut self, message: WatchResponse) -> Result<(), WatchError> {
         let State::Live(live) = &self.state else { return Ok(()) };
         self.failures = 0;
         let watch = live.ids.get(&message.id).copied();
@@ -320,9 +320,9 @@ impl Watcher {
         Ok(())
     }
 
-    fn take_events(&mut self, index: usize, message: WatchMessage) {
+    fn take_events(&mut self, index: usize, message: WatchResponse) {
         let watch = &mut self.watches[index];
-        let WatchMessage { mut events, mut revision, .. } = message;
+        let WatchResponse { mut events, mut revision, .. } = message;
         let progress = events.is_empty();
         if !progress {
             events.retain(|event| event.kv.mod_revision >= watch.start_revision);

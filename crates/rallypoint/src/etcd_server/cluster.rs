@@ -14,8 +14,8 @@ use super::member::{Member, Recipe};
 use super::options::EtcdServerOptions;
 use super::ports::{loopback, reachable, reserve};
 use super::search::Places;
-use crate::blocking::blocking;
 use crate::client::{Client, ClientError, ClientOptions};
+use crate::util::blocking::blocking;
 
 /// A local cluster of real etcds, for trials: of what happens when a member dies, say.
 ///

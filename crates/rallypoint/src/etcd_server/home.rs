@@ -5,8 +5,8 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use super::error::EtcdServerError;
-use crate::blocking::try_lock;
 use crate::process::TemporaryDirectory;
+use crate::util::file_lock::try_lock;
 
 /// The file in a cluster's directory that says which port each member has for the others. They are part
 /// of what a cluster agreed on, so they outlive its processes.

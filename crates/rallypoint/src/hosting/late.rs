@@ -12,8 +12,8 @@ use tokio::time::{sleep, timeout};
 use super::decision::{Decision, Question};
 use super::here::ThisHost;
 use super::meeting::{Hosting, PORT};
-use crate::blocking::blocking;
 use crate::rendezvous::{Endpoint, ParameterError, RendezvousParameters};
+use crate::util::blocking::blocking;
 
 /// How often a name is looked up.
 const EVERY: Duration = Duration::from_secs(1);

@@ -109,8 +109,8 @@ impl Meeting {
         let by_secret =
             self.parameters.backend == OWN && self.credentials.as_ref().is_none_or(is_secret);
         let RendezvousError::Connection { source, .. } = error else { return None };
-        let is_stranger = source.downcast_ref().is_some_and(ClientError::is_stranger);
-        (by_secret && is_stranger).then(|| {
+        let is_unauthenticated = source.downcast_ref().is_some_and(ClientError::is_unauthenticated);
+        (by_secret && is_unauthenticated).then(|| {
             let endpoint = self.parameters.endpoint.clone();
             SecretError { endpoint, has_secret: self.credentials.is_some() }
         })

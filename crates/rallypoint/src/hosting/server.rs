@@ -19,9 +19,9 @@ use tokio_util::task::AbortOnDropHandle;
 use super::late::Undecided;
 use super::meeting::{Hosting, Meeting};
 use super::standby::StandBy;
-use crate::blocking::blocking;
 use crate::client::{Client, ClientError, Pem, WatchError};
 use crate::server::{ServeError, Server, ServerOptions, ServerTls};
+use crate::util::blocking::blocking;
 
 /// What a launcher's server is called in the list of its members begins with this, and the name of the run follows.
 pub(super) const NAME: &str = "rallypoint run ";

@@ -106,7 +106,7 @@ impl StandBy {
                     return None;
                 }
                 // This launcher is not let in at all, and will say so itself.
-                Some(Err(error)) if error.is_stranger() => return None,
+                Some(Err(error)) if error.is_unauthenticated() => return None,
                 Some(Err(error)) => {
                     tracing::debug!(%error, %address, "nobody says who serves there");
                 }

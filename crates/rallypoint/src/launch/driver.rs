@@ -17,9 +17,9 @@ use super::peers::Peers;
 use super::signals::{Signals, Told};
 use super::waiting::{Detail, Waiting};
 use super::workers::{Crew, Outfit, StartError};
-use crate::clock::boot_time;
 use crate::process;
 use crate::rendezvous::RendezvousInfo;
+use crate::util::clock::boot_time;
 
 /// How long killed workers may take to be gone. The kernel cannot end one that waits for a device.
 const DEATH: Duration = Duration::from_secs(10);

@@ -11,10 +11,10 @@ use super::console::Console;
 use super::report::Report;
 use super::signals::Signals;
 use super::workers::{Output, Trace};
-use crate::blocking::blocking;
 use crate::cli::run::plan::Plan;
 use crate::hosting::others_gone;
 use crate::rendezvous::EtcdRendezvousHandler;
+use crate::util::blocking::blocking;
 
 /// Who has not taken the output of workers by then, when all of them are gone, takes his time.
 const SLOW: Duration = Duration::from_secs(2);

@@ -5,9 +5,9 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::LaunchError;
 use super::peers::Peers;
-use crate::blocking::blocking;
 use crate::process::{self, LivenessSocket, follow_fence, reap_strangers, start_guard};
 use crate::rendezvous::RendezvousParameters;
+use crate::util::blocking::blocking;
 
 /// The guard, the socket that it holds until the last worker is gone, and the fence.
 pub(super) struct Liveness {

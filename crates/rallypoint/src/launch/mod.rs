@@ -35,10 +35,10 @@ use self::peers::Peers;
 use self::signals::Signals;
 use self::waiting::{Detail, Waiting};
 use self::workers::{Outfit, Output, StartError};
-use crate::blocking::blocking;
 use crate::cli::run::plan::Plan;
 use crate::hosting::{EmbeddedServer, HostError, Hosting, SecretError};
 use crate::rendezvous::{RegistryError, RendezvousHandlerRegistry};
+use crate::util::blocking::blocking;
 
 /// Why nothing was run.
 #[derive(Debug, Error)]

@@ -17,12 +17,12 @@ use tokio::time::{sleep, timeout};
 
 use super::ledger::Ledger;
 use super::news::News;
-use crate::clock::boot_time;
 use crate::rendezvous::{
     EtcdRendezvousHandler, RegistryError, RendezvousError, RendezvousHandler,
     RendezvousHandlerRegistry, RendezvousInfo, RendezvousParameters,
 };
 use crate::store::{Store, StoreError};
+use crate::util::clock::boot_time;
 
 /// How long the end of this node's part may take to tell the others.
 const GOODBYE: Duration = Duration::from_secs(10);

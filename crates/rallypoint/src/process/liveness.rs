@@ -10,8 +10,8 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, listen, socket_with, sockopt};
 
 use super::guard::{self, Greeter, Keeper};
-use crate::random;
 use crate::rendezvous::Endpoint;
+use crate::util::random;
 
 /// How many may wait to be answered.
 const BACKLOG: i32 = 1024;

@@ -11,7 +11,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::sleep;
 
 use super::{guard, table};
-use crate::blocking::blocking;
+use crate::util::blocking::blocking;
 
 /// Whoever was not asked for in this time is a stranger: our own are, as soon as they end.
 const STRANGE: Duration = Duration::from_secs(1);

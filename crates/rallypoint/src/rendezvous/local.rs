@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::net::TcpSocket;
 
 use super::parameters::ParameterError;
-use crate::random;
+use crate::util::random;
 
 /// The name of this host.
 pub(super) fn host_name() -> String {

@@ -10,22 +10,21 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rallypoint_core::error::StoreError;
-use rallypoint_core::kv::{LeaseId, LeaseStatus, Revision, Time};
-use rallypoint_core::store::{Record, Store, StreamId};
+use rallypoint_core::kv::{KvError, LeaseId, LeaseStatus, Revision, Time};
+use rallypoint_core::mvcc::{Mvcc, Record, StreamId};
 use tokio::sync::{Notify, mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
 
-use crate::blocking::blocking;
-use crate::disk::{DiskError, Log};
-use crate::random;
+use super::wal::{Wal, WalError};
+use crate::util::blocking::blocking;
+use crate::util::random;
 
 /// So many requests may wait for the disk at one time; the next is told to come back later.
 const MOST_WAITING: usize = 20_000;
 
 pub(super) struct Engine {
-    state: Mutex<State>,
+    state: Mutex<EngineState>,
     /// There is something for the log's thread to do.
     work: Condvar,
     /// A lease may now end earlier than the one that is waited for.
@@ -39,8 +38,8 @@ pub(super) struct Engine {
     cluster_id: u64,
 }
 
-struct State {
-    store: Store,
+struct EngineState {
+    store: Mvcc,
     streams: HashMap<StreamId, Arc<Notify>>,
     /// `None` without a log, or once it is closed or has failed.
     batch: Option<Batch>,
@@ -70,14 +69,14 @@ pub(super) fn stopped() -> Status {
 
 impl Engine {
     /// With a log, this is followed by [`Engine::start_log`].
-    pub(super) fn new(store: Store, log: Option<&Log>) -> Self {
-        let state = State {
+    pub(super) fn new(store: Mvcc, log: Option<&Wal>) -> Self {
+        let state = EngineState {
             store,
             streams: HashMap::new(),
             batch: log.map(|_| Batch::default()),
             writing: false,
             open: true,
-            log_bytes: log.map_or(0, Log::len),
+            log_bytes: log.map_or(0, Wal::len),
         };
         Self {
             state: Mutex::new(state),
@@ -86,11 +85,11 @@ impl Engine {
             renewed: Notify::new(),
             origin: Instant::now(),
             failed: CancellationToken::new(),
-            cluster_id: log.map_or_else(|| random::number().max(1), Log::cluster_id),
+            cluster_id: log.map_or_else(|| random::number().max(1), Wal::cluster_id),
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, EngineState> {
         self.state.lock().unwrap_or_else(|_| {
             self.failed.cancel();
             panic!("a panic has left the store half changed")
@@ -107,7 +106,7 @@ impl Engine {
     }
 
     /// Looks at what is published.
-    pub(super) fn read<T>(&self, look: impl FnOnce(&Store) -> T) -> T {
+    pub(super) fn read<T>(&self, look: impl FnOnce(&Mvcc) -> T) -> T {
         look(&self.lock().store)
     }
 
@@ -117,7 +116,7 @@ impl Engine {
     /// If the caller goes away while waiting, the change happens all the same.
     pub(super) async fn write<T>(
         &self,
-        change: impl FnOnce(&mut Store, Time) -> T,
+        change: impl FnOnce(&mut Mvcc, Time) -> T,
     ) -> Result<T, Status> {
         self.commit(change, MOST_WAITING).await
     }
@@ -125,7 +124,7 @@ impl Engine {
     /// [`Engine::write`], refused if so many wait already.
     async fn commit<T>(
         &self,
-        change: impl FnOnce(&mut Store, Time) -> T,
+        change: impl FnOnce(&mut Mvcc, Time) -> T,
         most_waiting: usize,
     ) -> Result<T, Status> {
         let (answer, receipt, woken) = {
@@ -188,7 +187,7 @@ impl Engine {
         &self,
         wanted: Option<LeaseId>,
         ttl: i64,
-    ) -> Result<Result<(LeaseId, i64), StoreError>, Status> {
+    ) -> Result<Result<(LeaseId, i64), KvError>, Status> {
         loop {
             let id = wanted.unwrap_or_else(random::lease_id);
             let granted = self.write(|store, now| {
@@ -198,7 +197,7 @@ impl Engine {
                 store.lease_grant(now, id, ttl)
             });
             match granted.await? {
-                Err(StoreError::LeaseExists) if wanted.is_none() => {}
+                Err(KvError::LeaseExists) if wanted.is_none() => {}
                 granted => return Ok(granted.map(|ttl| (id, ttl))),
             }
         }
@@ -207,7 +206,7 @@ impl Engine {
     /// Ends leases when their time is up, until the server stops.
     pub(super) async fn expire_leases(&self) {
         loop {
-            let Some(next) = self.read(Store::next_expiry) else {
+            let Some(next) = self.read(Mvcc::next_expiry) else {
                 self.sooner.notified().await;
                 continue;
             };
@@ -246,14 +245,14 @@ impl Engine {
     }
 
     /// Changes watches, which are nobody's business but their stream's and never reach the disk.
-    pub(super) fn watches<T>(&self, change: impl FnOnce(&mut Store) -> T) -> T {
+    pub(super) fn watches<T>(&self, change: impl FnOnce(&mut Mvcc) -> T) -> T {
         change(&mut self.lock().store)
     }
 
     // ---- The log
 
     /// Starts the thread that owns the log.
-    pub(super) fn start_log(self: &Arc<Self>, log: Log) -> std::io::Result<LogThread> {
+    pub(super) fn start_log(self: &Arc<Self>, log: Wal) -> std::io::Result<LogThread> {
         let engine = self.clone();
         let (sender, settled) = mpsc::unbounded_channel();
         let run = move || engine.run_log(log, &sender);
@@ -263,9 +262,9 @@ impl Engine {
 
     fn run_log(
         &self,
-        mut log: Log,
+        mut log: Wal,
         settled: &mpsc::UnboundedSender<Settled>,
-    ) -> Result<(), DiskError> {
+    ) -> Result<(), WalError> {
         // Also if this thread panics: nobody may wait for a log that nobody writes.
         let _ended = LogEnded(self);
         while let Some((batch, head, dump)) = self.next_batch(&log) {
@@ -293,7 +292,7 @@ impl Engine {
     }
 
     /// Waits for something to write. `None` when there will be nothing more.
-    fn next_batch(&self, log: &Log) -> Option<(Batch, Revision, Option<Vec<Record>>)> {
+    fn next_batch(&self, log: &Wal) -> Option<(Batch, Revision, Option<Vec<Record>>)> {
         let mut state = self.lock();
         loop {
             let batch = state.batch.as_mut()?;
@@ -322,7 +321,7 @@ impl Engine {
     }
 }
 
-impl State {
+impl EngineState {
     /// Sends what a change left behind on its way: to the log, with a receipt to wait for if
     /// anything is not on disk yet, or at once to those who watch.
     fn settle(&mut self) -> (Option<oneshot::Receiver<()>>, Vec<Arc<Notify>>) {
@@ -372,7 +371,7 @@ struct Settled {
 
 /// The thread that owns the log.
 pub(super) struct LogThread {
-    thread: thread::JoinHandle<Result<(), DiskError>>,
+    thread: thread::JoinHandle<Result<(), WalError>>,
     settled: mpsc::UnboundedReceiver<Settled>,
 }
 
@@ -391,7 +390,7 @@ impl LogThread {
     }
 
     /// Waits until everything accepted is on disk. The engine must have been closed.
-    pub(super) async fn join(self) -> Result<(), DiskError> {
+    pub(super) async fn join(self) -> Result<(), WalError> {
         let joined = blocking(move || self.thread.join()).await;
         joined.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     }

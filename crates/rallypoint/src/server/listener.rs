@@ -23,8 +23,7 @@ use tokio_rustls::server::TlsStream;
 use tokio_util::sync::CancellationToken;
 use tonic_health::pb::health_server::Health;
 
-use super::calls::{Calls, MOST_STREAMS};
-use super::services::Services;
+use super::grpc::{Calls, MOST_STREAMS, Router};
 
 /// An idle connection is asked for a sign of life so often, and has so long to give it.
 const PING_INTERVAL: Duration = Duration::from_secs(30);
@@ -48,7 +47,7 @@ pub(super) struct Listener<H: Health> {
     pub(super) tcp: TcpListener,
     pub(super) tls: Option<TlsAcceptor>,
     pub(super) max_connections: usize,
-    pub(super) services: Arc<Services<H>>,
+    pub(super) router: Arc<Router<H>>,
     pub(super) stopping: CancellationToken,
 }
 
@@ -88,10 +87,10 @@ impl<H: Health> Listener<H> {
                 }
                 continue;
             };
-            let (tls, services) = (self.tls.clone(), self.services.clone());
+            let (tls, router) = (self.tls.clone(), self.router.clone());
             let stopping = self.stopping.clone();
             connections.spawn(async move {
-                serve(stream, tls, services, stopping).await;
+                serve(stream, tls, router, stopping).await;
                 drop(permit);
             });
         }
@@ -104,7 +103,7 @@ impl<H: Health> Listener<H> {
 async fn serve<H: Health>(
     stream: TcpStream,
     tls: Option<TlsAcceptor>,
-    services: Arc<Services<H>>,
+    router: Arc<Router<H>>,
     stopping: CancellationToken,
 ) {
     // Answers are small and somebody is waiting for each.
@@ -135,10 +134,11 @@ async fn serve<H: Health>(
     };
     let calls = Arc::new(Calls::new());
     let service = service_fn(move |request| {
-        let (services, calls) = (services.clone(), calls.clone());
-        async move { Ok::<_, Infallible>(services.call(request, local_address, &calls).await) }
+        let (router, calls) = (router.clone(), calls.clone());
+        async move { Ok::<_, Infallible>(router.call(request, local_address, &calls).await) }
     });
-    let mut connection = pin!(builder.serve_connection(TokioIo::new(Connection::new(io)), service));
+    let mut connection =
+        pin!(builder.serve_connection(TokioIo::new(AcceptedConnection::new(io)), service));
     let ended = tokio::select! {
         ended = &mut connection => ended,
         () = stopping.cancelled() => {
@@ -188,7 +188,7 @@ enum Io {
 }
 
 /// An accepted connection.
-struct Connection {
+struct AcceptedConnection {
     io: Io,
     /// Until the client has shown that it means business.
     greeting: Option<Greeting>,
@@ -196,7 +196,7 @@ struct Connection {
     farewell: Option<Pin<Box<Sleep>>>,
 }
 
-impl Connection {
+impl AcceptedConnection {
     fn new(io: Io) -> Self {
         let deadline = Box::pin(tokio::time::sleep(PATIENCE));
         Self { io, greeting: Some(Greeting { missing: Some(PREFACE), deadline }), farewell: None }
@@ -230,7 +230,7 @@ macro_rules! io {
     };
 }
 
-impl AsyncRead for Connection {
+impl AsyncRead for AcceptedConnection {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -251,7 +251,7 @@ impl AsyncRead for Connection {
     }
 }
 
-impl AsyncWrite for Connection {
+impl AsyncWrite for AcceptedConnection {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,

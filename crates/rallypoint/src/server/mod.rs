@@ -1,10 +1,10 @@
 //! The coordination server: etcd's v3 gRPC on one node, in memory or on disk.
 //!
-//! - `engine`: the store with its lock, clock, log and the streams to wake.
-//! - `kv`, `lease`, `watch`, `status`, `auth`: the gRPC services, a file each.
-//! - `services`, `front`, `reply`: which of them a call goes to; the words before and after.
-//! - `listener`, `tls`, `calls`: connections; what each may have under way.
-//! - `predecessor`: what a server in memory knows of the one before it.
+//! - `engine`: the store with its lock, clock, log and the watch streams to wake.
+//! - `grpc`: the router, the response header, and the services, a file each.
+//! - `listener`, `tls`: connections and certificates.
+//! - `wal`: the write-ahead log in the data directory.
+//! - `predecessor`: what a server in memory knows of the server before it on the same port.
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")]
@@ -23,44 +23,34 @@
 //! # }
 //! ```
 
-mod auth;
-mod calls;
 mod engine;
-mod front;
-mod kv;
-mod lease;
+mod grpc;
 mod listener;
 mod predecessor;
-mod reply;
-mod services;
-mod status;
 mod tls;
-mod watch;
+mod wal;
 
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use rallypoint_core::kv::Time;
-use rallypoint_core::store::{OutOfOrder, Store, StoreOptions};
+use rallypoint_core::mvcc::{Mvcc, MvccOptions, OutOfOrder};
 use thiserror::Error;
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
 pub use self::tls::{ServerTls, TlsError};
+pub use self::wal::WalError;
 pub use crate::credentials::Credentials;
-pub use crate::disk::DiskError;
 
 use self::engine::{Engine, LogThread};
+use self::grpc::router;
 use self::listener::Listener;
 use self::predecessor::Note;
-use self::services::services;
-use crate::blocking::blocking;
-use crate::disk::Log;
-
-/// What gRPC may add around a request that is just within the limit; etcd's number.
-const GRPC_OVERHEAD: usize = 512 << 10;
+use self::wal::Wal;
+use crate::util::blocking::blocking;
 
 /// How a server behaves. The default: in memory, open to whoever can connect, etcd's limits.
 #[derive(Debug, Clone)]
@@ -77,7 +67,7 @@ pub struct ServerOptions {
     /// The user that clients must authenticate as. Without it, nobody has to.
     pub credentials: Option<Credentials>,
     /// What the store allows.
-    pub store: StoreOptions,
+    pub store: MvccOptions,
     /// The largest request that writes. etcd: 1.5 MiB.
     pub max_request_bytes: usize,
     /// Connections at one time.
@@ -97,7 +87,7 @@ impl Default for ServerOptions {
             notes: None,
             tls: None,
             credentials: None,
-            store: StoreOptions::default(),
+            store: MvccOptions::default(),
             max_request_bytes: 1536 << 10,
             max_connections: 100_000,
             progress_interval: Duration::from_secs(60),
@@ -112,7 +102,7 @@ impl Default for ServerOptions {
 pub enum ServeError {
     /// The data directory cannot be used, or the disk failed.
     #[error(transparent)]
-    Disk(#[from] DiskError),
+    Wal(#[from] WalError),
     /// The log is whole but makes no sense, which only a bug can do.
     #[error("the log in {dir} contradicts itself")]
     Log {
@@ -148,7 +138,7 @@ pub struct Server {
     options: ServerOptions,
     acceptor: Option<TlsAcceptor>,
     log: Option<LogThread>,
-    engine: Closing,
+    engine: CloseOnDrop,
 }
 
 impl Server {
@@ -157,13 +147,13 @@ impl Server {
     /// Must be called on a tokio runtime.
     pub async fn open(options: ServerOptions) -> Result<Self, ServeError> {
         let acceptor = options.tls.as_ref().map(tls::acceptor).transpose()?;
-        let mut store = Store::new(options.store.clone());
+        let mut store = Mvcc::new(options.store.clone());
         let Some(dir) = options.data_dir.clone() else {
-            let engine = Closing(Arc::new(Engine::new(store, None)));
+            let engine = CloseOnDrop(Arc::new(Engine::new(store, None)));
             return Ok(Self { options, acceptor, log: None, engine });
         };
         let reading = move || {
-            let (log, records) = Log::open(&dir)?;
+            let (log, records) = Wal::open(&dir)?;
             // The engine's clock starts when all of this is read, and leases start over with their full
             // time, so that their owners can come back.
             for record in records {
@@ -176,7 +166,7 @@ impl Server {
             Ok::<_, ServeError>((store, log))
         };
         let (store, log) = blocking(reading).await?;
-        let engine = Closing(Arc::new(Engine::new(store, Some(&log))));
+        let engine = CloseOnDrop(Arc::new(Engine::new(store, Some(&log))));
         let log = Some(engine.0.start_log(log)?);
         Ok(Self { options, acceptor, log, engine })
     }
@@ -212,7 +202,7 @@ impl Server {
             tcp: listener,
             tls: acceptor,
             max_connections: options.max_connections,
-            services: Arc::new(services(&engine, &options, &stopping)),
+            router: Arc::new(router(&engine, &options, &stopping)),
             stopping: stopping.clone(),
         };
         let stop = async {
@@ -255,9 +245,9 @@ impl Server {
 }
 
 /// Closes the engine when the server ends, in whatever way.
-struct Closing(Arc<Engine>);
+struct CloseOnDrop(Arc<Engine>);
 
-impl Drop for Closing {
+impl Drop for CloseOnDrop {
     fn drop(&mut self) {
         self.0.close();
     }

@@ -20,8 +20,8 @@ use rustix::fs::OFlags;
 use tokio::time::sleep;
 
 use super::engine::Engine;
-use crate::blocking::blocking;
-use crate::clock::boot_time;
+use crate::util::blocking::blocking;
+use crate::util::clock::boot_time;
 
 /// The moment is noted at most so often.
 const EVERY: Duration = Duration::from_secs(1);

@@ -7,14 +7,14 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use rallypoint_core::keyspace::{AddError, Keyspace, Ticket};
+use rallypoint_core::c10d::{AddError, StoreState, Ticket};
 use tokio::sync::oneshot;
 
 use super::timeout::{Patience, Timeout};
 use super::{DEFAULT_TIMEOUT, Store, StoreError};
 
-/// A keyspace whose waiters are tasks.
-type Waited = Keyspace<oneshot::Sender<()>>;
+/// A state whose waiters are tasks.
+type Waited = StoreState<oneshot::Sender<()>>;
 
 /// A store in the memory of this process, for groups that do not leave it. Clones share their keys.
 ///
@@ -32,13 +32,13 @@ type Waited = Keyspace<oneshot::Sender<()>>;
 /// ```
 #[derive(Clone)]
 pub struct HashStore {
-    keyspace: Arc<Mutex<Waited>>,
+    state: Arc<Mutex<Waited>>,
     timeout: Timeout,
 }
 
 impl Default for HashStore {
     fn default() -> Self {
-        Self { keyspace: Arc::default(), timeout: Timeout::new(DEFAULT_TIMEOUT) }
+        Self { state: Arc::default(), timeout: Timeout::new(DEFAULT_TIMEOUT) }
     }
 }
 
@@ -48,7 +48,7 @@ impl fmt::Debug for HashStore {
     }
 }
 
-/// The keyspace, locked. Whoever was released meanwhile is woken in the end.
+/// The state, locked. Whoever was released meanwhile is woken in the end.
 struct Locked<'a>(MutexGuard<'a, Waited>);
 
 impl Deref for Locked<'_> {
@@ -109,7 +109,7 @@ fn name(key: &[u8]) -> String {
 
 impl HashStore {
     fn lock(&self) -> Locked<'_> {
-        Locked(self.keyspace.lock().unwrap_or_else(PoisonError::into_inner))
+        Locked(self.state.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Begins to wait, unless all of the keys exist.
@@ -160,8 +160,8 @@ impl Store for HashStore {
     }
 
     async fn check(&self, keys: &[&[u8]]) -> Result<bool, StoreError> {
-        let keyspace = self.lock();
-        Ok(keys.iter().all(|key| keyspace.exists(key)))
+        let state = self.lock();
+        Ok(keys.iter().all(|key| state.exists(key)))
     }
 
     async fn wait(&self, keys: &[&[u8]], timeout: Duration) -> Result<(), StoreError> {
@@ -180,16 +180,16 @@ impl Store for HashStore {
     }
 
     async fn multi_set(&self, pairs: &[(&[u8], Bytes)]) -> Result<(), StoreError> {
-        let mut keyspace = self.lock();
-        pairs.iter().for_each(|(key, value)| keyspace.set(key, value.clone()));
+        let mut state = self.lock();
+        pairs.iter().for_each(|(key, value)| state.set(key, value.clone()));
         Ok(())
     }
 
     async fn multi_get(&self, keys: &[&[u8]]) -> Result<Vec<Bytes>, StoreError> {
         self.wait(keys, self.timeout()).await?;
-        let keyspace = self.lock();
+        let state = self.lock();
         // Deleted again since, or only a queue: nothing, as PyTorch's server answers.
-        Ok(keys.iter().map(|key| keyspace.get(key).cloned().unwrap_or_default()).collect())
+        Ok(keys.iter().map(|key| state.get(key).cloned().unwrap_or_default()).collect())
     }
 
     async fn queue_push(&self, key: &[u8], value: Bytes) -> Result<(), StoreError> {
@@ -202,13 +202,13 @@ impl Store for HashStore {
         let mut waiting: Option<Waiting<'_>> = None;
         loop {
             {
-                let mut keyspace = self.lock();
+                let mut state = self.lock();
                 let woken = waiting.as_ref().map(|waiting| waiting.ticket);
-                if let Some(first) = keyspace.queue_pop(key, woken) {
+                if let Some(first) = state.queue_pop(key, woken) {
                     return Ok(first);
                 }
                 // A key with a value exists, so waiting for it does not help.
-                if !block || keyspace.get(key).is_some() {
+                if !block || state.get(key).is_some() {
                     return Err(StoreError::QueueEmpty { key: name(key) });
                 }
             }

@@ -3,8 +3,7 @@
 use std::time::{Duration, Instant};
 
 use rallypoint::client::{Client, ClientError, ClientOptions};
-use rallypoint::core::error::StoreError;
-use rallypoint::core::kv::{Compare, KeyRange, Op, OpResult, Put, Range, Txn};
+use rallypoint::core::kv::{Compare, KeyRange, KvError, Op, OpResult, Put, Range, Txn};
 
 use crate::support::tools::free_port;
 use crate::support::{Etcd, Proxy, Version};
@@ -44,16 +43,16 @@ async fn every_call_means_what_it_says() {
         assert_eq!(client.compact(4, true).await.unwrap(), 5);
         let old = Range { revision: 2, ..KeyRange::key("a").into() };
         let refused = client.range(old).await.unwrap_err();
-        assert!(matches!(refused, ClientError::Store(StoreError::Compacted)), "{refused}");
+        assert!(matches!(refused, ClientError::Kv(KvError::Compacted)), "{refused}");
         let refused = client.put(Put::new("", "")).await.unwrap_err();
-        assert!(matches!(refused, ClientError::Store(StoreError::KeyNotProvided)), "{refused}");
+        assert!(matches!(refused, ClientError::Kv(KvError::KeyNotProvided)), "{refused}");
 
         let lease = client.lease_grant(60, None).await.unwrap();
         assert!(lease.id > 0 && lease.ttl == 60);
         let other = client.lease_grant(1, Some(7)).await.unwrap();
         assert!(other.id == 7 && other.ttl >= 2, "{other:?}");
         let taken = client.lease_grant(60, Some(7)).await.unwrap_err();
-        assert!(matches!(taken, ClientError::Store(StoreError::LeaseExists)), "{taken}");
+        assert!(matches!(taken, ClientError::Kv(KvError::LeaseExists)), "{taken}");
         client.put(Put::new("c", "").on_lease(lease.id)).await.unwrap();
         let status = client.lease_time_to_live(lease.id, true).await.unwrap().unwrap();
         assert_eq!((status.granted_ttl, &status.keys[..]), (60, &["c".into()][..]));

@@ -6,8 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use rallypoint::client::{Client, ClientError, ClientOptions};
-use rallypoint::core::error::StoreError;
-use rallypoint::core::kv::{Compare, KeyRange, Op, Put, Txn};
+use rallypoint::core::kv::{Compare, KeyRange, KvError, Op, Put, Txn};
 use rallypoint::proto::etcd as pb;
 use rallypoint::proto::etcd::kv_server::{Kv, KvServer};
 use rallypoint::proto::etcd::lease_server::{Lease, LeaseServer};
@@ -214,7 +213,7 @@ async fn a_lease_that_exists_before_it_was_asked_for_is_not_ours() {
     // A server that says so for ever is not asked for ever.
     script.say([EXISTS; 100]);
     let taken = client.lease_grant(5, None).await.unwrap_err();
-    assert!(matches!(taken, ClientError::Store(StoreError::LeaseExists)), "{taken}");
+    assert!(matches!(taken, ClientError::Kv(KvError::LeaseExists)), "{taken}");
 }
 
 /// Nodes that started in the same moment after their machines did.

@@ -3,8 +3,7 @@
 use std::time::{Duration, Instant};
 
 use rallypoint::client::ClientError;
-use rallypoint::core::error::StoreError;
-use rallypoint::core::kv::{KeyRange, Put, Watch};
+use rallypoint::core::kv::{KeyRange, KvError, Put, Watch};
 use rallypoint::session::{Loss, Session};
 use rustix::process::Signal;
 use tokio::time::timeout;
@@ -146,7 +145,7 @@ async fn child_with_a_session() {
     assert!(session.is_lost());
     println!("lost: {loss}");
     let refused = client.put(Put::new("me", "").on_lease(session.lease())).await.unwrap_err();
-    assert!(matches!(refused, ClientError::Store(StoreError::LeaseNotFound)), "{refused}");
+    assert!(matches!(refused, ClientError::Kv(KvError::LeaseNotFound)), "{refused}");
     println!("refused");
 }
 

@@ -5,7 +5,7 @@ use std::path::Path;
 use super::devices::{self, Count};
 use super::taken::Environment;
 use crate::hosting::ThisHost;
-use crate::random;
+use crate::util::random;
 
 /// This host, and what this process was started with.
 #[derive(Debug, Clone)]

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use rallypoint_core::store::StoreOptions;
+use rallypoint_core::mvcc::MvccOptions;
 use thiserror::Error as ThisError;
 use tokio::net::TcpListener;
 
@@ -122,7 +122,7 @@ impl Embedded {
             }
             _ => None,
         };
-        let mut store = StoreOptions::default();
+        let mut store = MvccOptions::default();
         store.max_leases = self.max_leases;
         store.max_watches = self.max_watches;
         store.max_bytes = self.max_bytes;

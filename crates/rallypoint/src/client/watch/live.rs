@@ -11,7 +11,7 @@ use super::WatchError;
 use crate::client::retry::Failure;
 use crate::client::rpc::WatchStream;
 use crate::client::{Client, StreamFailed};
-use crate::convert::{self, WatchMessage};
+use crate::convert::{self, WatchResponse};
 
 /// An open stream on which every watch has been acknowledged.
 pub(super) struct Live {
@@ -19,7 +19,7 @@ pub(super) struct Live {
     /// From the server's number to ours.
     pub(super) ids: BTreeMap<i64, usize>,
     /// What came before the last acknowledgement.
-    early: VecDeque<WatchMessage>,
+    early: VecDeque<WatchResponse>,
     /// The store's revision at each acknowledgement.
     pub(super) created_at: Vec<Revision>,
     pub(super) cluster: u64,
@@ -79,7 +79,7 @@ impl Live {
                 let status = Status::deadline_exceeded("the watch was not acknowledged in time");
                 return Err(stream.responses.ended(status).into());
             };
-            let message = WatchMessage::from(message?);
+            let message = WatchResponse::from(message?);
             if !message.created {
                 early.push_back(message);
                 continue;
@@ -98,7 +98,7 @@ impl Live {
     }
 
     /// The next message. Cancel-safe.
-    pub(super) async fn next(&mut self) -> Result<WatchMessage, StreamFailed> {
+    pub(super) async fn next(&mut self) -> Result<WatchResponse, StreamFailed> {
         match self.early.pop_front() {
             Some(message) => Ok(message),
             None => Ok(self.stream.responses.next().await?.into()),
@@ -106,7 +106,7 @@ impl Live {
     }
 }
 
-fn refused_at_creation(stream: &WatchStream, watch: usize, message: WatchMessage) -> OpenFailed {
+fn refused_at_creation(stream: &WatchStream, watch: usize, message: WatchResponse) -> OpenFailed {
     let reason = bare_reason(&message.reason);
     if is_passing(reason) {
         return stream.responses.ended(Status::unavailable(reason)).into();

@@ -5,11 +5,11 @@ use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::{DEATH, Driver, Event, Notice, Stop};
-use crate::blocking::blocking;
-use crate::clock::boot_time;
 use crate::launch::peers::{exit_barrier, ranks};
 use crate::launch::signals::{name, say_nobody};
 use crate::launch::workers::{Crew, notices};
+use crate::util::blocking::blocking;
+use crate::util::clock::boot_time;
 
 impl Driver {
     pub(super) fn obey(&mut self, output: Output) {

@@ -37,9 +37,9 @@ pub(crate) use self::outfit::Outfit;
 pub(crate) use self::output::Output;
 pub(crate) use self::trace::Trace;
 use self::worker::Worker;
-use crate::blocking::blocking;
 use crate::cli::run::program::Program;
 use crate::process::{Group, Offer};
+use crate::util::blocking::blocking;
 
 /// The workers of one start.
 ///

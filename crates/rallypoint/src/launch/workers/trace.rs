@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 use rallypoint_core::agent::error_file::ErrorFile;
 use tokio::time::timeout;
 
-use crate::blocking::blocking;
+use crate::util::blocking::blocking;
 
 /// How long an error file may take to be read. It may lie on a file system of the network.
 const PATIENCE: Duration = Duration::from_secs(1);

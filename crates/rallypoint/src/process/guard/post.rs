@@ -14,8 +14,8 @@ use super::ending::{self, Spared};
 use super::fence::{Act, Fence};
 use super::greeter::Greeter;
 use super::message::{Entry, News, Order};
-use crate::clock::boot_time;
 use crate::process::link::{self, Received, Way};
+use crate::util::clock::boot_time;
 
 const DONE: u8 = 0;
 const WRONG: u8 = 2;

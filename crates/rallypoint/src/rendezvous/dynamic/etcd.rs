@@ -5,9 +5,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use rallypoint_core::error::StoreError;
 use rallypoint_core::kv::{
-    Compare, KeyRange, KeyValue, LeaseId, Op, OpResult, Put, Revision, Txn, Watch,
+    Compare, KeyRange, KeyValue, KvError, LeaseId, Op, OpResult, Put, Revision, Txn, Watch,
 };
 use rallypoint_core::rendezvous::dynamic::InvalidSetting;
 use rallypoint_core::rendezvous::keys;
@@ -145,10 +144,7 @@ impl EtcdRendezvousBackend {
             match self.client.lease_grant(seconds, Some(self.lease)).await {
                 Ok(_) => break,
                 // Somebody made it: perhaps we ourselves, without hearing of it.
-                Err(
-                    ClientError::Store(StoreError::LeaseExists)
-                    | ClientError::OutcomeUnknown { .. },
-                ) => {
+                Err(ClientError::Kv(KvError::LeaseExists) | ClientError::OutcomeUnknown { .. }) => {
                     if self.renew_lease().await? {
                         break;
                     }
@@ -213,7 +209,7 @@ impl EtcdRendezvousBackend {
                     return Ok(current.map(|(state, token)| (state, token, false)));
                 }
                 // It ran out, or the server forgot it: make it anew.
-                Err(ClientError::Store(StoreError::LeaseNotFound)) if attempt < 2 => {
+                Err(ClientError::Kv(KvError::LeaseNotFound)) if attempt < 2 => {
                     *self.renewed.lock().unwrap_or_else(PoisonError::into_inner) = None;
                 }
                 // Every state that is written differs from every other, so equal bytes are ours. If they

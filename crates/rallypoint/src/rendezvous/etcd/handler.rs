@@ -23,7 +23,6 @@ use super::hosting::{Hosting, Identity};
 use super::options::HandlerOptions;
 use super::reach::reach;
 use crate::client::{Client, ClientOptions};
-use crate::random;
 use crate::rendezvous::address::address;
 use crate::rendezvous::local::{self, HeldPort};
 use crate::rendezvous::{
@@ -32,6 +31,7 @@ use crate::rendezvous::{
 };
 use crate::session::Loss;
 use crate::store::{EtcdStore, StoreError};
+use crate::util::random;
 
 /// What a handler knows at the moment.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

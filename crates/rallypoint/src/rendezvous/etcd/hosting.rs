@@ -8,10 +8,10 @@ use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::probe::Event;
 use super::proofs::Proofs;
-use crate::random;
 use crate::rendezvous::PortRange;
 use crate::rendezvous::local::{HeldPort, reserve_port};
 use crate::store::{AgentStore, Ended, Lost, Owner, Report};
+use crate::util::random;
 
 /// The node that hosts.
 #[derive(Debug, Clone)]

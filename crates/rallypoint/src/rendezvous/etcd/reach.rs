@@ -43,7 +43,7 @@ pub(super) async fn reach(
             Err(error) => error,
         };
         // Certificates do not become good by waiting.
-        if is_fatal(&error) || error.is_distrust() || begun.elapsed() >= patience {
+        if is_fatal(&error) || error.is_tls_error() || begun.elapsed() >= patience {
             return Err(connection(servers, error));
         }
         let obstacle = Obstacle::of(&error);

@@ -1,9 +1,7 @@
 //! A request of the machine, sent until it is answered.
 
+use rallypoint_core::kv::{KvError, LeaseId, Txn, TxnResult};
 use std::time::Duration;
-
-use rallypoint_core::error::StoreError;
-use rallypoint_core::kv::{LeaseId, Txn, TxnResult};
 use tokio::time::{Instant, sleep};
 
 use crate::client::{Client, ClientError, KeepAliveStream};
@@ -41,9 +39,9 @@ pub(super) async fn send(
             Ok(result) => return Ok(result),
             // The node's own lease, or the run's. The former is reported by its session, which makes
             // this request pointless; the latter is made anew.
-            Err(ClientError::Store(StoreError::LeaseNotFound)) => {
+            Err(ClientError::Kv(KvError::LeaseNotFound)) => {
                 match hold_run_lease(&client, run_lease).await {
-                    Ok(()) => ClientError::Store(StoreError::LeaseNotFound),
+                    Ok(()) => ClientError::Kv(KvError::LeaseNotFound),
                     Err(error) if is_fatal(&error) => return Err(error),
                     Err(error) => error,
                 }
@@ -65,7 +63,7 @@ pub(super) async fn hold_run_lease(client: &Client, lease: LeaseId) -> Result<()
     let seconds = i64::try_from(RUN_TTL.as_secs()).unwrap_or(i64::MAX);
     match client.lease_grant(seconds, Some(lease)).await {
         Ok(_) => Ok(()),
-        Err(ClientError::Store(StoreError::LeaseExists)) => {
+        Err(ClientError::Kv(KvError::LeaseExists)) => {
             let bound = Instant::now() + Duration::from_secs(5);
             let renewed = async {
                 let mut stream = KeepAliveStream::open(client, lease, bound).await?;

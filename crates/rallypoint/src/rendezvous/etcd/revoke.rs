@@ -1,7 +1,5 @@
 //! The end of a dead node's lease, before its time.
-
-use rallypoint_core::error::StoreError;
-use rallypoint_core::kv::KeyRange;
+use rallypoint_core::kv::{KeyRange, KvError};
 use rallypoint_core::rendezvous::keys::Keys;
 use tokio::time::sleep;
 
@@ -48,7 +46,7 @@ async fn revoke(client: &Client, keys: &Keys, node: &str) -> Result<bool, Client
     match client.lease_revoke(kv.lease).await {
         Ok(()) => Ok(true),
         // Others have seen the death as well.
-        Err(ClientError::Store(StoreError::LeaseNotFound)) => Ok(false),
+        Err(ClientError::Kv(KvError::LeaseNotFound)) => Ok(false),
         Err(error) => Err(error),
     }
 }

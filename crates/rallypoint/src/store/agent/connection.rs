@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 
 use mio::event::Event;
 use mio::net::TcpStream;
-use rallypoint_core::keyspace::Ticket;
+use rallypoint_core::c10d::Ticket;
 
 use super::outgoing::Outgoing;
 use super::owner::Guest;
@@ -17,7 +17,7 @@ use super::wire::{MAGIC, Opcode, STOP_WAITING, WAIT_CANCELED};
 const MAX_UNSENT: usize = 256 << 10;
 
 /// Whether a client waits. Whoever was released is expected to say what it does next: see
-/// `Keyspace::pass_on`.
+/// `StoreState::pass_on`.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Waiting {
     No,

@@ -4,7 +4,7 @@
 //! - `request`: requests, found in a stream of bytes.
 //! - `outgoing`, `connection`: what has yet to be sent to a client; what else is known of it.
 //! - `owner`: whom the store belongs to, and the nodes that have said hello to it.
-//! - `room`: the keyspace and all of its clients. Requests are executed here.
+//! - `room`: the state and all of its clients. Requests are executed here.
 //! - `reactor`: the thread that waits for something to do.
 
 mod connection;
@@ -36,7 +36,7 @@ use self::room::Room;
 /// As many connections may wait to be accepted as the system allows.
 const BACKLOG: i32 = i32::MAX;
 
-/// A server that speaks the wire of PyTorch's `TCPStore`, with a keyspace of its own.
+/// A server that speaks the wire of PyTorch's `TCPStore`, with a state of its own.
 ///
 /// Stock workers use it at `MASTER_ADDR:MASTER_PORT` when `TORCHELASTIC_USE_AGENT_STORE` is `True`;
 /// [`TcpStore`](super::TcpStore) is a client in Rust. It is served by a thread of its own, whatever the
@@ -78,7 +78,7 @@ pub struct AgentStore {
 }
 
 impl AgentStore {
-    /// Serves a new, empty keyspace on a socket that is bound already, so that its address can be
+    /// Serves a new, empty state on a socket that is bound already, so that its address can be
     /// published long before. It is never released in between.
     pub fn start(socket: TcpSocket) -> io::Result<Self> {
         Self::serve(socket, Room::default())

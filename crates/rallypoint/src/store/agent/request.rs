@@ -1,6 +1,6 @@
 //! Requests, found in a stream of bytes that comes in pieces.
 
-use rallypoint_core::keyspace::AddError;
+use rallypoint_core::c10d::AddError;
 use thiserror::Error;
 
 use super::wire::{Field, MAGIC, MAX_KEY, MAX_KEYS, MAX_VALUE, MAX_WORD, Opcode};

@@ -1,4 +1,4 @@
-//! The keyspace and its clients: executes requests, and writes the replies.
+//! The state and its clients: executes requests, and writes the replies.
 //!
 //! Whoever releases a waiter also writes to its socket. So a wait costs no switch between tasks, and a
 //! barrier of a thousand is a thousand small writes.
@@ -6,7 +6,7 @@
 use std::io::{self, ErrorKind};
 
 use bytes::Bytes;
-use rallypoint_core::keyspace::Keyspace;
+use rallypoint_core::c10d::StoreState;
 use slab::Slab;
 use thiserror::Error;
 
@@ -31,7 +31,7 @@ enum Gone {
 pub(super) struct Room {
     pub(super) connections: Slab<Connection>,
     host: Option<Host>,
-    keyspace: Keyspace<usize>,
+    state: StoreState<usize>,
     /// The clients that have new replies to be written.
     replied: Vec<usize>,
 }
@@ -110,7 +110,7 @@ impl Room {
 
     /// Writes down who was released by the last request, before anything else is said to them.
     fn release(&mut self) {
-        for id in self.keyspace.take_released() {
+        for id in self.state.take_released() {
             if let Some(connection) = self.connections.get_mut(id) {
                 connection.release();
                 self.replied.push(id);
@@ -155,63 +155,63 @@ impl Room {
             host.gone(id, *guest, how);
         }
         if let Waiting::Yes(ticket) | Waiting::Released(ticket) = connection.waiting {
-            self.keyspace.cancel(ticket);
+            self.state.cancel(ticket);
             self.release();
         }
     }
 
     fn execute(&mut self, id: usize, request: Request<'_>) -> Result<(), Refused> {
-        let (keyspace, connection) = (&mut self.keyspace, &mut self.connections[id]);
+        let (state, connection) = (&mut self.state, &mut self.connections[id]);
         let woken = connection.woken();
         if let (Some(ticket), false) = (woken, matches!(request, Request::QueuePop { .. })) {
-            keyspace.pass_on(ticket);
+            state.pass_on(ticket);
         }
         let reply = &mut connection.outgoing;
         match request {
             Request::Validate { magic } => return connection.greet(magic),
             Request::Ping { nonce } => reply.put(&nonce.to_le_bytes()),
-            Request::Set { key, value } => keyspace.set(key, copy(value)),
-            Request::Append { key, value } => keyspace.append(key, value),
+            Request::Set { key, value } => state.set(key, copy(value)),
+            Request::Append { key, value } => state.append(key, value),
             Request::MultiSet { mut pairs } => {
                 while let (Some(key), Some(value)) = (pairs.next(), pairs.next()) {
-                    keyspace.set(key, copy(value));
+                    state.set(key, copy(value));
                 }
             }
             Request::CompareSet { key, expected, desired } => {
-                match keyspace.compare_set(key, expected, copy(desired)) {
+                match state.compare_set(key, expected, copy(desired)) {
                     Some(now) => reply.put_string(now),
                     None => reply.put_string(&copy(expected)),
                 }
             }
-            Request::Add { key, amount } => reply.put_number(keyspace.add(key, amount)?),
-            Request::Get { key } => reply.put_string(keyspace.get(key).unwrap_or(&NOTHING)),
+            Request::Add { key, amount } => reply.put_number(state.add(key, amount)?),
+            Request::Get { key } => reply.put_string(state.get(key).unwrap_or(&NOTHING)),
             Request::MultiGet { keys } => {
-                keys.for_each(|key| reply.put_string(keyspace.get(key).unwrap_or(&NOTHING)));
+                keys.for_each(|key| reply.put_string(state.get(key).unwrap_or(&NOTHING)));
             }
-            Request::DeleteKey { key } => reply.put_number(keyspace.delete(key).into()),
-            Request::NumKeys => reply.put_number(keyspace.keys().len() as i64),
+            Request::DeleteKey { key } => reply.put_number(state.delete(key).into()),
+            Request::NumKeys => reply.put_number(state.keys().len() as i64),
             Request::ListKeys => {
-                reply.put_number(keyspace.keys().len() as i64);
-                keyspace.keys().for_each(|key| reply.put_string(key));
+                reply.put_number(state.keys().len() as i64);
+                state.keys().for_each(|key| reply.put_string(key));
             }
             Request::Check { mut keys } => {
-                reply.put(&[if keys.all(|key| keyspace.exists(key)) { READY } else { NOT_READY }]);
+                reply.put(&[if keys.all(|key| state.exists(key)) { READY } else { NOT_READY }]);
             }
-            Request::QueuePush { key, value } => keyspace.queue_push(key, copy(value)),
+            Request::QueuePush { key, value } => state.queue_push(key, copy(value)),
             Request::QueuePop { key } => {
-                reply.put_number(keyspace.queue_len(key) as i64);
-                if let Some(first) = keyspace.queue_pop(key, woken) {
+                reply.put_number(state.queue_len(key) as i64);
+                if let Some(first) = state.queue_pop(key, woken) {
                     reply.put_string(&first);
                 }
             }
-            Request::QueueLen { key } => reply.put_number(keyspace.queue_len(key) as i64),
+            Request::QueueLen { key } => reply.put_number(state.queue_len(key) as i64),
             Request::Wait { keys } => {
                 connection.may_wait()?;
-                connection.wait(keyspace.wait(keys, id));
+                connection.wait(state.wait(keys, id));
             }
             Request::Barrier { key, world_size } => {
                 connection.may_wait()?;
-                connection.wait(keyspace.barrier(key, world_size, id)?);
+                connection.wait(state.barrier(key, world_size, id)?);
             }
             Request::Hello(hello) => {
                 let host = self.host.as_mut().ok_or(Refused::Unasked)?;
@@ -234,7 +234,7 @@ impl Room {
             }
             Request::CancelWait => {
                 if let Some(ticket) = connection.give_up() {
-                    keyspace.cancel(ticket);
+                    state.cancel(ticket);
                 }
             }
         }

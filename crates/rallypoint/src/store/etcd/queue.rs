@@ -13,7 +13,7 @@ use tokio::time::timeout_at;
 use super::points::Patience;
 use super::{EtcdStore, StoreError, last, text};
 use crate::client::{WatchError, Watcher};
-use crate::random;
+use crate::util::random;
 
 /// How many items a pop looks at: so many may pop at once, and each finds one at the first attempt.
 const HEADS: i64 = 16;

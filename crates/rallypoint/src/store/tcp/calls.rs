@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use rallypoint_core::keyspace;
+use rallypoint_core::c10d;
 
 use super::message::{Message, PREFIX};
 use super::{TcpStore, in_time, name, timed_out};
@@ -30,7 +30,7 @@ impl Store for TcpStore {
         let added = self.number(Message::new(Opcode::Add).key(key)?.number(amount)).await;
         if let Err(StoreError::Connection { .. }) = &added
             && let Ok(Some(value)) = self.peek(key).await
-            && let Err(error) = keyspace::sum(&value, amount)
+            && let Err(error) = c10d::sum(&value, amount)
         {
             return Err(StoreError::Corrupt { key: name(key), what: error.to_string() });
         }

@@ -1,0 +1,113 @@
+//! User and password: the Auth service hands out tokens, and a check in front of everything else
+//! wants to see one.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use subtle::ConstantTimeEq;
+use tonic::{Request, Response, Status};
+
+use super::header::ResponseHeaders;
+use super::router::{AUTH, HEALTH, MAINTENANCE};
+use crate::proto::etcd as pb;
+use crate::server::Credentials;
+use crate::server::engine::Engine;
+
+/// etcd's: a token that nobody uses for so long is forgotten.
+const TOKEN_LIFE: Duration = Duration::from_secs(300);
+
+/// A client that asks for a token and never uses it cannot fill the memory.
+const MOST_TOKENS: usize = 100_000;
+
+/// Why a call may go on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Admission {
+    /// It needs no token.
+    Public,
+    /// It has a valid one.
+    ByToken,
+}
+
+/// The one user, and the tokens given out.
+pub(super) struct Authenticator {
+    credentials: Credentials,
+    tokens: Mutex<HashMap<String, Instant>>,
+}
+
+impl Authenticator {
+    pub(super) fn new(credentials: Credentials) -> Self {
+        Self { credentials, tokens: Mutex::new(HashMap::new()) }
+    }
+
+    fn login(&self, user: &str, password: &str) -> Result<String, Status> {
+        let right = user.as_bytes().ct_eq(self.credentials.user.as_bytes())
+            & password.as_bytes().ct_eq(self.credentials.password.as_bytes());
+        if !bool::from(right) {
+            tracing::warn!(user, "a login was refused");
+            let text = "etcdserver: authentication failed, invalid user ID or password";
+            return Err(Status::invalid_argument(text));
+        }
+        let mut secret = [0_u8; 24];
+        rustix::rand::getrandom(&mut secret, rustix::rand::GetRandomFlags::empty())
+            .map_err(|error| Status::internal(format!("rallypoint: no random numbers: {error}")))?;
+        let token: String = secret.iter().map(|byte| format!("{byte:02x}")).collect();
+        let mut tokens = self.tokens.lock().expect("no panic while it is held");
+        if tokens.len() >= MOST_TOKENS {
+            tokens.retain(|_, used| used.elapsed() < TOKEN_LIFE);
+        }
+        if tokens.len() >= MOST_TOKENS {
+            return Err(Status::resource_exhausted("etcdserver: too many requests"));
+        }
+        tokens.insert(token.clone(), Instant::now());
+        Ok(token)
+    }
+
+    /// Whether a call with these headers may go on, and whether by a token.
+    pub(super) fn check(
+        &self,
+        service: &str,
+        method: &str,
+        headers: &http::HeaderMap,
+    ) -> Result<Admission, Status> {
+        // The way to get a token, and the questions whether we are up.
+        if matches!((service, method), (AUTH, _) | (HEALTH, "Check") | (MAINTENANCE, "Status")) {
+            return Ok(Admission::Public);
+        }
+        let token = headers.get("token").or_else(|| headers.get("authorization"));
+        let Some(token) = token else {
+            return Err(Status::invalid_argument("etcdserver: user name is empty"));
+        };
+        let mut tokens = self.tokens.lock().expect("no panic while it is held");
+        let used = token.to_str().ok().and_then(|token| tokens.get_mut(token));
+        match used.filter(|used| used.elapsed() < TOKEN_LIFE) {
+            Some(used) => {
+                *used = Instant::now();
+                Ok(Admission::ByToken)
+            }
+            None => Err(Status::unauthenticated("etcdserver: invalid auth token")),
+        }
+    }
+}
+
+pub(super) struct AuthService {
+    pub(super) engine: Arc<Engine>,
+    pub(super) headers: ResponseHeaders,
+    pub(super) authenticator: Option<Arc<Authenticator>>,
+}
+
+#[tonic::async_trait]
+impl pb::auth_server::Auth for AuthService {
+    async fn authenticate(
+        &self,
+        request: Request<pb::AuthenticateRequest>,
+    ) -> Result<Response<pb::AuthenticateResponse>, Status> {
+        let Some(authenticator) = &self.authenticator else {
+            return Err(Status::failed_precondition("etcdserver: authentication is not enabled"));
+        };
+        let pb::AuthenticateRequest { name, password } = request.into_inner();
+        let token = authenticator.login(&name, &password)?;
+        let header = self.headers.header(self.engine.read(|store| store.revision()));
+        Ok(Response::new(pb::AuthenticateResponse { header, token }))
+    }
+}

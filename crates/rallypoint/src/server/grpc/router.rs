@@ -1,0 +1,229 @@
+//! The router: which gRPC service answers a request, and etcd's wording where the gRPC library has its own.
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, header};
+use hyper::body::Incoming;
+use tokio_util::sync::CancellationToken;
+use tonic::body::Body;
+use tonic::{Code, Status};
+use tonic_health::pb::health_server::{Health, HealthServer};
+use tower::Service;
+
+use super::auth::{Admission, AuthService, Authenticator};
+use super::calls::{CallPermit, Calls};
+use super::cluster::{ClusterService, LocalAddress, MaintenanceService};
+use super::header::ResponseHeaders;
+use super::kv::KvService;
+use super::lease::LeaseService;
+use super::watch::WatchService;
+use crate::proto::etcd::auth_server::AuthServer;
+use crate::proto::etcd::cluster_server::ClusterServer;
+use crate::proto::etcd::kv_server::KvServer;
+use crate::proto::etcd::lease_server::LeaseServer;
+use crate::proto::etcd::maintenance_server::MaintenanceServer;
+use crate::proto::etcd::watch_server::WatchServer;
+use crate::server::ServerOptions;
+use crate::server::engine::Engine;
+
+pub(super) const KV: &str = "etcdserverpb.KV";
+pub(super) const LEASE: &str = "etcdserverpb.Lease";
+pub(super) const WATCH: &str = "etcdserverpb.Watch";
+pub(super) const CLUSTER: &str = "etcdserverpb.Cluster";
+pub(super) const MAINTENANCE: &str = "etcdserverpb.Maintenance";
+pub(super) const AUTH: &str = "etcdserverpb.Auth";
+pub(super) const HEALTH: &str = "grpc.health.v1.Health";
+
+/// What gRPC may add around a request that is just within the limit; etcd's number.
+const GRPC_OVERHEAD: usize = 512 << 10;
+
+/// All services of the server.
+///
+/// Routing is a plain match on the path, since there are seven services and will not be many more: a
+/// router with layers took a third of the time that a small request takes.
+pub(in crate::server) struct Router<H: Health> {
+    authenticator: Option<Arc<Authenticator>>,
+    max_message_bytes: usize,
+    kv: KvServer<KvService>,
+    lease: LeaseServer<LeaseService>,
+    watch: WatchServer<WatchService>,
+    cluster: ClusterServer<ClusterService>,
+    maintenance: MaintenanceServer<MaintenanceService>,
+    auth: AuthServer<AuthService>,
+    health: HealthServer<H>,
+}
+
+pub(in crate::server) fn router(
+    engine: &Arc<Engine>,
+    options: &ServerOptions,
+    stopping: &CancellationToken,
+) -> Router<impl Health> {
+    let headers = ResponseHeaders { cluster_id: engine.cluster_id() };
+    let max_request_bytes = options.max_request_bytes;
+    let limit = max_request_bytes.saturating_add(GRPC_OVERHEAD);
+    let authenticator = options.credentials.clone().map(|it| Arc::new(Authenticator::new(it)));
+    let engine = || engine.clone();
+
+    let kv = KvService { engine: engine(), headers, max_request_bytes };
+    let lease = LeaseService { engine: engine(), headers, stopping: stopping.clone() };
+    let watch = WatchService {
+        engine: engine(),
+        headers,
+        stopping: stopping.clone(),
+        progress_interval: options.progress_interval,
+        fragment_bytes: limit,
+    };
+    let cluster =
+        ClusterService { name: options.name.clone(), headers, tls: options.tls.is_some() };
+    let maintenance = MaintenanceService { engine: engine(), headers };
+    let auth = AuthService { engine: engine(), headers, authenticator: authenticator.clone() };
+    // The reporter is dropped: a server that answers at all is healthy.
+    let (_, health) = tonic_health::server::health_reporter();
+    Router {
+        authenticator,
+        max_message_bytes: limit,
+        kv: KvServer::new(kv).max_decoding_message_size(limit),
+        lease: LeaseServer::new(lease).max_decoding_message_size(limit),
+        watch: WatchServer::new(watch).max_decoding_message_size(limit),
+        cluster: ClusterServer::new(cluster),
+        maintenance: MaintenanceServer::new(maintenance),
+        auth: AuthServer::new(auth),
+        health,
+    }
+}
+
+impl<H: Health> Router<H> {
+    /// Answers a request that arrived on a connection to `local_address`, whose calls are counted in `calls`.
+    pub(in crate::server) async fn call(
+        &self,
+        mut request: Request<Incoming>,
+        local_address: SocketAddr,
+        calls: &Calls,
+    ) -> Response<Body> {
+        if !is_grpc(request.headers()) {
+            return not_grpc();
+        }
+        let uri = request.uri().clone();
+        let (service, method) = service_and_method(uri.path());
+        let _permit = match self.admit(service, method, request.headers(), calls) {
+            Ok(permit) => permit,
+            Err(status) => return status.into_http(),
+        };
+        if is_lasting(service, method) {
+            match calls.lasting() {
+                Ok(permit) => drop(request.extensions_mut().insert(permit)),
+                Err(status) => return status.into_http(),
+            }
+        }
+        let response = match service {
+            KV => answer(&self.kv, request).await,
+            LEASE => answer(&self.lease, request).await,
+            WATCH => answer(&self.watch, request).await,
+            CLUSTER => {
+                request.extensions_mut().insert(LocalAddress(local_address));
+                answer(&self.cluster, request).await
+            }
+            MAINTENANCE => answer(&self.maintenance, request).await,
+            AUTH => answer(&self.auth, request).await,
+            HEALTH => answer(&self.health, request).await,
+            _ => return unknown_service(service).into_http(),
+        };
+        match Status::from_header_map(response.headers()) {
+            Some(status) => reword(service, method, self.max_message_bytes, &status)
+                .map_or(response, Status::into_http),
+            None => response,
+        }
+    }
+}
+
+impl<H: Health> Router<H> {
+    /// Checks the token of a call. An unauthenticated call that needs none gets a permit instead.
+    ///
+    /// A stream without a token is refused here like any other call, where etcd would open it and refuse
+    /// each watch; refused early, it costs nothing.
+    fn admit(
+        &self,
+        service: &str,
+        method: &str,
+        headers: &HeaderMap,
+        calls: &Calls,
+    ) -> Result<Option<CallPermit>, Status> {
+        let Some(authenticator) = &self.authenticator else { return Ok(None) };
+        match authenticator.check(service, method, headers)? {
+            Admission::Public => calls.before_token(),
+            Admission::ByToken => {
+                calls.show_token();
+                Ok(None)
+            }
+        }
+    }
+}
+
+async fn answer<S>(service: &S, request: Request<Incoming>) -> Response<Body>
+where
+    S: Service<Request<Incoming>, Response = Response<Body>, Error = Infallible> + Clone,
+{
+    match service.clone().call(request).await {
+        Ok(response) => response,
+        Err(never) => match never {},
+    }
+}
+
+/// How the gRPC library's status for a message over the limit begins.
+const TOO_LONG: &str = "Error, decoded message length too large: found ";
+
+/// The service and the method that a path names.
+fn service_and_method(path: &str) -> (&str, &str) {
+    path.trim_start_matches('/').rsplit_once('/').unwrap_or((path, ""))
+}
+
+/// Whether a call is a stream that lasts for as long as its client keeps it open.
+fn is_lasting(service: &str, method: &str) -> bool {
+    matches!((service, method), (WATCH, "Watch") | (LEASE, "LeaseKeepAlive"))
+}
+
+fn is_grpc(headers: &HeaderMap) -> bool {
+    let kind = headers.get(header::CONTENT_TYPE).map(HeaderValue::as_bytes);
+    kind.is_some_and(|kind| kind.starts_with(b"application/grpc"))
+}
+
+/// The response to a browser or a probe that takes the server for a web server.
+fn not_grpc() -> Response<Body> {
+    let text = "This is a Rallypoint server. It speaks etcd's v3 API over gRPC; \
+                try etcdctl, or rallypoint itself.\n";
+    let mut response = Response::new(Body::new(text.to_owned()));
+    *response.status_mut() = StatusCode::UNSUPPORTED_MEDIA_TYPE;
+    let kind = HeaderValue::from_static("text/plain; charset=utf-8");
+    response.headers_mut().insert(header::CONTENT_TYPE, kind);
+    response
+}
+
+/// The status for a service that is not served, in the words of etcd's gRPC library. Invariant W1.
+fn unknown_service(service: &str) -> Status {
+    Status::unimplemented(format!("unknown service {service}"))
+}
+
+/// etcd's status in place of one that the gRPC library generated by itself.
+fn reword(
+    service: &str,
+    method: &str,
+    max_message_bytes: usize,
+    status: &Status,
+) -> Option<Status> {
+    match status.code() {
+        // The library gives no reason. Invariant W1: a method that is not implemented is refused by name.
+        Code::Unimplemented if status.message().is_empty() => {
+            let text = format!("unknown method {method} for service {service}");
+            Some(Status::unimplemented(text))
+        }
+        Code::OutOfRange => {
+            let found = status.message().strip_prefix(TOO_LONG)?.split(' ').next()?;
+            let limit = max_message_bytes;
+            let text = format!("grpc: received message larger than max ({found} vs. {limit})");
+            Some(Status::resource_exhausted(text))
+        }
+        _ => None,
+    }
+}

@@ -1,0 +1,397 @@
+//! The data directory: a log of what happened, and nothing else.
+//!
+//! The whole store lives in memory, so the disk has one job: make a batch of records durable before
+//! anyone is told of it. That is an append and one `fdatasync`. Now and then the log is written anew
+//! from the store, in the same format, and takes the old one's place by a rename.
+//!
+//! Everything here blocks; the server calls it from a thread of its own.
+
+mod frame;
+mod record;
+#[cfg(test)]
+mod tests;
+
+use std::ffi::OsString;
+use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
+use std::io::{self, Read};
+use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use rallypoint_core::mvcc::Record;
+use thiserror::Error;
+
+use self::frame::{CHUNK, FRAME_HEADER, Frame, HEADER};
+
+use crate::util::file_lock::try_lock;
+use crate::util::random;
+
+const LOG: &str = "log";
+const NEW_LOG: &str = "log.new";
+const LOCK: &str = "lock";
+
+/// A log shorter than this is never worth writing anew.
+const SMALL: u64 = 64 << 20;
+
+/// How long to wait after a log could not be written anew: twice as long each time.
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_secs(300);
+
+/// Why a data directory cannot be used. When a server does not start for one of these, nothing in the
+/// directory was changed.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum WalError {
+    /// The directory belongs to something else.
+    #[error(
+        "data directory {dir} is not Rallypoint's: it holds {found:?}; \
+         give an empty directory, or one that does not exist yet"
+    )]
+    Foreign {
+        /// The directory.
+        dir: PathBuf,
+        /// The name of something that we would never put there.
+        found: String,
+    },
+    /// Another server uses the directory.
+    #[error("data directory {dir} is in use by another server; stop it, or give another directory")]
+    Locked {
+        /// The directory.
+        dir: PathBuf,
+    },
+    /// The log is none, or one of another version.
+    #[error(
+        "{path} is not a log that this version can read: it begins with {found:?}, \
+         not {:?}; use the version that wrote it, or another directory",
+        HEADER.escape_ascii().to_string()
+    )]
+    Format {
+        /// The file.
+        path: PathBuf,
+        /// Its first bytes.
+        found: String,
+    },
+    /// The log has been changed or cut off by something other than us.
+    #[error(
+        "{path} is damaged at byte {offset}: {what}; nothing was changed. \
+         Restore the file, or move the directory away to begin anew"
+    )]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// Where it stops making sense.
+        offset: usize,
+        /// In what way.
+        what: String,
+    },
+    /// The operating system said no.
+    #[error("cannot {action} {path}")]
+    Io {
+        /// What we tried.
+        action: &'static str,
+        /// On what.
+        path: PathBuf,
+        /// What it said.
+        source: io::Error,
+    },
+}
+
+/// Attaches what was tried, and on what, to an error of the operating system.
+fn context<'a>(action: &'static str, path: &'a Path) -> impl FnOnce(io::Error) -> WalError + 'a {
+    move |source| WalError::Io { action, path: path.to_owned(), source }
+}
+
+/// The log of one server, open for appending. Holds the directory's lock until it is dropped.
+#[derive(Debug)]
+pub(super) struct Wal {
+    dir: PathBuf,
+    cluster_id: u64,
+    file: File,
+    /// Where the next frame goes.
+    end: u64,
+    /// The file's length.
+    capacity: u64,
+    /// How long the log was when it was last known to hold nothing superfluous; 0 if it never was.
+    fresh: u64,
+    /// It could not be written anew: when to try again, and how long that was to wait for.
+    postponed: Option<(Instant, Duration)>,
+    _lock: File,
+}
+
+impl Wal {
+    /// Opens the log in `dir`, or makes a new one, and tells what it holds.
+    ///
+    /// Nothing in the directory is changed unless all of it makes sense.
+    pub(super) fn open(dir: &Path) -> Result<(Self, Vec<Record>), WalError> {
+        let exists = survey(dir)?;
+        if !exists {
+            create_dir(dir)?;
+        }
+        let lock = lock(dir)?;
+        let path = dir.join(LOG);
+        if !path.try_exists().map_err(context("look for", &path))? {
+            let cluster_id = random::number().max(1);
+            let (file, end) = write_new(dir, cluster_id, Vec::new())?;
+            rename_new(dir)?;
+            sync_dir(dir).map_err(context("sync", dir))?;
+            return Ok((Self::new(dir, cluster_id, file, (end, end), lock)?, Vec::new()));
+        }
+        let bytes = fs::read(&path).map_err(context("read", &path))?;
+        let contents = frame::decode(&bytes).map_err(|damage| WalError::Damaged {
+            path: path.clone(),
+            offset: damage.offset,
+            what: damage.what,
+        })?;
+        let file = OpenOptions::new().write(true).open(&path).map_err(context("open", &path))?;
+        // A server that was killed while it wrote the log anew has left what it had.
+        remove_new(dir)?;
+        if contents.torn > 0 {
+            tracing::warn!(
+                bytes = contents.torn,
+                "the last write was interrupted before it was acknowledged; dropping it"
+            );
+            file.write_all_at(&vec![0; contents.torn as usize], contents.end)
+                .map_err(context("write", &path))?;
+        }
+        // A server that was killed may have left its last frame, or the file's name, in the kernel's
+        // memory only. What is served from here on must not depend on that.
+        file.sync_data().and_then(|()| sync_dir(dir)).map_err(context("sync", &path))?;
+        // What of it is superfluous nobody knows. If restarts counted as fresh, each would double
+        // what the log may grow to.
+        let log = Self::new(dir, contents.cluster_id, file, (contents.end, 0), lock)?;
+        Ok((log, contents.records))
+    }
+
+    fn new(
+        dir: &Path,
+        cluster_id: u64,
+        file: File,
+        (end, fresh): (u64, u64),
+        lock: File,
+    ) -> Result<Self, WalError> {
+        let path = dir.join(LOG);
+        let capacity = file.metadata().map_err(context("measure", &path))?.len();
+        let (dir, postponed) = (dir.to_owned(), None);
+        Ok(Self { dir, cluster_id, file, end, capacity, fresh, postponed, _lock: lock })
+    }
+
+    /// Appends records. They are on the disk when this returns.
+    ///
+    /// After an error nothing is known of what is on the disk, and the log must not be used again.
+    pub(super) fn append(&mut self, records: Vec<Record>) -> Result<(), WalError> {
+        // Each frame is synced before the next is begun: only the last of a file may be torn.
+        frame::frames(records).try_for_each(|frame| self.append_frame(frame))
+    }
+
+    fn append_frame(&mut self, frame: Frame) -> Result<(), WalError> {
+        let path = self.dir.join(LOG);
+        let frame = frame::encode(frame, self.end);
+        let end = self.end + frame.len() as u64;
+        let capacity = capacity(end);
+        if capacity > self.capacity {
+            // The length must be there before the frame: a power cut that kept the beginning of the
+            // frame and not the room for its end would look like a file that was cut off.
+            self.file
+                .set_len(capacity)
+                .and_then(|()| self.file.sync_all())
+                .map_err(context("grow", &path))?;
+            self.capacity = capacity;
+        }
+        self.file
+            .write_all_at(&frame, self.end)
+            .and_then(|()| self.file.sync_data())
+            .map_err(context("write", &path))?;
+        self.end = end;
+        Ok(())
+    }
+
+    /// Whose history the log holds: a number that no other log has.
+    pub(super) fn cluster_id(&self) -> u64 {
+        self.cluster_id
+    }
+
+    /// How many bytes the log holds.
+    pub(super) fn len(&self) -> u64 {
+        self.end
+    }
+
+    /// Whether so much was appended that writing the log anew may make it much shorter.
+    pub(super) fn is_long(&self) -> bool {
+        self.end > SMALL.max(2 * self.fresh)
+    }
+
+    /// Whether it is long, and no attempt to write it anew failed a short while ago.
+    pub(super) fn is_due(&self) -> bool {
+        self.is_long() && self.postponed.is_none_or(|(again, _)| Instant::now() >= again)
+    }
+
+    /// Puts a log with these records in the place of the old one, and tells whether that was possible. If
+    /// not, most likely for want of room, the old one is as it was and goes on; what there was of the new
+    /// one is removed.
+    ///
+    /// After an error nothing is known of what is on the disk, and the log must not be used again.
+    pub(super) fn rewrite(&mut self, records: Vec<Record>) -> Result<bool, WalError> {
+        let written = write_new(&self.dir, self.cluster_id, records);
+        let replaced = written.and_then(|written| rename_new(&self.dir).map(|()| written));
+        let (file, end) = match replaced {
+            Ok(written) => written,
+            Err(error) => {
+                let pause = self.postponed.map_or(FIRST_PAUSE, |(_, pause)| pause * 2);
+                let pause = pause.min(LONGEST_PAUSE);
+                self.postponed = Some((Instant::now() + pause, pause));
+                let source = std::error::Error::source(&error).map(ToString::to_string);
+                tracing::warn!(
+                    %error, source, log_bytes = self.end, again_in = ?pause,
+                    "the log cannot be written anew and goes on growing; make room on the disk"
+                );
+                if let Err(error) = remove_new(&self.dir) {
+                    tracing::warn!(%error, "what there is of the new log stays on the disk");
+                }
+                return Ok(false);
+            }
+        };
+        // The new name must be as durable as the file.
+        sync_dir(&self.dir).map_err(context("sync", &self.dir))?;
+        let capacity = capacity(end);
+        (self.file, self.end, self.capacity, self.fresh) = (file, end, capacity, end);
+        self.postponed = None;
+        Ok(true)
+    }
+}
+
+/// The length of a file that holds `end` bytes and the zeros after them.
+fn capacity(end: u64) -> u64 {
+    (end + FRAME_HEADER as u64).next_multiple_of(CHUNK)
+}
+
+/// Whether the directory exists; an error if it is somebody else's.
+fn survey(dir: &Path) -> Result<bool, WalError> {
+    let entries = match fs::read_dir(dir) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+        entries => entries.map_err(context("use as a data directory", dir))?,
+    };
+    if check_header(&dir.join(LOG))? {
+        return Ok(true);
+    }
+    // Without a log it is ours only if there is nothing that anybody could miss. A new volume has a
+    // lost+found; we ourselves may have been interrupted after the lock.
+    let mut names = Vec::new();
+    for entry in entries {
+        names.push(entry.map_err(context("read", dir))?.file_name());
+    }
+    let begun = names.iter().any(|name| name == LOCK);
+    let harmless =
+        |name: &OsString| name == LOCK || name == "lost+found" || (begun && name == NEW_LOG);
+    match names.iter().find(|name| !harmless(name)) {
+        None => Ok(true),
+        Some(name) => {
+            let found = name.to_string_lossy().into_owned();
+            Err(WalError::Foreign { dir: dir.to_owned(), found })
+        }
+    }
+}
+
+/// Makes the directory and those above it, each as durable as what will be in it.
+fn create_dir(dir: &Path) -> Result<(), WalError> {
+    let missing: Vec<&Path> = dir.ancestors().take_while(|above| !above.exists()).collect();
+    // What is in here was behind a password, perhaps.
+    DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(context("create", dir))?;
+    for made in missing {
+        let above = made.parent().filter(|above| !above.as_os_str().is_empty());
+        sync_dir(above.unwrap_or_else(|| Path::new("."))).map_err(context("sync", dir))?;
+    }
+    Ok(())
+}
+
+/// Whether the log exists; an error if it is not ours, since others call their logs so too. This is
+/// done before the lock, which must not be left with them; ours has its header from the moment that it
+/// has its name.
+fn check_header(path: &Path) -> Result<bool, WalError> {
+    let mut beginning = Vec::new();
+    match File::open(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+        file => file
+            .and_then(|file| file.take(HEADER.len() as u64).read_to_end(&mut beginning))
+            .map_err(context("read", path))?,
+    };
+    if beginning != HEADER {
+        let found = beginning.escape_ascii().to_string();
+        return Err(WalError::Format { path: path.to_owned(), found });
+    }
+    Ok(true)
+}
+
+fn lock(dir: &Path) -> Result<File, WalError> {
+    let path = dir.join(LOCK);
+    let file = OpenOptions::new()
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .open(&path)
+        .map_err(context("open", &path))?;
+    match try_lock(&file) {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => Err(WalError::Locked { dir: dir.to_owned() }),
+        Err(TryLockError::Error(source)) => Err(context("lock", &path)(source)),
+    }
+}
+
+/// Writes a whole log beside the old one, if there is one. It is on the disk when this returns, and takes
+/// the old one's place by a rename, so that one of them is there whatever happens.
+fn write_new(dir: &Path, cluster_id: u64, records: Vec<Record>) -> Result<(File, u64), WalError> {
+    let new_path = dir.join(NEW_LOG);
+    let file = OpenOptions::new()
+        .create(true)
+        .truncate(true)
+        .write(true)
+        .mode(0o600)
+        .open(&new_path)
+        .map_err(context("create", &new_path))?;
+    let write = || -> io::Result<u64> {
+        reserve(&file, records.iter().map(frame::size).sum())?;
+        file.write_all_at(HEADER, 0)?;
+        let mut end = HEADER.len() as u64;
+        let mut append = |frame| -> io::Result<()> {
+            let bytes = frame::encode(frame, end);
+            file.write_all_at(&bytes, end)?;
+            end += bytes.len() as u64;
+            Ok(())
+        };
+        append(Frame { cluster_id, records: Vec::new() })?;
+        frame::frames(records).try_for_each(append)?;
+        file.set_len(capacity(end))?;
+        file.sync_all()?;
+        Ok(end)
+    };
+    let end = write().map_err(context("write", &new_path))?;
+    Ok((file, end))
+}
+
+/// Takes room on the disk before anything is written, so that a lack of it is known at once and nobody
+/// else's writes fail meanwhile. Not every file system can.
+fn reserve(file: &File, bytes: usize) -> io::Result<()> {
+    use rustix::fs::{FallocateFlags, fallocate};
+    use rustix::io::Errno;
+    match fallocate(file, FallocateFlags::empty(), 0, capacity(bytes as u64)) {
+        Err(error @ (Errno::NOSPC | Errno::DQUOT | Errno::FBIG)) => Err(error.into()),
+        _ => Ok(()),
+    }
+}
+
+fn rename_new(dir: &Path) -> Result<(), WalError> {
+    let path = dir.join(LOG);
+    fs::rename(dir.join(NEW_LOG), &path).map_err(context("replace", &path))
+}
+
+/// Removes what there is of a log that was to take the place of another.
+fn remove_new(dir: &Path) -> Result<(), WalError> {
+    let path = dir.join(NEW_LOG);
+    match fs::remove_file(&path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        removed => removed.map_err(context("remove", &path)),
+    }
+}
+
+fn sync_dir(dir: &Path) -> io::Result<()> {
+    File::open(dir)?.sync_all()
+}
