@@ -1,10 +1,12 @@
 # What people and CI run. `verify` changes nothing; `fix` does.
-.PHONY: help verify fix test test-python test-torch test-wheel test-slurm wheel bench bench-stores bench-launcher tools
+.PHONY: help check verify fix package-check test test-python test-torch test-wheel test-slurm wheel bench bench-stores bench-launcher tools
 
 help:
-	@echo "make verify          format, lints, docs, licences, manifests; changes nothing"
+	@echo "make check           format, lints, unit tests, 10,000 seeds of each simulator: for every change, a few minutes (SEEDS=1000000: more)"
+	@echo "make verify          format, lints, docs, licences, oldest compiler, manifests; changes nothing"
 	@echo "make fix             format, and whatever the linter can mend by itself"
 	@echo "make test            everything that can fail, against real etcd too (fetches it)"
+	@echo "make package-check   what would be published: the crates, the wheel and the sdist (RELEASE=1: before a release)"
 	@echo "make test-python     the Python package, installed from its wheel into a fresh environment"
 	@echo "make test-torch      our stores, launcher and torchrun plugin under stock PyTorch (fetches it, 5 GB; TORCH=2.6.0: another)"
 	@echo "make test-wheel      what make wheel makes, in a fresh environment with that PyTorch"
@@ -14,11 +16,29 @@ help:
 	@echo "make bench-stores    our stores and PyTorch's side by side, a few minutes (OPTIONS=--json)"
 	@echo "make bench-launcher  rallypoint run, and torchrun with our plugin, beside torchrun, a few minutes (OPTIONS=--json)"
 
+# A test that runs for longer than this, in seconds, hangs: it is named, and the run ends.
+HANGS = 900
+watchdog = scripts/with-watchdog $(HANGS)
+
+# How many runs of each simulator `make check` makes. `make test` makes 100,000.
+SEEDS = 10000
+
+# What needs no other server, no network and no root. The tests of the library start the command beside them.
+check:
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets --locked -- -D warnings
+	cargo build --locked --bin rallypoint
+	$(watchdog) cargo test --workspace --lib --locked
+	RALLYPOINT_SIM_RUNS=$(SEEDS) RALLYPOINT_AGENTS_RUNS=$(SEEDS) $(watchdog) cargo test -p rallypoint-core --test "*" --locked
+
 verify:
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --locked -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --document-private-items --locked
 	scripts/licences
+	scripts/deny
+	scripts/msrv
+	scripts/test-watchdog
 	scripts/python-lints
 	scripts/manifests
 
@@ -27,11 +47,14 @@ fix:
 	scripts/python-lints --fix
 	cargo clippy --workspace --all-targets --fix --allow-dirty --allow-staged
 
+package-check:
+	scripts/package-check
+
 tools:
 	scripts/test-tools
 
 test: tools
-	cargo test --workspace --locked --no-fail-fast
+	$(watchdog) cargo test --workspace --locked --no-fail-fast
 
 test-python: tools
 	python=$$(scripts/python-env) && "$$python" -m pytest tests/python
