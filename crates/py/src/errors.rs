@@ -5,8 +5,8 @@ use std::error::Error;
 use pyo3::prelude::*;
 use rallypoint::cli::SurroundingsError;
 use rallypoint::client::ClientError;
+use rallypoint::embedded::{EmbeddedServerError, SecretError};
 use rallypoint::etcd_server::EtcdServerError;
-use rallypoint::hosting::{HostError, SecretError};
 use rallypoint::rendezvous::{CreateError, ParameterError, RendezvousError};
 use rallypoint::server::ServeError;
 use rallypoint::store::StoreError;
@@ -67,7 +67,7 @@ impl Raise for CreateError {
     }
 }
 
-impl Raise for HostError {
+impl Raise for EmbeddedServerError {
     fn class(&self) -> &'static str {
         "RendezvousConnectionError"
     }

@@ -9,7 +9,9 @@ use std::time::Duration;
 
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use rallypoint::hosting::{EmbeddedServer, HostError, Meeting, SecretError, ThisHost};
+use rallypoint::embedded::{
+    EmbeddedServer, EmbeddedServerError, RendezvousConfig, SecretError, ThisHost,
+};
 use rallypoint::process::follow_fence;
 use rallypoint::rendezvous::{
     CreateError, EtcdRendezvousHandler, PASSWORD, RendezvousHandler as _, RendezvousParameters,
@@ -74,15 +76,15 @@ pub(crate) struct Rendezvous {
 
 /// Why there is no rendezvous.
 enum OpenError {
-    Host(HostError),
+    Host(EmbeddedServerError),
     Create(CreateError),
     Secret(SecretError),
 }
 
 impl OpenError {
-    fn new(error: CreateError, meeting: &Meeting) -> Self {
+    fn new(error: CreateError, config: &RendezvousConfig) -> Self {
         let secret = match &error {
-            CreateError::Rendezvous(error) => meeting.secret_error(error),
+            CreateError::Rendezvous(error) => config.secret_error(error),
             _ => None,
         };
         secret.map_or(Self::Create(error), Self::Secret)
@@ -104,14 +106,14 @@ struct Opened {
     fencing: Option<AbortOnDropHandle<()>>,
 }
 
-async fn open(mut meeting: Meeting) -> Result<Opened, OpenError> {
-    for warning in &meeting.warnings {
+async fn open(mut config: RendezvousConfig) -> Result<Opened, OpenError> {
+    for warning in &config.warnings {
         tracing::warn!("{warning}");
     }
-    let server = EmbeddedServer::start(&mut meeting).await.map_err(OpenError::Host)?;
-    let handler = EtcdRendezvousHandler::from_parameters(&meeting.parameters).await;
-    let handler = handler.map_err(|error| OpenError::new(error, &meeting))?;
-    let fence = meeting.parameters.liveness.is_some().then(|| handler.fence_at());
+    let server = EmbeddedServer::start(&mut config).await.map_err(OpenError::Host)?;
+    let handler = EtcdRendezvousHandler::from_parameters(&config.parameters).await;
+    let handler = handler.map_err(|error| OpenError::new(error, &config))?;
+    let fence = config.parameters.liveness.is_some().then(|| handler.fence_at());
     let fencing = fence.map(|fence| AbortOnDropHandle::new(tokio::spawn(follow_fence(fence))));
     Ok(Opened { handler, server, fencing })
 }
@@ -152,9 +154,10 @@ impl Rendezvous {
         parameters.liveness = guard.map(Guard::liveness);
         let secret = std::env::var(SECRET).ok().filter(|secret| !secret.is_empty());
         // A name may have to be looked up.
-        let meeting = py
-            .detach(|| Meeting::from_parameters(parameters, &ThisHost::look(), secret.as_deref()));
-        let opened = wait(py, open(meeting.or_raise(py)?))?;
+        let rendezvous = py.detach(|| {
+            RendezvousConfig::from_parameters(parameters, &ThisHost::look(), secret.as_deref())
+        });
+        let opened = wait(py, open(rendezvous.or_raise(py)?))?;
         let Opened { handler, server, fencing } = opened.map_err(|error| error.raise(py))?;
         Ok(Self {
             backend: backend.to_owned(),

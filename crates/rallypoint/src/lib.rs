@@ -6,7 +6,7 @@
 //! - [`client`]: a client for it, and for any etcd 3.4 or later.
 //! - [`session`]: a lease that is kept alive, and the one event of losing it.
 //! - [`rendezvous`]: nodes meet, and meet again.
-//! - [`hosting`]: the server in a node's own process, where the endpoint names its host.
+//! - [`embedded`]: the coordination server inside a node's own process, and which node runs it.
 //! - [`store`]: what the nodes of a group share.
 //! - [`etcd_server`]: a real etcd as a child process, or a cluster of them.
 //! - [`process`]: children that never outlive us, and what a program that starts any begins with.
@@ -18,10 +18,11 @@
 pub mod cli;
 pub mod client;
 mod codec;
+pub mod config;
 mod convert;
 mod credentials;
+pub mod embedded;
 pub mod etcd_server;
-pub mod hosting;
 mod launch;
 pub mod process;
 pub mod proto;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rallypoint::hosting::{EmbeddedServer, others_gone};
+use rallypoint::embedded::{EmbeddedServer, clients_gone};
 use rallypoint::rendezvous::{EtcdRendezvousHandler, RendezvousHandler as _, Standing};
 use rallypoint_core::agent::{Closing, Why, must_stop};
 use rallypoint_core::rendezvous::View;
@@ -58,7 +58,7 @@ pub(super) async fn end(
     }
     if let Some(server) = server {
         if server.serves()
-            && let Err(error) = others_gone(handler.client(), handler.keys()).await
+            && let Err(error) = clients_gone(handler.client(), handler.keys()).await
         {
             tracing::debug!(%error, "nobody can tell who is left");
         }

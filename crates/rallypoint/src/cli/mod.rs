@@ -192,7 +192,7 @@ fn run_job(
     // This node may run the server, and may have rank 0: each node is a connection to both, and each worker
     // one to the store of the latter.
     let of_a_node = u64::from(plan.agent.local_workers) + 2;
-    let nodes = u64::try_from(plan.meeting.parameters.max_nodes).unwrap_or(u64::MAX);
+    let nodes = u64::try_from(plan.rendezvous.parameters.max_nodes).unwrap_or(u64::MAX);
     raise_descriptor_limit(Some(nodes.saturating_mul(of_a_node)));
     let code = match launch(plan, registry, &console) {
         Ok(code) => u8::try_from(code).unwrap_or(FAILED),

@@ -6,7 +6,7 @@ use clap::Args;
 
 use super::AnyError;
 use super::run::secret::VARIABLE;
-use crate::hosting::{Meeting, OWN, ThisHost};
+use crate::embedded::{RALLYPOINT_BACKEND, RendezvousConfig, ThisHost};
 use crate::rendezvous::{
     EtcdRendezvousHandler, PASSWORD, RendezvousHandler, RendezvousParameters, add_password,
     parse_config,
@@ -32,7 +32,7 @@ pub(super) struct Reopen {
     #[arg(value_name = "RUN")]
     run_id: String,
     /// Its server: one host, at port 29400 unless given; or the members of an etcd, at port 2379
-    #[arg(long, value_name = "HOST[:PORT],...")]
+    #[arg(long, value_name = "HOST[:DEFAULT_PORT],...")]
     rdzv_endpoint: String,
     /// Options of the backend, as for rallypoint run
     #[arg(long, value_name = "KEY=VALUE,...", default_value = "", hide_default_value = true)]
@@ -42,16 +42,18 @@ pub(super) struct Reopen {
 impl Reopen {
     pub(super) fn run(self) -> Result<(), AnyError> {
         let Self { run_id, rdzv_endpoint, rdzv_conf } = self;
-        let mut parameters = RendezvousParameters::new(OWN, rdzv_endpoint, &run_id, 1, 1)?;
+        let mut parameters =
+            RendezvousParameters::new(RALLYPOINT_BACKEND, rdzv_endpoint, &run_id, 1, 1)?;
         parameters.config = parse_config(&rdzv_conf)?;
         add_password(&mut parameters.config, std::env::var(PASSWORD).ok());
         parameters.config.insert("is_host".to_owned(), "false".to_owned());
         parameters.config.entry("timeout".to_owned()).or_insert_with(|| PATIENCE.to_owned());
         let secret = std::env::var(VARIABLE).ok().filter(|secret| !secret.is_empty());
-        let meeting = Meeting::from_parameters(parameters, &ThisHost::look(), secret.as_deref())?;
+        let config =
+            RendezvousConfig::from_parameters(parameters, &ThisHost::look(), secret.as_deref())?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let reopened = runtime.block_on(async {
-            let handler = EtcdRendezvousHandler::from_parameters(&meeting.parameters).await?;
+            let handler = EtcdRendezvousHandler::from_parameters(&config.parameters).await?;
             let reopened = handler.reopen().await?;
             handler.leave().await;
             Ok::<bool, AnyError>(reopened)

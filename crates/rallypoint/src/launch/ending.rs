@@ -12,7 +12,7 @@ use super::report::Report;
 use super::signals::Signals;
 use super::workers::{Output, Trace};
 use crate::cli::run::plan::Plan;
-use crate::hosting::others_gone;
+use crate::embedded::clients_gone;
 use crate::rendezvous::EtcdRendezvousHandler;
 use crate::util::blocking::blocking;
 
@@ -74,7 +74,7 @@ pub(super) async fn finish(
 /// The server is here, and others may need it. Whoever does not want to wait says so by another signal.
 pub(super) async fn stay(etcd: &EtcdRendezvousHandler, signals: &mut Signals) {
     tokio::select! {
-        gone = others_gone(etcd.client(), etcd.keys()) => {
+        gone = clients_gone(etcd.client(), etcd.keys()) => {
             if let Err(error) = gone {
                 tracing::debug!(%error, "nobody can tell who is left");
             }

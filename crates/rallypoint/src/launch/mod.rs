@@ -36,7 +36,7 @@ use self::signals::Signals;
 use self::waiting::{Detail, Waiting};
 use self::workers::{Outfit, Output, StartError};
 use crate::cli::run::plan::Plan;
-use crate::hosting::{EmbeddedServer, HostError, Hosting, SecretError};
+use crate::embedded::{EmbeddedServer, EmbeddedServerError, SecretError, ServerPlacement};
 use crate::rendezvous::{RegistryError, RendezvousHandlerRegistry};
 use crate::util::blocking::blocking;
 
@@ -48,7 +48,7 @@ pub(crate) enum LaunchError {
     System(#[from] io::Error),
     /// The server of the job is to run here, and cannot.
     #[error(transparent)]
-    Host(#[from] HostError),
+    Host(#[from] EmbeddedServerError),
     /// The program is none, or there is no place for its files.
     #[error(transparent)]
     Workers(#[from] StartError),
@@ -87,9 +87,11 @@ pub(crate) fn launch(
 /// A server for many nodes has work for many threads; everything else waits most of the time.
 fn runtime(plan: &Plan) -> io::Result<Runtime> {
     // A name that is out of date is rare, and its host can serve with one thread.
-    let serves =
-        !matches!(plan.meeting.hosting, Hosting::Nowhere | Hosting::Undecided { resolves: true });
-    match serves && plan.meeting.parameters.max_nodes > 1 {
+    let serves = !matches!(
+        plan.rendezvous.server,
+        ServerPlacement::Elsewhere | ServerPlacement::Undecided { resolves: true }
+    );
+    match serves && plan.rendezvous.parameters.max_nodes > 1 {
         true => Builder::new_multi_thread(),
         false => Builder::new_current_thread(),
     }
@@ -105,12 +107,12 @@ async fn run(
     // Before anything is there that they could leave behind.
     let mut signals = Signals::listen(&plan.handled)?;
     say(&plan);
-    let mut liveness = Liveness::start(&mut plan.meeting.parameters).await?;
+    let mut liveness = Liveness::start(&mut plan.rendezvous.parameters).await?;
     let output = Arc::new(Output::new()?);
     let (planned, shown, copied) = (plan.clone(), console.clone(), output.clone());
     let outfit = move || Outfit::new(&planned, planned.job("", true), shown, copied);
     let mut outfit = blocking(outfit).await?;
-    let host = EmbeddedServer::start(&mut plan.meeting).await?;
+    let host = EmbeddedServer::start(&mut plan.rendezvous).await?;
     let mut waiting = Waiting::new(console.clone());
     let peers = tokio::select! {
         peers = open(&plan, registry, &mut waiting) => Arc::new(peers.map_err(|error| no_peers(&plan, error))?),
@@ -119,7 +121,7 @@ async fn run(
     liveness.follow(&peers);
     if let Some(closed) = peers.closed() {
         peers.leave().await;
-        return Err(LaunchError::Closed { run_id: plan.meeting.parameters.run_id, closed });
+        return Err(LaunchError::Closed { run_id: plan.rendezvous.parameters.run_id, closed });
     }
     outfit.job = plan.job(peers.node_id(), peers.use_agent_store());
     let mut driver = Driver::new(Parts {
@@ -160,7 +162,7 @@ async fn open(
     registry: &RendezvousHandlerRegistry,
     waiting: &mut Waiting,
 ) -> Result<Peers, RegistryError> {
-    let parameters = plan.meeting.parameters.clone();
+    let parameters = plan.rendezvous.parameters.clone();
     let waits_for = format!("a server at {}", parameters.endpoint);
     let mut opening = pin!(Peers::open(registry, parameters, plan.max_restarts));
     loop {
@@ -176,7 +178,7 @@ async fn open(
 /// A server that the nodes bring knows of users and passwords, but its users only of a secret.
 fn no_peers(plan: &Plan, error: RegistryError) -> LaunchError {
     let secret = match &error {
-        RegistryError::Rendezvous(error) => plan.meeting.secret_error(error),
+        RegistryError::Rendezvous(error) => plan.rendezvous.secret_error(error),
         _ => None,
     };
     secret.map_or_else(|| error.into(), LaunchError::Secret)

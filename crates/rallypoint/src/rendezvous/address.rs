@@ -8,7 +8,7 @@ use tokio::time::timeout;
 
 use super::ParameterError;
 use super::local::host_name;
-use crate::hosting::ThisHost;
+use crate::embedded::ThisHost;
 
 /// How long a name server may take.
 const RESOLUTION: Duration = Duration::from_secs(2);

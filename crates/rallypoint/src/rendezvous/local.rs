@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::net::TcpSocket;
 
-use super::parameters::ParameterError;
+use crate::config::ParameterError;
 use crate::util::random;
 
 /// The name of this host.
@@ -53,7 +53,7 @@ impl PortRange {
     ///
     /// # Errors
     /// [`ParameterError::Invalid`] says what would be right.
-    pub(super) fn parse(text: &str) -> Result<Self, ParameterError> {
+    pub(crate) fn parse(text: &str) -> Result<Self, ParameterError> {
         let port = |text: &str| text.trim().parse().ok().filter(|port| *port > 0);
         let (first, last) = text.split_once('-').unwrap_or((text, text));
         match (port(first), port(last)) {

@@ -9,35 +9,30 @@
 
 mod address;
 pub mod dynamic;
-mod endpoint;
 mod error;
 mod etcd;
 mod extra_data;
 mod info;
-mod local;
-mod options;
-mod parameters;
+pub(crate) mod local;
 mod registry;
-mod suggest;
-mod url;
 
 use std::any::Any;
 
 use async_trait::async_trait;
 pub use rallypoint_core::rendezvous::document::RunOutcome;
 
-pub use self::endpoint::{Endpoint, Protocol};
 pub use self::error::RendezvousError;
 pub use self::etcd::{EtcdRendezvousHandler, HandlerOptions, Standing};
 pub use self::extra_data::{load_extra_data, store_extra_data};
 pub use self::info::{RendezvousInfo, RendezvousStoreInfo};
 pub use self::local::PortRange;
-pub use self::options::{ConnectionOptions, DynamicOptions, EtcdOptions, PASSWORD, add_password};
-pub use self::parameters::{ParameterError, RendezvousParameters, parse_config};
 pub use self::registry::{
     CreateError, RegistryError, RendezvousHandlerCreator, RendezvousHandlerRegistry,
 };
-pub(crate) use self::suggest::suggest;
+pub use crate::config::{
+    ConnectionOptions, DynamicOptions, Endpoint, EtcdOptions, PASSWORD, ParameterError, Protocol,
+    RendezvousParameters, add_password, parse_config,
+};
 
 /// A node's way into the group of its run.
 ///

@@ -9,9 +9,9 @@ use std::sync::Arc;
 use thiserror::Error;
 
 use super::dynamic::DynamicRendezvousHandler;
-use super::parameters::{ParameterError, RendezvousParameters};
-use super::suggest::{did_you_mean, list, suggest};
 use super::{EtcdRendezvousHandler, RendezvousError, RendezvousHandler};
+use crate::config::{ParameterError, RendezvousParameters};
+use crate::config::{did_you_mean, list, suggest};
 
 /// Why a handler could not be made.
 #[derive(Debug, Error)]

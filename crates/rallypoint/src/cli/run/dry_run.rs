@@ -10,7 +10,7 @@ use rallypoint_core::rendezvous::document::Address;
 use serde_json::{Map, Value, json};
 
 use super::plan::{LogDirectory, Plan};
-use crate::hosting::Hosting;
+use crate::embedded::ServerPlacement;
 
 /// In place of what only the rendezvous will say.
 const LATER: &str = "<from the group>";
@@ -93,7 +93,7 @@ fn command(plan: &Plan) -> Vec<String> {
 
 /// Everything else, by name.
 fn settings(plan: &Plan) -> Vec<(&'static str, Value)> {
-    let (parameters, agent, logs) = (&plan.meeting.parameters, &plan.agent, &plan.logs);
+    let (parameters, agent, logs) = (&plan.rendezvous.parameters, &plan.agent, &plan.logs);
     let streams = |of: &dyn Fn(u32) -> super::values::Streams| {
         let files = (0..agent.local_workers).flat_map(|rank| {
             let streams = of(rank);
@@ -120,9 +120,9 @@ fn settings(plan: &Plan) -> Vec<(&'static str, Value)> {
         ("run_id", json!(parameters.run_id)),
         ("backend", json!(parameters.backend)),
         ("endpoint", json!(Some(&parameters.endpoint).filter(|endpoint| !endpoint.is_empty()))),
-        ("server", json!(server(plan.meeting.hosting))),
-        ("authentication", json!(plan.meeting.credentials.is_some())),
-        ("tls", json!(plan.meeting.tls.is_some())),
+        ("server", json!(server(plan.rendezvous.server))),
+        ("authentication", json!(plan.rendezvous.credentials.is_some())),
+        ("tls", json!(plan.rendezvous.tls.is_some())),
         ("rendezvous_options", json!(options)),
         ("local_address", json!(parameters.local_addr)),
         ("max_restarts", json!(plan.max_restarts)),
@@ -150,18 +150,20 @@ fn settings(plan: &Plan) -> Vec<(&'static str, Value)> {
     ]
 }
 
-fn server(hosting: Hosting) -> String {
-    match hosting {
-        Hosting::Nowhere => "elsewhere".to_owned(),
-        Hosting::Loopback => "in this process, on loopback at a free port".to_owned(),
-        Hosting::At { address, required: true } => format!("in this process, at {address}"),
-        Hosting::At { address, required: false } => {
+fn server(placement: ServerPlacement) -> String {
+    match placement {
+        ServerPlacement::Elsewhere => "elsewhere".to_owned(),
+        ServerPlacement::Loopback => "in this process, on loopback at a free port".to_owned(),
+        ServerPlacement::Here { address, required: true } => {
+            format!("in this process, at {address}")
+        }
+        ServerPlacement::Here { address, required: false } => {
             format!("in this process, at {address}, unless one is there already")
         }
-        Hosting::Undecided { resolves: true } => {
+        ServerPlacement::Undecided { resolves: true } => {
             "elsewhere, unless the endpoint turns out to mean this host".to_owned()
         }
-        Hosting::Undecided { resolves: false } => {
+        ServerPlacement::Undecided { resolves: false } => {
             "not known yet: the endpoint does not resolve on this host".to_owned()
         }
     }
@@ -178,7 +180,7 @@ fn log_directory(directory: &LogDirectory) -> String {
 /// What each worker of the first start would find in its environment, by its local rank.
 fn workers(plan: &Plan) -> Vec<Variables> {
     let local_workers = plan.agent.local_workers;
-    let parameters = &plan.meeting.parameters;
+    let parameters = &plan.rendezvous.parameters;
     let store = Address { host: LATER.to_owned(), port: 0 };
     let start = Start {
         attempt: 0,

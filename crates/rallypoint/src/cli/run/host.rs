@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::devices::{self, Count};
 use super::taken::Environment;
-use crate::hosting::ThisHost;
+use crate::embedded::ThisHost;
 use crate::util::random;
 
 /// This host, and what this process was started with.

@@ -4,7 +4,7 @@
 //! - `variables`: `PET_*` as defaults, underscores, and torchrun's options that are refused by name.
 //! - `scheduler`: what Slurm, Open MPI and Kubernetes know.
 //! - `host`, `devices`, `secret`: what is looked up on this host, before anything is decided.
-//! - `meeting`: where the nodes meet, and who runs the server.
+//! - `rendezvous`: where the nodes meet, and who runs the server.
 //! - `surroundings`: what of the environment others ask for.
 //! - `program`, `plan`: the rest, and all of it together.
 //! - `dry_run`: a plan for people to read.
@@ -16,10 +16,10 @@ mod devices;
 mod dry_run;
 pub(crate) mod error;
 pub(crate) mod host;
-pub(crate) mod meeting;
 mod options;
 pub(crate) mod plan;
 pub(crate) mod program;
+pub(crate) mod rendezvous;
 mod scheduler;
 pub(crate) mod secret;
 pub(super) mod surroundings;
@@ -40,7 +40,7 @@ use crate::rendezvous::RendezvousHandlerRegistry;
 pub(crate) const NAME: &str = "run";
 
 /// What is logged unless the user says otherwise.
-pub(crate) const LOGGED: &str = "warn,rallypoint::launch=info,rallypoint::hosting=info";
+pub(crate) const LOGGED: &str = "warn,rallypoint::launch=info,rallypoint::embedded=info";
 
 /// What a command line comes to.
 #[derive(Debug)]

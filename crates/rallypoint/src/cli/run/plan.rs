@@ -10,9 +10,9 @@ use rallypoint_core::agent::environment::Job;
 use super::devices;
 use super::error::RunError;
 use super::host::Host;
-use super::meeting::{Known, Notes, meeting};
 use super::options::Options;
 use super::program::{Program, program};
+use super::rendezvous::{Known, Notes, rendezvous_config};
 use super::scheduler::{self, Scheduler};
 use super::secret::{self, Secret};
 use super::taken::{Environment, Taken};
@@ -20,7 +20,7 @@ use super::template::PrefixTemplate;
 use super::values::{
     LocalRanks, Nodes, NumaBinding, Patience, Selection, Signals, Workers, seconds,
 };
-use crate::hosting::Meeting;
+use crate::embedded::RendezvousConfig;
 use crate::rendezvous::{EtcdOptions, RendezvousHandlerRegistry};
 
 /// What a launcher is to do.
@@ -29,7 +29,7 @@ pub(crate) struct Plan {
     /// What every worker is.
     pub(crate) program: Program,
     /// How this node meets the others.
-    pub(crate) meeting: Meeting,
+    pub(crate) rendezvous: RendezvousConfig,
     /// How it treats its workers.
     pub(crate) agent: Settings,
     /// What they do.
@@ -93,7 +93,7 @@ impl Plan {
     /// store.
     pub(crate) fn job(&self, node_id: &str, use_agent_store: bool) -> Job {
         Job {
-            run_id: self.meeting.parameters.run_id.clone(),
+            run_id: self.rendezvous.parameters.run_id.clone(),
             node_id: node_id.to_owned(),
             role: self.role.clone(),
             local_workers: self.agent.local_workers,
@@ -124,9 +124,9 @@ pub(crate) fn plan(
     let local_workers = local_workers(options, host, scheduler, &mut notes)?;
     let known =
         Known { options, host, registry, scheduler, nodes, node_rank, local_workers, secret };
-    let meeting = meeting(&known, &mut notes)?;
+    let rendezvous = rendezvous_config(&known, &mut notes)?;
     let notice = options.notice.unwrap_or_default();
-    warn_of_long_notice(notice.time, &meeting, &mut notes);
+    warn_of_long_notice(notice.time, &rendezvous, &mut notes);
     if local_workers > 1 && !environment.contains_key("OMP_NUM_THREADS") {
         let reason = "the launcher, as there are several workers; set it to what suits them best";
         notes.taken.push(Taken::new("OMP_NUM_THREADS", 1, reason));
@@ -147,7 +147,7 @@ pub(crate) fn plan(
     }
     Ok(Plan {
         program,
-        meeting,
+        rendezvous,
         agent,
         role: options.role.clone(),
         max_restarts: options.max_restarts,
@@ -253,8 +253,8 @@ fn stdin(options: &Options, local_workers: u32) -> Result<Option<u32>, RunError>
 
 /// The nodes of a group need not be done with a notice at the same time, and the first to come back do not
 /// wait for longer than the last call.
-fn warn_of_long_notice(notice: Duration, meeting: &Meeting, notes: &mut Notes) {
-    let last_call = EtcdOptions::from_parameters(&meeting.parameters).ok();
+fn warn_of_long_notice(notice: Duration, rendezvous: &RendezvousConfig, notes: &mut Notes) {
+    let last_call = EtcdOptions::from_parameters(&rendezvous.parameters).ok();
     if let Some(last_call) = last_call.map(|options| options.handler.last_call)
         && notice > last_call
     {

@@ -5,7 +5,7 @@ use thiserror::Error;
 
 use super::error::RunError;
 use super::host;
-use super::meeting::static_endpoint;
+use super::rendezvous::static_endpoint;
 use super::scheduler::Scheduler;
 use super::taken::{Environment, Found, number, text};
 

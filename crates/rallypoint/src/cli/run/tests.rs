@@ -3,12 +3,12 @@
 use super::devices::Count;
 use super::taken::Environment;
 use super::*;
-use crate::hosting::tests as hosts;
+use crate::embedded::tests as hosts;
 
 mod arguments;
-mod meeting;
 mod options;
 mod refusals;
+mod rendezvous;
 
 /// A host with four processors and no GPU; see [`hosts::host`] for its names and addresses.
 pub(super) fn host(environment: &[(&str, &str)]) -> Host {

@@ -12,7 +12,7 @@ use tokio::net::TcpListener;
 
 use super::{Common, shutdown};
 use crate::cli::AnyError;
-use crate::hosting::runtime_directory;
+use crate::embedded::runtime_directory;
 use crate::server::{Credentials, Server, ServerOptions, ServerTls};
 
 /// What only our own server has.

@@ -51,7 +51,9 @@ fn bytes_that_are_no_text_are_passed_on() {
 #[test]
 fn the_last_of_two_values_counts() {
     assert_eq!(plan(&["--max-restarts", "1", "--max_restarts", "2", "true"]).max_restarts, 2);
-    assert!(plan(&["--standalone", "--standalone", "true"]).meeting.parameters.endpoint.is_empty());
+    assert!(
+        plan(&["--standalone", "--standalone", "true"]).rendezvous.parameters.endpoint.is_empty()
+    );
 }
 
 #[test]

@@ -25,7 +25,7 @@ struct Row {
 const FLAG: (&str, &str) = ("yes", "give 0 or 1");
 
 fn conf(plan: &Plan, key: &str) -> String {
-    plan.meeting.parameters.get(key).unwrap_or("-").to_owned()
+    plan.rendezvous.parameters.get(key).unwrap_or("-").to_owned()
 }
 
 fn streams(selection: &values::Selection) -> String {
@@ -45,27 +45,27 @@ fn rows() -> Vec<Row> {
         Row { name, prefix, value: None, effect, default, expected, bad: FLAG.0, words: FLAG.1 }
     };
     vec![
-        option("nnodes", "nn", "2:4", |p| format!("{}:{}", p.meeting.parameters.min_nodes, p.meeting.parameters.max_nodes),
+        option("nnodes", "nn", "2:4", |p| format!("{}:{}", p.rendezvous.parameters.min_nodes, p.rendezvous.parameters.max_nodes),
             "1:1", "2:4", "4:2", "give a number of nodes"),
         option("nproc-per-node", "nproc", "3", |p| p.agent.local_workers.to_string(), "1", "3", "0", "give a number of at least 1"),
         option("node-rank", "node", "1", |p| conf(p, "node_rank"), "-", "1", "-1", "is not in 0..="),
-        option("local-addr", "local-a", "10.0.0.1", |p| format!("{:?}", p.meeting.parameters.local_addr),
+        option("local-addr", "local-a", "10.0.0.1", |p| format!("{:?}", p.rendezvous.parameters.local_addr),
             "None", "Some(\"10.0.0.1\")", "", "give a name"),
         option("role", "ro", "learner", |p| p.role.clone(), "default", "learner", "", "give a name"),
-        flag("standalone", "stand", |p| format!("{:?}", p.meeting.hosting), "Loopback", "Loopback"),
-        option("rdzv-endpoint", "rdzv-e", "other:1", |p| p.meeting.parameters.endpoint.clone(), "", "other:1",
+        flag("standalone", "stand", |p| format!("{:?}", p.rendezvous.server), "Loopback", "Loopback"),
+        option("rdzv-endpoint", "rdzv-e", "other:1", |p| p.rendezvous.parameters.endpoint.clone(), "", "other:1",
             "other:x", "the port must be a number"),
-        option("rdzv-id", "rdzv-i", "job7", |p| p.meeting.parameters.run_id.clone(), "5eed", "job7", "a/b", "without slashes"),
+        option("rdzv-id", "rdzv-i", "job7", |p| p.rendezvous.parameters.run_id.clone(), "5eed", "job7", "a/b", "without slashes"),
         flag("reopen", "reo", |p| conf(p, "reopen"), "-", "true"),
-        option("rdzv-backend", "rdzv-b", "etcd", |p| p.meeting.parameters.backend.clone(), "rallypoint", "etcd",
+        option("rdzv-backend", "rdzv-b", "etcd", |p| p.rendezvous.parameters.backend.clone(), "rallypoint", "etcd",
             "etdc", "did you mean etcd?"),
         option("rdzv-conf", "rdzv-c", "lease_ttl=5", |p| conf(p, "lease_ttl"), "-", "5", "lease_tll=5", "did you mean lease_ttl?"),
-        option("master-addr", "master-a", "other", |p| p.meeting.parameters.endpoint.clone(), "", "other:29500",
+        option("master-addr", "master-a", "other", |p| p.rendezvous.parameters.endpoint.clone(), "", "other:29500",
             "other:1", "--master-port names the port"),
-        option("master-port", "master-p", "1234", |p| p.meeting.parameters.endpoint.clone(), "", "127.0.0.1:1234",
+        option("master-port", "master-p", "1234", |p| p.rendezvous.parameters.endpoint.clone(), "", "127.0.0.1:1234",
             "0", "0 is not in 1..=65535"),
         option("secret-file", "sec", "SECRET", |p| conf(p, "user"), "-", "rallypoint", "/nowhere/secret", "cannot read --secret-file"),
-        option("cacert", "ca", "ca.pem", |p| p.meeting.tls.is_some().to_string(), "false", "true", "", "give a value"),
+        option("cacert", "ca", "ca.pem", |p| p.rendezvous.tls.is_some().to_string(), "false", "true", "", "give a value"),
         option("cert", "ce", "c.pem", |p| conf(p, "cert"), "-", "c.pem", "", "give a value"),
         option("key", "k", "k.pem", |p| conf(p, "key"), "-", "k.pem", "", "give a value"),
         option("max-restarts", "max", "3", |p| p.max_restarts.to_string(), "0", "3", "-1", "is not in 0..="),

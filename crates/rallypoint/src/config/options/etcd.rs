@@ -6,9 +6,9 @@ use rallypoint_core::rendezvous::keys::DEFAULT_PREFIX;
 
 use super::{ConnectionOptions, LONGEST_SECONDS, Zero, check_names, count, text, time};
 use crate::client::ClientOptions;
+use crate::config::parameters::{ParameterError, RendezvousParameters};
 use crate::rendezvous::HandlerOptions;
 use crate::rendezvous::local::PortRange;
-use crate::rendezvous::parameters::{ParameterError, RendezvousParameters};
 
 const NAMES: &[&str] = &[
     "timeout",

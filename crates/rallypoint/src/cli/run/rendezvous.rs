@@ -3,14 +3,14 @@
 //! With the backend `rallypoint`, one host in the endpoint runs the server itself; several hosts are an etcd
 //! that is there already.
 
-mod hosting;
 mod place;
+mod server;
 
 use std::collections::BTreeMap;
 
-use self::hosting::hosting;
 pub(super) use self::place::static_endpoint;
 use self::place::{Place, place, run_id};
+use self::server::server_placement;
 use super::error::RunError;
 use super::host::Host;
 use super::options::Options;
@@ -18,7 +18,9 @@ use super::scheduler::Scheduler;
 use super::secret::Secret;
 use super::taken::Taken;
 use super::values::Nodes;
-use crate::hosting::{Hosting, Meeting, OWN, USER, written};
+use crate::embedded::{
+    RALLYPOINT_BACKEND, RendezvousConfig, SECRET_USER, ServerPlacement, written,
+};
 use crate::rendezvous::{
     ConnectionOptions, DynamicOptions, EtcdOptions, PASSWORD, RendezvousHandlerRegistry,
     RendezvousParameters, add_password, parse_config,
@@ -46,7 +48,10 @@ pub(super) struct Notes {
     pub(super) warnings: Vec<String>,
 }
 
-pub(super) fn meeting(known: &Known<'_>, notes: &mut Notes) -> Result<Meeting, RunError> {
+pub(super) fn rendezvous_config(
+    known: &Known<'_>,
+    notes: &mut Notes,
+) -> Result<RendezvousConfig, RunError> {
     let backend = backend(known, notes)?;
     let place = place(known, backend, notes)?;
     let run_id = run_id(known, &place, notes)?;
@@ -59,37 +64,41 @@ pub(super) fn meeting(known: &Known<'_>, notes: &mut Notes) -> Result<Meeting, R
     parameters.local_addr.clone_from(&known.options.local_addr);
     parameters.config = config(known, backend)?;
     parameters.validate()?;
-    let is_host = if backend == OWN { parameters.get_as_bool("is_host")? } else { None };
-    if backend == OWN {
+    let is_host =
+        if backend == RALLYPOINT_BACKEND { parameters.get_as_bool("is_host")? } else { None };
+    if backend == RALLYPOINT_BACKEND {
         parameters.config.remove("is_host");
     }
-    let hosting = match &place {
-        _ if backend != OWN => Hosting::Nowhere,
-        Place::Standalone => Hosting::Loopback,
-        Place::At(endpoints, origin) => hosting(known, endpoints, *origin, is_host, notes)?,
-        Place::Usual => Hosting::Nowhere,
+    let server = match &place {
+        _ if backend != RALLYPOINT_BACKEND => ServerPlacement::Elsewhere,
+        Place::Standalone => ServerPlacement::Loopback,
+        Place::At(endpoints, origin) => {
+            server_placement(known, endpoints, *origin, is_host, notes)?
+        }
+        Place::Usual => ServerPlacement::Elsewhere,
     };
-    let embedded = backend == OWN && !matches!(&place, Place::At(several, _) if several.len() > 1);
+    let embedded = backend == RALLYPOINT_BACKEND
+        && !matches!(&place, Place::At(several, _) if several.len() > 1);
     add_secret(known, &mut parameters, embedded, notes)?;
     let connection = checked(&parameters)?;
     let (tls, credentials) =
         connection.map_or((None, None), |connection| (connection.tls, connection.credentials));
-    if hosting.is_here() && tls.as_ref().is_some_and(|tls| tls.identity.is_none()) {
+    if server.is_here() && tls.as_ref().is_some_and(|tls| tls.identity.is_none()) {
         let fix = "this host runs the server; give --cert and --key, which it shows its clients";
         return Err(RunError::Missing { name: "--cert", fix: fix.to_owned() });
     }
-    Ok(Meeting { parameters, hosting, credentials, tls, warnings: Vec::new() })
+    Ok(RendezvousConfig { parameters, server, credentials, tls, warnings: Vec::new() })
 }
 
 fn backend<'a>(known: &Known<'a>, notes: &mut Notes) -> Result<&'a str, RunError> {
     let asked = known.options.rdzv_backend.as_str();
-    if known.options.standalone || asked == OWN {
-        return Ok(OWN);
+    if known.options.standalone || asked == RALLYPOINT_BACKEND {
+        return Ok(RALLYPOINT_BACKEND);
     }
     if REPLACED.contains(&asked) {
         let source = format!("--rdzv-backend {asked}, whose part it takes");
-        notes.taken.push(Taken::new("backend", OWN, source));
-        return Ok(OWN);
+        notes.taken.push(Taken::new("backend", RALLYPOINT_BACKEND, source));
+        return Ok(RALLYPOINT_BACKEND);
     }
     known.registry.creator(asked)?;
     Ok(asked)
@@ -112,7 +121,7 @@ fn config(known: &Known<'_>, backend: &str) -> Result<BTreeMap<String, String>, 
     if options.cacert.is_some() {
         unless_given("protocol", "https".to_owned());
     }
-    if matches!(backend, "etcd" | OWN) {
+    if matches!(backend, "etcd" | RALLYPOINT_BACKEND) {
         unless_given("local_world_size", known.local_workers.to_string());
         if options.reopen {
             unless_given("reopen", "true".to_owned());
@@ -137,7 +146,7 @@ fn add_secret(
     let Some(secret) = &known.secret else { return Ok(()) };
     let given = ["user", "password"].into_iter().find(|key| parameters.get(key).is_some());
     if embedded && given.is_none() {
-        parameters.config.insert("user".to_owned(), USER.to_owned());
+        parameters.config.insert("user".to_owned(), SECRET_USER.to_owned());
         parameters.config.insert("password".to_owned(), secret.text.clone());
         return Ok(());
     }
@@ -156,7 +165,7 @@ fn add_secret(
 /// about the connection.
 fn checked(parameters: &RendezvousParameters) -> Result<Option<ConnectionOptions>, RunError> {
     Ok(match parameters.backend.as_str() {
-        OWN | "etcd" => Some(EtcdOptions::from_parameters(parameters)?.connection),
+        RALLYPOINT_BACKEND | "etcd" => Some(EtcdOptions::from_parameters(parameters)?.connection),
         "etcd-v2" => Some(DynamicOptions::from_parameters(parameters)?.connection),
         _ => None,
     })

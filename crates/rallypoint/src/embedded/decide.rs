@@ -2,8 +2,8 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use super::here::{Meaning, ThisHost, listening, meaning};
-use super::meeting::Hosting;
+use super::rendezvous_config::ServerPlacement;
+use super::this_host::{Meaning, ThisHost, listening, meaning};
 use crate::rendezvous::Endpoint;
 
 /// What it is decided by.
@@ -19,7 +19,7 @@ pub(crate) struct Question<'a> {
 }
 
 /// A decision, and what the user should know about it.
-pub(crate) type Decision = (Hosting, Option<String>);
+pub(crate) type Decision = (ServerPlacement, Option<String>);
 
 impl Question<'_> {
     /// Decides it by what is known now. Blocks if a name has to be looked up.
@@ -27,18 +27,22 @@ impl Question<'_> {
         let Self { endpoint, told, local_addr, host, .. } = self;
         let meaning = self.meaning();
         match (told, meaning) {
-            (Some(false), _) => return (Hosting::Nowhere, None),
+            (Some(false), _) => return (ServerPlacement::Elsewhere, None),
             // An address does not change its meaning.
             (None, Meaning::Elsewhere) if endpoint.address().is_some() => {
-                return (Hosting::Nowhere, None);
+                return (ServerPlacement::Elsewhere, None);
             }
-            (None, Meaning::Elsewhere) => return (Hosting::Undecided { resolves: true }, None),
-            (None, Meaning::Unknown) => return (Hosting::Undecided { resolves: false }, None),
+            (None, Meaning::Elsewhere) => {
+                return (ServerPlacement::Undecided { resolves: true }, None);
+            }
+            (None, Meaning::Unknown) => {
+                return (ServerPlacement::Undecided { resolves: false }, None);
+            }
             (Some(true), _) | (None, Meaning::Here(_) | Meaning::HereSomehow) => {}
         }
         let (ip, warning) = listening(&endpoint.host, meaning, *local_addr, host);
         let address = SocketAddr::new(ip, endpoint.port);
-        (Hosting::At { address, required: told.is_some() }, warning)
+        (ServerPlacement::Here { address, required: told.is_some() }, warning)
     }
 
     /// What the endpoint means, given who is to come.
@@ -66,12 +70,15 @@ impl Endpoint {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::hosting::here::tests::host;
+    use crate::embedded::this_host::tests::host;
 
     #[test]
     fn it_is_decided_by_what_is_told_and_what_the_name_means() {
-        let at = |text: &str, required| Hosting::At { address: text.parse().unwrap(), required };
-        let undecided = |resolves| Hosting::Undecided { resolves };
+        let at = |text: &str, required| ServerPlacement::Here {
+            address: text.parse().unwrap(),
+            required,
+        };
+        let undecided = |resolves| ServerPlacement::Undecided { resolves };
         for (endpoint, told, max_nodes, expected) in [
             ("alias", None, 2, at("10.0.0.1:29400", false)),
             ("127.0.0.1:7", None, 2, at("127.0.0.1:7", false)),
@@ -81,11 +88,11 @@ mod tests {
             ("localhost4:7", None, 2, at("0.0.0.0:7", false)),
             ("debian", None, 2, at("0.0.0.0:29400", false)),
             ("other", None, 2, undecided(true)),
-            ("10.0.0.2", None, 2, Hosting::Nowhere),
+            ("10.0.0.2", None, 2, ServerPlacement::Elsewhere),
             ("unknown", None, 2, undecided(false)),
             ("unknown", Some(true), 2, at("0.0.0.0:29400", true)),
-            ("unknown", Some(false), 2, Hosting::Nowhere),
-            ("alias", Some(false), 2, Hosting::Nowhere),
+            ("unknown", Some(false), 2, ServerPlacement::Elsewhere),
+            ("alias", Some(false), 2, ServerPlacement::Elsewhere),
             ("alias", Some(true), 2, at("10.0.0.1:29400", true)),
         ] {
             let endpoint = Endpoint::parse(endpoint, 29400).unwrap();

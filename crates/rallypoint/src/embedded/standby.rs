@@ -16,9 +16,9 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
-use super::late::Undecided;
-use super::meeting::Meeting;
-use super::server::{HostError, NAME, options, run};
+use super::name_lookup::Undecided;
+use super::rendezvous_config::RendezvousConfig;
+use super::server::{EmbeddedServerError, NAME, options, run};
 use crate::client::{Client, ClientError, ClientOptions};
 use crate::server::{Server, ServerOptions};
 
@@ -38,15 +38,18 @@ pub(super) struct StandBy {
 
 impl StandBy {
     /// What `serves` says is whether this process does.
-    pub(super) async fn new(meeting: &Meeting, serves: Arc<AtomicBool>) -> Result<Self, HostError> {
+    pub(super) async fn new(
+        config: &RendezvousConfig,
+        serves: Arc<AtomicBool>,
+    ) -> Result<Self, EmbeddedServerError> {
         let client = ClientOptions {
-            tls: meeting.tls.clone(),
-            credentials: meeting.credentials.clone(),
+            tls: config.tls.clone(),
+            credentials: config.credentials.clone(),
             timeout: QUESTION,
-            ..ClientOptions::new([&meeting.parameters.endpoint])
+            ..ClientOptions::new([&config.parameters.endpoint])
         };
-        let run_id = meeting.parameters.run_id.clone();
-        Ok(Self { run_id, client, options: options(meeting).await?, serves })
+        let run_id = config.parameters.run_id.clone();
+        Ok(Self { run_id, client, options: options(config).await?, serves })
     }
 
     /// The run that the server there belongs to, if it is another one.
@@ -77,7 +80,7 @@ impl StandBy {
                 self.until_free(address, stop).await;
             }
             Err(source) => {
-                let error = HostError::Listen { address, source };
+                let error = EmbeddedServerError::Listen { address, source };
                 tracing::error!("{error}");
             }
         }

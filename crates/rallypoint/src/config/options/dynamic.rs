@@ -7,7 +7,7 @@ use rallypoint_core::rendezvous::gate::Limits;
 
 use super::{ConnectionOptions, Zero, check_names, count, time};
 use crate::client::ClientOptions;
-use crate::rendezvous::parameters::{ParameterError, RendezvousParameters};
+use crate::config::parameters::{ParameterError, RendezvousParameters};
 
 const NAMES: &[&str] = &[
     "timeout",

@@ -8,7 +8,7 @@ use crate::cli::run::error::RunError;
 use crate::cli::run::taken::Taken;
 use crate::cli::run::values::Nodes;
 use crate::client::ETCD_PORT;
-use crate::hosting::{OWN, PORT, is_any_port};
+use crate::embedded::{DEFAULT_PORT, RALLYPOINT_BACKEND, is_any_port};
 use crate::rendezvous::Endpoint;
 
 /// Where it listens in torchrun's static form.
@@ -52,15 +52,15 @@ pub(super) fn place(
         }
         return Ok(Place::Standalone);
     }
-    if nodes.max == 1 && backend == OWN && endpoint.is_some_and(is_any_port) {
+    if nodes.max == 1 && backend == RALLYPOINT_BACKEND && endpoint.is_some_and(is_any_port) {
         return Ok(Place::Standalone);
     }
     if let Some(endpoint) = endpoint {
         if is_static {
             ignore("--master-addr or --master-port", "--rdzv-endpoint says where to meet");
         }
-        let own = backend == OWN && !endpoint.contains(',');
-        let port = if own { PORT } else { ETCD_PORT };
+        let own = backend == RALLYPOINT_BACKEND && !endpoint.contains(',');
+        let port = if own { DEFAULT_PORT } else { ETCD_PORT };
         let endpoints = endpoint.split(',').map(|one| Endpoint::parse(one.trim(), port));
         let endpoints: Vec<Endpoint> = endpoints.collect::<Result<_, _>>()?;
         // It would mean another host to each of them.
@@ -70,7 +70,7 @@ pub(super) fn place(
         }
         return Ok(Place::At(endpoints, Origin::Endpoint));
     }
-    if backend != OWN {
+    if backend != RALLYPOINT_BACKEND {
         let needs_endpoint = nodes.max > 1 && matches!(backend, "etcd" | "etcd-v2");
         return if needs_endpoint { Err(no_endpoint(*nodes)) } else { Ok(Place::Usual) };
     }
@@ -84,7 +84,7 @@ pub(super) fn place(
         return Ok(Place::Standalone);
     }
     let Some(head) = head else { return Err(no_endpoint(*nodes)) };
-    let endpoint = Endpoint::parse(&head.value.host, PORT + head.value.port_offset)?;
+    let endpoint = Endpoint::parse(&head.value.host, DEFAULT_PORT + head.value.port_offset)?;
     notes.taken.push(Taken::new("endpoint", &endpoint, head.source));
     Ok(Place::At(vec![endpoint], Origin::Scheduler))
 }
@@ -111,7 +111,7 @@ pub(in crate::cli::run) fn static_endpoint(
 fn no_endpoint(nodes: Nodes) -> RunError {
     let fix = format!(
         "{} nodes need a place to meet; give a host that all of them reach, such as --rdzv-endpoint \
-         head:{PORT}, on each of them, and it will run the server",
+         head:{DEFAULT_PORT}, on each of them, and it will run the server",
         nodes.max
     );
     RunError::Missing { name: "--rdzv-endpoint", fix }

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use super::{Zero, check_names, text, time};
 use crate::client::{ClientOptions, Credentials, Pem, TlsOptions};
-use crate::rendezvous::endpoint::{Endpoint, Protocol};
-use crate::rendezvous::parameters::{ParameterError, RendezvousParameters};
+use crate::config::endpoint::{Endpoint, Protocol};
+use crate::config::parameters::{ParameterError, RendezvousParameters};
 
 /// How to reach the servers.
 #[derive(Debug, Clone)]

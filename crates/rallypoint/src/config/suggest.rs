@@ -16,12 +16,12 @@ pub(crate) fn suggest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) 
 }
 
 /// What goes between the complaint and the list of what there is.
-pub(super) fn did_you_mean(suggestion: Option<&str>) -> String {
+pub(crate) fn did_you_mean(suggestion: Option<&str>) -> String {
     suggestion.map_or_else(|| ". ".to_owned(), |name| format!(": did you mean {name}? "))
 }
 
 /// Names for a sentence.
-pub(super) fn list<S: AsRef<str>>(names: &[S]) -> String {
+pub(crate) fn list<S: AsRef<str>>(names: &[S]) -> String {
     names.iter().map(AsRef::as_ref).collect::<Vec<_>>().join(", ")
 }
 

@@ -1,26 +1,26 @@
 //! Where nodes meet, under which name, and who runs the server.
 
 use super::*;
-use crate::hosting::Hosting;
+use crate::embedded::ServerPlacement;
 
-fn at(address: &str, required: bool) -> Hosting {
-    Hosting::At { address: address.parse().unwrap(), required }
+fn at(address: &str, required: bool) -> ServerPlacement {
+    ServerPlacement::Here { address: address.parse().unwrap(), required }
 }
 
 const ID: &str = "--rdzv-id=job";
 
 #[test]
 fn one_host_in_the_endpoint_runs_the_server() {
-    for (line, endpoint, hosting) in [
+    for (line, endpoint, server) in [
         (
             &["--rdzv-endpoint=other", "--nnodes=2", ID][..],
             "other:29400",
-            Hosting::Undecided { resolves: true },
+            ServerPlacement::Undecided { resolves: true },
         ),
         (
             &["--rdzv-endpoint=unknown", "--nnodes=2", ID],
             "unknown:29400",
-            Hosting::Undecided { resolves: false },
+            ServerPlacement::Undecided { resolves: false },
         ),
         (&["--rdzv-endpoint=alias", "--nnodes=2", ID], "alias:29400", at("10.0.0.1:29400", false)),
         (&["--rdzv-endpoint=localhost:7", "--nnodes=2", ID], "localhost:7", at("0.0.0.0:7", false)),
@@ -44,16 +44,20 @@ fn one_host_in_the_endpoint_runs_the_server() {
         (
             &["--rdzv-endpoint=alias", "--nnodes=2", ID, "--rdzv-conf=is_host=0"],
             "alias:29400",
-            Hosting::Nowhere,
+            ServerPlacement::Elsewhere,
         ),
         // An etcd that is there already.
-        (&["--rdzv-endpoint=alias,b:7", "--nnodes=2", ID], "alias:2379,b:7", Hosting::Nowhere),
+        (
+            &["--rdzv-endpoint=alias,b:7", "--nnodes=2", ID],
+            "alias:2379,b:7",
+            ServerPlacement::Elsewhere,
+        ),
         (
             &["--rdzv-endpoint=alias", "--rdzv-backend=etcd", "--nnodes=2", ID],
             "alias:2379",
-            Hosting::Nowhere,
+            ServerPlacement::Elsewhere,
         ),
-        (&["--rdzv-backend=etcd"], "", Hosting::Nowhere),
+        (&["--rdzv-backend=etcd"], "", ServerPlacement::Elsewhere),
         // torchrun's words for it.
         (
             &["--rdzv-endpoint=alias", "--rdzv-backend=c10d", "--nnodes=2", ID],
@@ -61,17 +65,21 @@ fn one_host_in_the_endpoint_runs_the_server() {
             at("10.0.0.1:29400", false),
         ),
         // Alone.
-        (&[], "", Hosting::Loopback),
-        (&["--nnodes=1:1", "--rdzv-endpoint="], "", Hosting::Loopback),
-        (&["--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0"], "", Hosting::Loopback),
-        (&["--rdzv-backend=static"], "", Hosting::Loopback),
-        (&["--standalone", "--rdzv-endpoint=other", "--rdzv-backend=etcd"], "", Hosting::Loopback),
+        (&[], "", ServerPlacement::Loopback),
+        (&["--nnodes=1:1", "--rdzv-endpoint="], "", ServerPlacement::Loopback),
+        (&["--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0"], "", ServerPlacement::Loopback),
+        (&["--rdzv-backend=static"], "", ServerPlacement::Loopback),
+        (
+            &["--standalone", "--rdzv-endpoint=other", "--rdzv-backend=etcd"],
+            "",
+            ServerPlacement::Loopback,
+        ),
         (&["--rdzv-endpoint=localhost"], "localhost:29400", at("127.0.0.1:29400", false)),
     ] {
         let line: Vec<&str> = line.iter().copied().chain(["true"]).collect();
-        let meeting = plan(&line).meeting;
-        assert_eq!(meeting.parameters.endpoint, endpoint, "{line:?}");
-        assert_eq!(meeting.hosting, hosting, "{line:?}");
+        let config = plan(&line).rendezvous;
+        assert_eq!(config.parameters.endpoint, endpoint, "{line:?}");
+        assert_eq!(config.server, server, "{line:?}");
     }
 }
 
@@ -81,18 +89,18 @@ fn in_the_static_form_rank_0_runs_the_server() {
         let line = ["--nnodes=2", "--node-rank", rank, "--master-port=7"];
         let line: Vec<&str> = line.iter().chain(more).copied().chain(["true"]).collect();
         let plan = plan(&line);
-        let parameters = plan.meeting.parameters;
+        let parameters = plan.rendezvous.parameters;
         assert_eq!(parameters.get("node_rank"), Some(rank));
-        (parameters.endpoint, parameters.run_id, plan.meeting.hosting)
+        (parameters.endpoint, parameters.run_id, plan.rendezvous.server)
     };
-    let named = |host: &str, hosting| (format!("{host}:7"), format!("static-{host}:7"), hosting);
+    let named = |host: &str, server| (format!("{host}:7"), format!("static-{host}:7"), server);
     let alias = ["--master-addr=alias"];
     assert_eq!(host_of("0", &alias), named("alias", at("10.0.0.1:7", true)));
-    assert_eq!(host_of("1", &alias), named("alias", Hosting::Nowhere));
+    assert_eq!(host_of("1", &alias), named("alias", ServerPlacement::Elsewhere));
     // A service in front of this host.
     assert_eq!(host_of("0", &["--master-addr=service"]), named("service", at("0.0.0.0:7", true)));
     assert_eq!(host_of("0", &[]), named("127.0.0.1", at("127.0.0.1:7", true)));
-    assert_eq!(host_of("1", &[]), named("127.0.0.1", Hosting::Nowhere));
+    assert_eq!(host_of("1", &[]), named("127.0.0.1", ServerPlacement::Elsewhere));
     assert_eq!(
         host_of("0", &["--master-addr=fd00::1"]),
         named("[fd00::1]", at("[fd00::1]:7", true))
@@ -106,8 +114,8 @@ fn in_the_static_form_rank_0_runs_the_server() {
         ("PET_RDZV_BACKEND", "c10d"),
     ];
     let plan = plan_on(&host(&variables), &["train.py"]).unwrap();
-    assert_eq!(plan.meeting.parameters.endpoint, "job-node-0-0.job:29500");
-    assert_eq!(plan.meeting.hosting, at("0.0.0.0:29500", true));
+    assert_eq!(plan.rendezvous.parameters.endpoint, "job-node-0-0.job:29500");
+    assert_eq!(plan.rendezvous.server, at("0.0.0.0:29500", true));
 }
 
 #[test]
@@ -150,11 +158,11 @@ fn slurm_knows_the_rest() {
         "run id slurm-5123.0 from SLURM_JOB_ID",
     ];
     assert_eq!(said, expected);
-    assert_eq!(first.meeting.hosting, at("0.0.0.0:29523", true));
-    let third = plan_on(&step("2"), &["train.py"]).unwrap().meeting;
+    assert_eq!(first.rendezvous.server, at("0.0.0.0:29523", true));
+    let third = plan_on(&step("2"), &["train.py"]).unwrap().rendezvous;
     assert_eq!(
-        (third.parameters.endpoint.as_str(), third.hosting),
-        ("node1:29523", Hosting::Nowhere)
+        (third.parameters.endpoint.as_str(), third.server),
+        ("node1:29523", ServerPlacement::Elsewhere)
     );
     assert_eq!((third.parameters.min_nodes, third.parameters.max_nodes), (4, 4));
     // The command line wins, and what is not needed is not read.
@@ -168,14 +176,14 @@ fn slurm_knows_the_rest() {
     odd.environment.remove("SLURM_STEP_ID");
     odd.environment.insert("SLURM_JOB_NUM_NODES".into(), "4".into());
     let alone = plan_on(&odd, &["true"]).unwrap();
-    assert_eq!(alone.meeting.hosting, Hosting::Loopback);
+    assert_eq!(alone.rendezvous.server, ServerPlacement::Loopback);
     assert!(alone.warnings[0].starts_with("this job of Slurm has 4 nodes"), "{:?}", alone.warnings);
 }
 
 #[test]
 fn a_run_never_goes_by_a_name_that_others_have_too() {
-    assert_eq!(plan(&["true"]).meeting.parameters.run_id, "5eed");
-    assert_eq!(plan(&["--standalone", ID, "true"]).meeting.parameters.run_id, "job");
+    assert_eq!(plan(&["true"]).rendezvous.parameters.run_id, "5eed");
+    assert_eq!(plan(&["--standalone", ID, "true"]).rendezvous.parameters.run_id, "job");
     for (line, words) in [
         (
             &["--nnodes=2", "--rdzv-endpoint=other"][..],
@@ -235,9 +243,9 @@ fn what_does_not_fit_together_is_said() {
 fn a_secret_is_asked_for_by_the_server_and_never_shown() {
     let secret = [("RALLYPOINT_SECRET", "open sesame")];
     let plan = plan_on(&host(&secret), &["true"]).unwrap();
-    assert_eq!(plan.meeting.credentials.as_ref().unwrap().password, "open sesame");
-    assert_eq!(plan.meeting.parameters.get("password"), Some("open sesame"));
-    let mut shown = format!("{:?}", plan.meeting);
+    assert_eq!(plan.rendezvous.credentials.as_ref().unwrap().password, "open sesame");
+    assert_eq!(plan.rendezvous.parameters.get("password"), Some("open sesame"));
+    let mut shown = format!("{:?}", plan.rendezvous);
     for line in [&["--dry-run", "true"][..], &["--dry-run", "--json", "true"]] {
         let Ok(Errand::Show(text)) = errand_on(&host(&secret), line) else { panic!() };
         shown.push_str(&text);
@@ -245,7 +253,7 @@ fn a_secret_is_asked_for_by_the_server_and_never_shown() {
     assert!(!shown.contains("sesame"), "{shown}");
     // A cluster has users of its own.
     let etcd = plan_on(&host(&secret), &["--rdzv-endpoint=a,b", "true"]).unwrap();
-    assert!(etcd.meeting.credentials.is_none());
+    assert!(etcd.rendezvous.credentials.is_none());
     assert!(etcd.warnings[0].starts_with("RALLYPOINT_SECRET is not used"), "{:?}", etcd.warnings);
     let file = tempfile::NamedTempFile::new().unwrap();
     let option = format!("--secret-file={}", file.path().display());
@@ -260,10 +268,10 @@ fn a_secret_is_asked_for_by_the_server_and_never_shown() {
 #[test]
 fn tls_by_options() {
     let line = ["--cacert=ca.pem", "--cert=c.pem", "--key=k.pem", "--rdzv-endpoint=alias", "true"];
-    let meeting = plan(&line).meeting;
-    assert!(meeting.tls.unwrap().identity.is_some());
-    assert_eq!(meeting.parameters.get("protocol"), Some("https"));
-    let meeting = plan(&["--rdzv-endpoint=https://other", "--cacert=ca.pem", "true"]).meeting;
-    assert_eq!(meeting.parameters.endpoint, "https://other:29400");
-    assert!(meeting.tls.unwrap().identity.is_none());
+    let config = plan(&line).rendezvous;
+    assert!(config.tls.unwrap().identity.is_some());
+    assert_eq!(config.parameters.get("protocol"), Some("https"));
+    let config = plan(&["--rdzv-endpoint=https://other", "--cacert=ca.pem", "true"]).rendezvous;
+    assert_eq!(config.parameters.endpoint, "https://other:29400");
+    assert!(config.tls.unwrap().identity.is_none());
 }

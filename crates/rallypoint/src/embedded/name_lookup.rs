@@ -9,9 +9,9 @@ use std::time::Duration;
 use tokio::net::TcpStream;
 use tokio::time::{sleep, timeout};
 
-use super::decision::{Decision, Question};
-use super::here::ThisHost;
-use super::meeting::{Hosting, PORT};
+use super::decide::{Decision, Question};
+use super::rendezvous_config::{DEFAULT_PORT, ServerPlacement};
+use super::this_host::ThisHost;
 use crate::rendezvous::{Endpoint, ParameterError, RendezvousParameters};
 use crate::util::blocking::blocking;
 
@@ -36,7 +36,7 @@ impl Undecided {
     /// If their endpoint is not one host.
     pub(super) fn of(parameters: &RendezvousParameters) -> Result<Self, ParameterError> {
         Ok(Self {
-            endpoint: Endpoint::parse(&parameters.endpoint, PORT)?,
+            endpoint: Endpoint::parse(&parameters.endpoint, DEFAULT_PORT)?,
             max_nodes: parameters.max_nodes,
             local_addr: parameters.local_addr.clone(),
         })
@@ -48,15 +48,17 @@ impl Undecided {
         loop {
             sleep(EVERY).await;
             let asked = self.clone();
-            let (hosting, warning) = blocking(move || asked.ask()).await;
-            match hosting {
-                Hosting::At { address, .. } => {
+            let (server, warning) = blocking(move || asked.ask()).await;
+            match server {
+                ServerPlacement::Here { address, .. } => {
                     if let Some(warning) = warning {
                         tracing::warn!("{warning}");
                     }
                     return Some(address);
                 }
-                Hosting::Undecided { resolves: true } if self.answers().await => return None,
+                ServerPlacement::Undecided { resolves: true } if self.answers().await => {
+                    return None;
+                }
                 _ => {}
             }
         }

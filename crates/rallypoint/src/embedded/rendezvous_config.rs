@@ -4,31 +4,32 @@ use std::net::SocketAddr;
 
 use thiserror::Error;
 
-use super::decision::Question;
-use super::here::ThisHost;
+use super::decide::Question;
+use super::this_host::ThisHost;
 use crate::client::{ClientError, Credentials, ETCD_PORT, TlsOptions};
+use crate::config::suggest;
 use crate::rendezvous::{
-    Endpoint, EtcdOptions, ParameterError, RendezvousError, RendezvousParameters, suggest,
+    Endpoint, EtcdOptions, ParameterError, RendezvousError, RendezvousParameters,
 };
 
 /// The backend that brings its own server.
-pub(crate) const OWN: &str = "rallypoint";
+pub(crate) const RALLYPOINT_BACKEND: &str = "rallypoint";
 
 /// Whom the nodes of a job authenticate as, with the secret for a password.
-pub(crate) const USER: &str = "rallypoint";
+pub(crate) const SECRET_USER: &str = "rallypoint";
 
 /// Where an embedded server listens unless told otherwise, as torchrun's `c10d` does.
-pub const PORT: u16 = 29400;
+pub const DEFAULT_PORT: u16 = 29400;
 
 /// Whether this host runs the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Hosting {
+pub enum ServerPlacement {
     /// It does not: another host does, or an etcd is there already.
-    Nowhere,
+    Elsewhere,
     /// On loopback, at a free port: nobody else is to come.
     Loopback,
     /// Here. Unless it is `required`, someone else on this host may be there first, and then is the server.
-    At {
+    Here {
         /// Where to listen.
         address: SocketAddr,
         /// Whether nobody else may be there.
@@ -42,20 +43,20 @@ pub enum Hosting {
     },
 }
 
-impl Hosting {
+impl ServerPlacement {
     /// Whether this host runs the server for all that is known now.
     pub fn is_here(self) -> bool {
-        matches!(self, Self::Loopback | Self::At { .. })
+        matches!(self, Self::Loopback | Self::Here { .. })
     }
 }
 
 /// How this node meets the others.
 #[derive(Debug, Clone)]
-pub struct Meeting {
-    /// Under [`Hosting::Loopback`] without an endpoint until the server has one.
+pub struct RendezvousConfig {
+    /// Under [`ServerPlacement::Loopback`] without an endpoint until the server has one.
     pub parameters: RendezvousParameters,
     /// Whether this host runs the server.
-    pub hosting: Hosting,
+    pub server: ServerPlacement,
     /// What this node authenticates with, and what a server on this host asks its clients for.
     pub credentials: Option<Credentials>,
     /// TLS, if any. A server on this host shows the same identity as its clients do.
@@ -64,7 +65,7 @@ pub struct Meeting {
     pub warnings: Vec<String>,
 }
 
-impl Meeting {
+impl RendezvousConfig {
     /// Decides it by the parameters of a backend on etcd. If that is `rallypoint`, one host in the endpoint
     /// runs the server itself, and the option `is_host` overrules what this host thinks of its name; several
     /// hosts are an etcd that is there already. Nodes that share a `secret` ask each other for it.
@@ -80,34 +81,34 @@ impl Meeting {
     ) -> Result<Self, ParameterError> {
         parameters.validate()?;
         let mut warnings = Vec::new();
-        let mut hosting = Hosting::Nowhere;
-        if parameters.backend == OWN {
+        let mut server = ServerPlacement::Elsewhere;
+        if parameters.backend == RALLYPOINT_BACKEND {
             let is_host = parameters.get_as_bool("is_host")?;
             parameters.config.remove("is_host");
-            hosting = place(&mut parameters, is_host, host, &mut warnings)?;
+            server = place(&mut parameters, is_host, host, &mut warnings)?;
             let embedded = !parameters.endpoint.contains(',');
             let given = ["user", "password"].iter().any(|key| parameters.get(key).is_some());
             if let (true, false, Some(secret)) = (embedded, given, secret) {
-                parameters.config.insert("user".to_owned(), USER.to_owned());
+                parameters.config.insert("user".to_owned(), SECRET_USER.to_owned());
                 parameters.config.insert("password".to_owned(), secret.to_owned());
             }
         }
         let options = EtcdOptions::from_parameters(&parameters).map_err(with_is_host)?;
         let connection = options.connection;
         let (tls, credentials) = (connection.tls, connection.credentials);
-        if hosting.is_here() && tls.as_ref().is_some_and(|tls| tls.identity.is_none()) {
+        if server.is_here() && tls.as_ref().is_some_and(|tls| tls.identity.is_none()) {
             let fix = "this host runs the server; give cert and key, which it shows its clients";
             return Err(ParameterError::missing("cert", fix));
         }
-        Ok(Self { parameters, hosting, credentials, tls, warnings })
+        Ok(Self { parameters, server, credentials, tls, warnings })
     }
 
     /// Whether an error means that this node has not the secret of the others: the server is one that the nodes
     /// bring, and they were given no other credentials for it.
     pub fn secret_error(&self, error: &RendezvousError) -> Option<SecretError> {
-        let is_secret = |credentials: &Credentials| credentials.user == USER;
-        let by_secret =
-            self.parameters.backend == OWN && self.credentials.as_ref().is_none_or(is_secret);
+        let is_secret = |credentials: &Credentials| credentials.user == SECRET_USER;
+        let by_secret = self.parameters.backend == RALLYPOINT_BACKEND
+            && self.credentials.as_ref().is_none_or(is_secret);
         let RendezvousError::Connection { source, .. } = error else { return None };
         let is_unauthenticated = source.downcast_ref().is_some_and(ClientError::is_unauthenticated);
         (by_secret && is_unauthenticated).then(|| {
@@ -131,7 +132,9 @@ pub struct SecretError {
 /// The one option of this backend that was read before the others.
 fn with_is_host(error: ParameterError) -> ParameterError {
     match error {
-        ParameterError::UnknownOption { backend, option, mut known, .. } if backend == OWN => {
+        ParameterError::UnknownOption { backend, option, mut known, .. }
+            if backend == RALLYPOINT_BACKEND =>
+        {
             known.push("is_host");
             let suggestion = suggest(&option, known.iter().copied()).map(str::to_owned);
             ParameterError::UnknownOption { backend, option, suggestion, known }
@@ -146,21 +149,21 @@ fn place(
     is_host: Option<bool>,
     host: &ThisHost,
     warnings: &mut Vec<String>,
-) -> Result<Hosting, ParameterError> {
+) -> Result<ServerPlacement, ParameterError> {
     let given = parameters.endpoint.trim();
     if parameters.max_nodes == 1 && is_any_port(given) {
         parameters.endpoint.clear();
-        return Ok(Hosting::Loopback);
+        return Ok(ServerPlacement::Loopback);
     }
     if given.is_empty() {
         let fix = format!(
-            "{} nodes need a place to meet; give a host that all of them reach, such as head:{PORT}, on \
+            "{} nodes need a place to meet; give a host that all of them reach, such as head:{DEFAULT_PORT}, on \
              each of them, and it will run the server",
             parameters.max_nodes
         );
         return Err(ParameterError::missing("endpoint", fix));
     }
-    let port = if given.contains(',') { ETCD_PORT } else { PORT };
+    let port = if given.contains(',') { ETCD_PORT } else { DEFAULT_PORT };
     let endpoints = given.split(',').map(|one| Endpoint::parse(one.trim(), port));
     let endpoints: Vec<Endpoint> = endpoints.collect::<Result<_, _>>()?;
     // It would mean another host to each of them.
@@ -177,14 +180,14 @@ fn place(
                 fix: "several hosts are an etcd that is there already; name this host alone"
                     .to_owned(),
             }),
-            _ => Ok(Hosting::Nowhere),
+            _ => Ok(ServerPlacement::Elsewhere),
         };
     };
     let (max_nodes, local_addr) = (parameters.max_nodes, parameters.local_addr.as_deref());
-    let (hosting, warning) =
+    let (server, warning) =
         Question { endpoint, told: is_host, max_nodes, local_addr, host }.decide();
     warnings.extend(warning);
-    Ok(hosting)
+    Ok(server)
 }
 
 /// Whether an endpoint leaves the port to a node that is alone: none is given, or port 0 of this host, as in
@@ -206,32 +209,44 @@ pub(crate) fn written(endpoint: &Endpoint) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::hosting::here::tests::host;
+    use crate::embedded::this_host::tests::host;
 
-    fn meeting(endpoint: &str, max: usize, options: &[(&str, &str)]) -> Result<Meeting, String> {
-        let parameters = RendezvousParameters::new(OWN, endpoint, "job", 1, max).unwrap();
+    fn config(
+        endpoint: &str,
+        max: usize,
+        options: &[(&str, &str)],
+    ) -> Result<RendezvousConfig, String> {
+        let parameters =
+            RendezvousParameters::new(RALLYPOINT_BACKEND, endpoint, "job", 1, max).unwrap();
         let parameters =
             options.iter().fold(parameters, |all, (key, value)| all.with(*key, *value));
-        Meeting::from_parameters(parameters, &host(), None).map_err(|error| error.to_string())
+        RendezvousConfig::from_parameters(parameters, &host(), None)
+            .map_err(|error| error.to_string())
     }
 
     #[test]
     fn the_host_that_is_named_serves() {
-        let at = |text: &str, required| Hosting::At { address: text.parse().unwrap(), required };
-        for (endpoint, options, completed, hosting) in [
+        let at = |text: &str, required| ServerPlacement::Here {
+            address: text.parse().unwrap(),
+            required,
+        };
+        for (endpoint, options, completed, server) in [
             ("alias", &[][..], "alias:29400", at("10.0.0.1:29400", false)),
             ("127.0.0.1:7", &[], "127.0.0.1:7", at("127.0.0.1:7", false)),
-            ("other:7", &[], "other:7", Hosting::Undecided { resolves: true }),
-            ("alias", &[("is_host", "no")], "alias:29400", Hosting::Nowhere),
+            ("other:7", &[], "other:7", ServerPlacement::Undecided { resolves: true }),
+            ("alias", &[("is_host", "no")], "alias:29400", ServerPlacement::Elsewhere),
             ("other", &[("is_host", "1")], "other:29400", at("0.0.0.0:29400", true)),
-            ("alias,b:7", &[], "alias:2379,b:7", Hosting::Nowhere),
+            ("alias,b:7", &[], "alias:2379,b:7", ServerPlacement::Elsewhere),
         ] {
-            let found = meeting(endpoint, 2, options).unwrap();
-            assert_eq!((&*found.parameters.endpoint, found.hosting), (completed, hosting));
+            let found = config(endpoint, 2, options).unwrap();
+            assert_eq!((&*found.parameters.endpoint, found.server), (completed, server));
         }
         for endpoint in ["", "localhost:0", "127.0.0.1:0"] {
-            let found = meeting(endpoint, 1, &[]).unwrap();
-            assert_eq!((&*found.parameters.endpoint, found.hosting), ("", Hosting::Loopback));
+            let found = config(endpoint, 1, &[]).unwrap();
+            assert_eq!(
+                (&*found.parameters.endpoint, found.server),
+                ("", ServerPlacement::Loopback)
+            );
         }
     }
 
@@ -255,7 +270,7 @@ mod tests {
                 "cert is missing: this host runs the server",
             ),
         ] {
-            let error = meeting(endpoint, 2, options).unwrap_err();
+            let error = config(endpoint, 2, options).unwrap_err();
             assert!(error.starts_with(words), "{error}");
         }
     }
@@ -264,11 +279,14 @@ mod tests {
     fn a_secret_is_for_a_server_that_the_nodes_bring() {
         let with = |backend: &str, endpoint: &str| {
             let parameters = RendezvousParameters::new(backend, endpoint, "job", 1, 2).unwrap();
-            let meeting = Meeting::from_parameters(parameters, &host(), Some("s"));
-            meeting.unwrap().credentials.map(|credentials| (credentials.user, credentials.password))
+            let config = RendezvousConfig::from_parameters(parameters, &host(), Some("s"));
+            config.unwrap().credentials.map(|credentials| (credentials.user, credentials.password))
         };
-        assert_eq!(with(OWN, "alias"), Some((USER.to_owned(), "s".to_owned())));
-        assert_eq!(with(OWN, "a,b"), None);
+        assert_eq!(
+            with(RALLYPOINT_BACKEND, "alias"),
+            Some((SECRET_USER.to_owned(), "s".to_owned()))
+        );
+        assert_eq!(with(RALLYPOINT_BACKEND, "a,b"), None);
         assert_eq!(with("etcd", "alias"), None);
     }
 }

@@ -3,17 +3,17 @@
 use super::place::Origin;
 use super::{Known, Notes};
 use crate::cli::run::error::RunError;
-use crate::hosting::{Hosting, Question};
+use crate::embedded::{Question, ServerPlacement};
 use crate::rendezvous::Endpoint;
 
 /// Decides it for a backend that brings its server. `is_host` is what the user says.
-pub(super) fn hosting(
+pub(super) fn server_placement(
     known: &Known<'_>,
     endpoints: &[Endpoint],
     origin: Origin,
     is_host: Option<bool>,
     notes: &mut Notes,
-) -> Result<Hosting, RunError> {
+) -> Result<ServerPlacement, RunError> {
     let [endpoint] = endpoints else {
         if is_host == Some(true) {
             return Err(RunError::Conflict {
@@ -22,7 +22,7 @@ pub(super) fn hosting(
                 fix: "several hosts are an etcd that is there already; name this host alone",
             });
         }
-        return Ok(Hosting::Nowhere);
+        return Ok(ServerPlacement::Elsewhere);
     };
     // A node that is alone has rank 0.
     let rank = known.node_rank.or_else(|| (known.nodes.max == 1).then_some(0));
@@ -44,7 +44,7 @@ pub(super) fn hosting(
         local_addr: known.options.local_addr.as_deref(),
         host: &known.host.here,
     };
-    let (hosting, warning) = question.decide();
+    let (server, warning) = question.decide();
     notes.warnings.extend(warning);
-    Ok(hosting)
+    Ok(server)
 }

@@ -16,8 +16,8 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::late::Undecided;
-use super::meeting::{Hosting, Meeting};
+use super::name_lookup::Undecided;
+use super::rendezvous_config::{RendezvousConfig, ServerPlacement};
 use super::standby::StandBy;
 use crate::client::{Client, ClientError, Pem, WatchError};
 use crate::server::{ServeError, Server, ServerOptions, ServerTls};
@@ -32,7 +32,7 @@ const DRAIN: Duration = Duration::from_secs(1);
 /// Why there is no server on this host.
 #[derive(Debug, Error)]
 #[non_exhaustive]
-pub enum HostError {
+pub enum EmbeddedServerError {
     /// The address cannot be had.
     #[error(
         "the server of this job cannot listen on {address}: {source}; name another host or port in \
@@ -80,16 +80,16 @@ impl EmbeddedServer {
     /// Starts a server if this host shall have one. An endpoint that was left open is then known.
     ///
     /// # Errors
-    /// [`HostError`] if it shall and cannot.
-    pub async fn start(meeting: &mut Meeting) -> Result<Option<Self>, HostError> {
+    /// [`EmbeddedServerError`] if it shall and cannot.
+    pub async fn start(config: &mut RendezvousConfig) -> Result<Option<Self>, EmbeddedServerError> {
         let (stop, serves) = (CancellationToken::new(), Arc::new(AtomicBool::new(false)));
-        let (address, required) = match meeting.hosting {
-            Hosting::Nowhere => return Ok(None),
-            Hosting::Loopback => (SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), true),
-            Hosting::At { address, required } => (address, required),
-            Hosting::Undecided { .. } => {
-                let standing_by = StandBy::new(meeting, serves.clone()).await?;
-                let Ok(undecided) = Undecided::of(&meeting.parameters) else { return Ok(None) };
+        let (address, required) = match config.server {
+            ServerPlacement::Elsewhere => return Ok(None),
+            ServerPlacement::Loopback => (SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), true),
+            ServerPlacement::Here { address, required } => (address, required),
+            ServerPlacement::Undecided { .. } => {
+                let standing_by = StandBy::new(config, serves.clone()).await?;
+                let Ok(undecided) = Undecided::of(&config.parameters) else { return Ok(None) };
                 let task = tokio::spawn(standing_by.until_meant(undecided, stop.clone()));
                 return Ok(Some(Self { serves, stop, task: AbortOnDropHandle::new(task) }));
             }
@@ -97,24 +97,24 @@ impl EmbeddedServer {
         let task = match TcpListener::bind(address).await {
             Ok(listener) => {
                 let bound = listener.local_addr().unwrap_or(address);
-                let server = Server::open(options(meeting).await?).await?;
+                let server = Server::open(options(config).await?).await?;
                 serves.store(true, Ordering::Relaxed);
-                if meeting.hosting == Hosting::Loopback {
-                    meeting.parameters.sole = true;
-                    meeting.parameters.endpoint = bound.to_string();
+                if config.server == ServerPlacement::Loopback {
+                    config.parameters.sole = true;
+                    config.parameters.endpoint = bound.to_string();
                 } else {
                     tracing::info!(address = %bound, "this process runs the server of the job");
                 }
                 tokio::spawn(run(server, listener, stop.clone()))
             }
             Err(source) if source.kind() == io::ErrorKind::AddrInUse && !required => {
-                let standing_by = StandBy::new(meeting, serves.clone()).await?;
+                let standing_by = StandBy::new(config, serves.clone()).await?;
                 if let Some(run) = standing_by.other_run().await {
-                    return Err(HostError::OtherRun { address, run });
+                    return Err(EmbeddedServerError::OtherRun { address, run });
                 }
                 tokio::spawn(standing_by.until_free(address, stop.clone()))
             }
-            Err(source) => return Err(HostError::Listen { address, source }),
+            Err(source) => return Err(EmbeddedServerError::Listen { address, source }),
         };
         Ok(Some(Self { serves, stop, task: AbortOnDropHandle::new(task) }))
     }
@@ -137,17 +137,19 @@ pub(crate) fn runtime_directory() -> PathBuf {
     own.filter(|path| path.is_absolute() && path.is_dir()).unwrap_or_else(std::env::temp_dir)
 }
 
-pub(super) async fn options(meeting: &Meeting) -> Result<ServerOptions, HostError> {
-    let identity = meeting.tls.as_ref().and_then(|tls| tls.identity.clone());
+pub(super) async fn options(
+    config: &RendezvousConfig,
+) -> Result<ServerOptions, EmbeddedServerError> {
+    let identity = config.tls.as_ref().and_then(|tls| tls.identity.clone());
     let read = |(cert, key): (Pem, Pem)| {
         let (cert, key) = (cert.load("cert", "CERTIFICATE")?, key.load("key", "PRIVATE KEY")?);
         Ok::<_, ClientError>(ServerTls { cert, key, client_ca: None })
     };
     let tls = blocking(move || identity.map(read).transpose()).await?;
-    let credentials = meeting.credentials.clone();
-    let name = format!("{NAME}{}", meeting.parameters.run_id);
+    let credentials = config.credentials.clone();
+    let name = format!("{NAME}{}", config.parameters.run_id);
     // Where nobody else is to come, nobody follows either.
-    let notes = (meeting.hosting != Hosting::Loopback).then(runtime_directory);
+    let notes = (config.server != ServerPlacement::Loopback).then(runtime_directory);
     Ok(ServerOptions { name, tls, credentials, notes, drain: DRAIN, ..ServerOptions::default() })
 }
 
@@ -162,7 +164,7 @@ pub(super) async fn run(server: Server, listener: TcpListener, stop: Cancellatio
 ///
 /// # Errors
 /// If nobody can tell, which is as good as nobody being there: the server is in this process.
-pub async fn others_gone(client: &Client, keys: &Keys) -> Result<(), WatchError> {
+pub async fn clients_gone(client: &Client, keys: &Keys) -> Result<(), WatchError> {
     let everything = Range { keys_only: true, ..Range::new(KeyRange::all()) };
     let found = client.range(everything).await?;
     let is_node = |key: &Bytes| Keys::node_of(key).is_some();
