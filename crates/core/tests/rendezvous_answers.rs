@@ -5,19 +5,19 @@
 use std::time::Duration;
 
 use rallypoint_core::kv::{Compare, KeyValue, Op, OpResult, Put, RangeResult, Txn, TxnResult};
-use rallypoint_core::rendezvous::document::{Node, RunOutcome};
-use rallypoint_core::rendezvous::gate::Limits;
+use rallypoint_core::rendezvous::documents::Limits;
+use rallypoint_core::rendezvous::documents::{NodeDocument, RunOutcome};
 use rallypoint_core::rendezvous::keys::Keys;
 use rallypoint_core::rendezvous::ranks::RankPolicy;
-use rallypoint_core::rendezvous::{Input, Machine, Output, Purpose, RequestId, Settings};
+use rallypoint_core::rendezvous::{Node, NodeConfig, NodeInput, NodeOutput, Purpose, RequestId};
 
-fn machine() -> Machine {
+fn machine() -> Node {
     machine_with(7)
 }
 
-fn machine_with(entropy: u64) -> Machine {
+fn machine_with(entropy: u64) -> Node {
     let keys = Keys::new("/p", "run");
-    let settings = Settings {
+    let settings = NodeConfig {
         run_lease: keys.run_lease(),
         keys,
         limits: Limits { min: 1, max: 2 },
@@ -28,17 +28,17 @@ fn machine_with(entropy: u64) -> Machine {
         rank_policy: RankPolicy::Stable,
         sole: false,
     };
-    Machine::new(settings, Node { id: "me".to_owned(), ..Node::default() }, entropy)
+    Node::new(settings, NodeDocument { id: "me".to_owned(), ..NodeDocument::default() }, entropy)
 }
 
-fn outputs(machine: &mut Machine, input: Input) -> Vec<Output> {
+fn outputs(machine: &mut Node, input: NodeInput) -> Vec<NodeOutput> {
     machine.handle(Duration::from_millis(1), input);
     std::iter::from_fn(|| machine.poll_output()).collect()
 }
 
-fn request(outputs: Vec<Output>, wanted: Purpose) -> (RequestId, Txn) {
+fn request(outputs: Vec<NodeOutput>, wanted: Purpose) -> (RequestId, Txn) {
     let found = outputs.into_iter().find_map(|output| match output {
-        Output::Request { id, purpose, txn } if purpose == wanted => Some((id, txn)),
+        NodeOutput::Request { id, purpose, txn } if purpose == wanted => Some((id, txn)),
         _ => None,
     });
     found.unwrap_or_else(|| panic!("no request to {wanted:?}"))
@@ -55,29 +55,29 @@ fn written(txn: &Txn, key: &str, revision: i64) -> KeyValue {
 }
 
 /// What a look finds on a server of this revision.
-fn found(revision: i64, kvs: [Option<KeyValue>; 3], another_server: bool) -> Input {
+fn found(revision: i64, kvs: [Option<KeyValue>; 3], another_server: bool) -> NodeInput {
     let range = |kv: Option<KeyValue>| {
         let count = i64::from(kv.is_some());
         let kvs = kv.into_iter().collect();
         OpResult::Range(RangeResult { revision, kvs, count, more: false })
     };
     let results = kvs.map(range).into();
-    Input::Snapshot { found: TxnResult { revision, succeeded: true, results }, another_server }
+    NodeInput::Snapshot { found: TxnResult { revision, succeeded: true, results }, another_server }
 }
 
-fn nothing(revision: i64) -> Input {
+fn nothing(revision: i64) -> NodeInput {
     found(revision, [None, None, None], false)
 }
 
 /// What a look finds after a request was executed at this revision.
-fn after(txn: &Txn, revision: i64, another_server: bool) -> Input {
+fn after(txn: &Txn, revision: i64, another_server: bool) -> NodeInput {
     let keys = Keys::new("/p", "run");
     let kvs = [keys.active(), keys.round(), keys.history()];
     found(revision, kvs.map(|key| Some(written(txn, &key, revision))), another_server)
 }
 
-fn ends_session(outputs: &[Output]) -> bool {
-    outputs.iter().any(|output| matches!(output, Output::EndSession))
+fn ends_session(outputs: &[NodeOutput]) -> bool {
+    outputs.iter().any(|output| matches!(output, NodeOutput::EndSession))
 }
 
 /// The server was restarted without its memory, so its revisions are lower than what the node knows,
@@ -85,17 +85,17 @@ fn ends_session(outputs: &[Output]) -> bool {
 #[test]
 fn an_answer_of_a_server_that_forgot_everything_is_the_loss_of_the_session() {
     let mut machine = machine();
-    outputs(&mut machine, Input::SessionOpened { lease: 7 });
+    outputs(&mut machine, NodeInput::SessionOpened { lease: 7 });
     outputs(&mut machine, nothing(1000));
-    let (id, _) = request(outputs(&mut machine, Input::Enter), Purpose::Open);
+    let (id, _) = request(outputs(&mut machine, NodeInput::Enter), Purpose::Open);
     let result = TxnResult { revision: 2, succeeded: true, results: Vec::new() };
-    let told = outputs(&mut machine, Input::Answered { id, result });
+    let told = outputs(&mut machine, NodeInput::Answered { id, result });
     assert!(ends_session(&told), "{told:#?}");
-    let looks = told.iter().any(|output| matches!(output, Output::LookAgain));
+    let looks = told.iter().any(|output| matches!(output, NodeOutput::Resync));
     assert!(looks, "it must look before it asks again: {told:#?}");
     let told = outputs(&mut machine, nothing(3));
-    assert!(matches!(told.as_slice(), [Output::OpenSession]), "{told:#?}");
-    let told = outputs(&mut machine, Input::SessionOpened { lease: 8 });
+    assert!(matches!(told.as_slice(), [NodeOutput::OpenSession]), "{told:#?}");
+    let told = outputs(&mut machine, NodeInput::SessionOpened { lease: 8 });
     request(told, Purpose::Open);
 }
 
@@ -103,16 +103,16 @@ fn an_answer_of_a_server_that_forgot_everything_is_the_loss_of_the_session() {
 #[test]
 fn another_history_is_the_loss_of_the_session_in_the_same_input() {
     let mut other = machine();
-    outputs(&mut other, Input::SessionOpened { lease: 9 });
+    outputs(&mut other, NodeInput::SessionOpened { lease: 9 });
     outputs(&mut other, nothing(1));
-    let (_, theirs) = request(outputs(&mut other, Input::Enter), Purpose::Open);
+    let (_, theirs) = request(outputs(&mut other, NodeInput::Enter), Purpose::Open);
 
     let mut machine = machine_with(8);
-    outputs(&mut machine, Input::SessionOpened { lease: 7 });
+    outputs(&mut machine, NodeInput::SessionOpened { lease: 7 });
     outputs(&mut machine, nothing(10));
-    let (id, _) = request(outputs(&mut machine, Input::Enter), Purpose::Open);
+    let (id, _) = request(outputs(&mut machine, NodeInput::Enter), Purpose::Open);
     let result = TxnResult { revision: 12, succeeded: true, results: Vec::new() };
-    outputs(&mut machine, Input::Answered { id, result });
+    outputs(&mut machine, NodeInput::Answered { id, result });
     let told = outputs(&mut machine, after(&theirs, 20, false));
     assert!(ends_session(&told), "{told:#?}");
     assert!(!machine.view(Duration::ZERO).session);
@@ -122,15 +122,15 @@ fn another_history_is_the_loss_of_the_session_in_the_same_input() {
 #[test]
 fn a_closing_outlives_the_meeting() {
     let mut machine = machine();
-    outputs(&mut machine, Input::SessionOpened { lease: 7 });
+    outputs(&mut machine, NodeInput::SessionOpened { lease: 7 });
     outputs(&mut machine, nothing(10));
-    let (id, _) = request(outputs(&mut machine, Input::Enter), Purpose::Open);
+    let (id, _) = request(outputs(&mut machine, NodeInput::Enter), Purpose::Open);
     let result = TxnResult { revision: 12, succeeded: true, results: Vec::new() };
-    outputs(&mut machine, Input::Answered { id, result });
+    outputs(&mut machine, NodeInput::Answered { id, result });
     let outcome = RunOutcome::Failed;
-    let close = Input::Close { outcome, reason: "enough".into() };
+    let close = NodeInput::Close { outcome, reason: "enough".into() };
     let (id, _) = request(outputs(&mut machine, close), Purpose::Close);
-    machine.handle(Duration::from_secs(10_000), Input::Wake);
+    machine.handle(Duration::from_secs(10_000), NodeInput::Wake);
     assert!(machine.awaits(id), "the closing was forgotten");
 }
 
@@ -138,11 +138,11 @@ fn a_closing_outlives_the_meeting() {
 #[test]
 fn a_look_that_is_late_does_not_cost_a_round_its_coordinator() {
     let mut machine = machine();
-    outputs(&mut machine, Input::SessionOpened { lease: 7 });
+    outputs(&mut machine, NodeInput::SessionOpened { lease: 7 });
     outputs(&mut machine, nothing(10));
-    let (id, _) = request(outputs(&mut machine, Input::Enter), Purpose::Open);
+    let (id, _) = request(outputs(&mut machine, NodeInput::Enter), Purpose::Open);
     let result = TxnResult { revision: 12, succeeded: true, results: Vec::new() };
-    outputs(&mut machine, Input::Answered { id, result });
+    outputs(&mut machine, NodeInput::Answered { id, result });
     // The run's history began with that answer, so nothing older can be told of another.
     let late = outputs(&mut machine, nothing(11));
     assert!(late.is_empty(), "{late:#?}");
@@ -155,19 +155,19 @@ fn a_look_that_is_late_does_not_cost_a_round_its_coordinator() {
 fn a_report_is_repeated_as_long_as_its_round_is_in_force() {
     let mut machine = machine();
     let (_, txn) = {
-        outputs(&mut machine, Input::SessionOpened { lease: 7 });
+        outputs(&mut machine, NodeInput::SessionOpened { lease: 7 });
         outputs(&mut machine, nothing(10));
-        request(outputs(&mut machine, Input::Enter), Purpose::Open)
+        request(outputs(&mut machine, NodeInput::Enter), Purpose::Open)
     };
     let mut machine = self::machine();
-    outputs(&mut machine, Input::SessionOpened { lease: 8 });
+    outputs(&mut machine, NodeInput::SessionOpened { lease: 8 });
     outputs(&mut machine, after(&txn, 11, false));
-    let suspect = Input::Suspect { node: "other".to_owned() };
+    let suspect = NodeInput::Suspect { node: "other".to_owned() };
     let (id, _) = request(outputs(&mut machine, suspect), Purpose::Suspect);
-    let Input::Snapshot { found, .. } = after(&txn, 12, false) else { panic!("a look") };
+    let NodeInput::Snapshot { found, .. } = after(&txn, 12, false) else { panic!("a look") };
     let result = TxnResult { succeeded: false, ..found };
     let (_, again) =
-        request(outputs(&mut machine, Input::Answered { id, result }), Purpose::Suspect);
+        request(outputs(&mut machine, NodeInput::Answered { id, result }), Purpose::Suspect);
     let unchanged = Compare::unchanged_since(Keys::new("/p", "run").active(), 12);
     assert!(again.compares.contains(&unchanged), "{again:#?}");
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use pyo3::exceptions::PyOverflowError;
 use pyo3::prelude::*;
 use rallypoint::process::{self, LivenessSocket, Mark};
-use rallypoint_core::rendezvous::document::LivenessAddress;
+use rallypoint_core::rendezvous::documents::LivenessAddress;
 
 use crate::errors::system_error;
 use crate::runtime::Tied;

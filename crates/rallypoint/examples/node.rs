@@ -15,7 +15,7 @@ use std::time::Duration;
 use clap::Parser;
 use rallypoint::client::ClientOptions;
 use rallypoint::core::rendezvous::RunClosed;
-use rallypoint::core::rendezvous::document::LivenessAddress;
+use rallypoint::core::rendezvous::documents::LivenessAddress;
 use rallypoint::core::rendezvous::keys::DEFAULT_PREFIX;
 use rallypoint::core::rendezvous::ranks::RankPolicy;
 use rallypoint::rendezvous::{

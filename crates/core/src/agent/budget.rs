@@ -9,7 +9,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::haste::in_a_row;
-use crate::rendezvous::document::Extra;
+use crate::rendezvous::documents::Extra;
 
 /// The restarts of a job. The empty document is that of a job which has had no failure.
 ///

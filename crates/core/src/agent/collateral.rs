@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use super::interface::Change;
-use crate::rendezvous::View;
+use crate::rendezvous::RendezvousView;
 
 /// How long it may take until a member that has died is missed.
 pub const MISSED_WITHIN: Duration = Duration::from_secs(1);
@@ -29,7 +29,7 @@ pub enum Fault {
 }
 
 /// What a node's own view says of a failure of its workers. `fenced`: it has lost its place.
-pub fn fault(view: &View, fenced: bool) -> Fault {
+pub fn fault(view: &RendezvousView, fenced: bool) -> Fault {
     match view.member_of {
         _ if fenced || !view.lost.is_empty() => Fault::Collateral,
         Some(round) if view.closed.is_none() => Fault::Open(round),
@@ -60,22 +60,22 @@ impl RollCall {
 mod tests {
     use super::*;
     use crate::rendezvous::RunClosed;
-    use crate::rendezvous::document::{NodeName, RunOutcome};
+    use crate::rendezvous::documents::{NodeName, RunOutcome};
 
     #[test]
     fn a_failure_is_collateral_if_a_member_is_lost_or_this_node_is() {
-        let running = View { member_of: Some(4), round: 4, ..View::default() };
-        let lost = View { lost: vec!["b".into()], ..running.clone() };
+        let running = RendezvousView { member_of: Some(4), round: 4, ..RendezvousView::default() };
+        let lost = RendezvousView { lost: vec!["b".into()], ..running.clone() };
         let by = NodeName { id: "b".into(), address: String::new() };
         let closed = Some(RunClosed { by, outcome: RunOutcome::Failed, reason: String::new() });
         let table = [
             (running.clone(), false, Fault::Open(4)),
             (running.clone(), true, Fault::Collateral),
             (lost.clone(), false, Fault::Collateral),
-            (View { round: 5, ..running.clone() }, false, Fault::Open(4)),
-            (View { closed: closed.clone(), ..running.clone() }, false, Fault::Own),
-            (View { closed, ..lost }, false, Fault::Collateral),
-            (View { member_of: None, ..running }, false, Fault::Own),
+            (RendezvousView { round: 5, ..running.clone() }, false, Fault::Open(4)),
+            (RendezvousView { closed: closed.clone(), ..running.clone() }, false, Fault::Own),
+            (RendezvousView { closed, ..lost }, false, Fault::Collateral),
+            (RendezvousView { member_of: None, ..running }, false, Fault::Own),
         ];
         for (view, fenced, expected) in table {
             assert_eq!(fault(&view, fenced), expected, "{view:?}");

@@ -5,13 +5,13 @@ use std::fmt;
 use super::failure::Failure;
 use super::why::Why;
 use crate::rendezvous::RunClosed;
-use crate::rendezvous::document::RunOutcome;
+use crate::rendezvous::documents::RunOutcome;
 
 /// As what a run is closed.
 ///
 /// ```
 /// use rallypoint_core::agent::Closing;
-/// use rallypoint_core::rendezvous::document::RunOutcome;
+/// use rallypoint_core::rendezvous::documents::RunOutcome;
 /// let closing = Closing::Failed("rank 3 is gone".into());
 /// assert_eq!((closing.outcome(), closing.reason()), (RunOutcome::Failed, "rank 3 is gone"));
 /// assert_eq!(closing.to_string(), "failed: rank 3 is gone");

@@ -41,7 +41,7 @@ const VISIBLE_DEVICES: [&str; 2] = ["CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES
 /// use rallypoint_core::agent::environment::{Job, variables};
 /// use rallypoint_core::agent::placement::Placement;
 /// use rallypoint_core::agent::{Group, Start};
-/// use rallypoint_core::rendezvous::document::Address;
+/// use rallypoint_core::rendezvous::documents::Address;
 ///
 /// let store = Address { host: "node7".into(), port: 29500 };
 /// let group = Group { round: 3, rank: 1, nodes: 2, restarts: 0, store };

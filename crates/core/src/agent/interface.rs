@@ -9,7 +9,7 @@ use super::haste::RestartDelay;
 use super::placement::Placement;
 use super::why::Why;
 use crate::kv::Time;
-use crate::rendezvous::document::Address;
+use crate::rendezvous::documents::Address;
 
 /// Asks a process to end.
 pub const SIGTERM: i32 = 15;

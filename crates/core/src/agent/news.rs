@@ -5,7 +5,7 @@ use super::budget::{Budget, Verdict};
 use super::ending::{Closed, Closing};
 use super::interface::{Change, Input};
 use super::why::Why;
-use crate::rendezvous::View;
+use crate::rendezvous::RendezvousView;
 
 /// The group that an agent knows of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,7 +17,7 @@ pub struct Membership {
 }
 
 /// What follows for an agent from what is so, the most urgent first.
-pub fn news(view: &View, budget: &Budget, membership: Option<Membership>) -> Vec<Input> {
+pub fn news(view: &RendezvousView, budget: &Budget, membership: Option<Membership>) -> Vec<Input> {
     if let Some(closed) = &view.closed {
         return vec![Input::Closed(closed.into())];
     }
@@ -55,7 +55,7 @@ pub fn news(view: &View, budget: &Budget, membership: Option<Membership>) -> Vec
 
 /// Why the workers of the node `id` must stop, for an agent that only wants to know that: nothing if they need not.
 /// `fenced` says how the node has lost its place, if it has.
-pub fn must_stop(view: &View, fenced: Option<String>, id: &str) -> Option<Why> {
+pub fn must_stop(view: &RendezvousView, fenced: Option<String>, id: &str) -> Option<Why> {
     if let Some(loss) = fenced {
         return Some(Why::SessionLost(loss));
     }

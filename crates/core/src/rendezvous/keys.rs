@@ -13,7 +13,7 @@ pub const DEFAULT_PREFIX: &str = "/torchelastic/p2p";
 pub const DYNAMIC_PREFIX: &str = "/torch/elastic/rendezvous";
 
 /// Where a server that keeps nothing says what it knows of the one before it:
-/// [`Predecessor`](super::document::Predecessor).
+/// [`Predecessor`](super::documents::Predecessor).
 pub const PREDECESSOR: &str = "/rallypoint/predecessor";
 
 /// The one key that holds the whole state of a dynamic rendezvous.

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
-use super::document::History;
+use super::documents::RunHistory;
 
 /// How ranks are given.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -56,9 +56,9 @@ impl FromStr for RankPolicy {
 
 /// The place that a node had in the last group it was in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub struct Seat {
+pub struct PreviousAssignment {
     /// The history that the group belongs to.
-    pub history: History,
+    pub history: RunHistory,
     /// The round.
     pub round: u64,
     /// Its rank there.
@@ -82,7 +82,7 @@ pub struct Candidate {
     /// Where it stands: a path such as `rack2/node11`.
     pub topology: Option<String>,
     /// Its place in the last group that it was in.
-    pub seat: Option<Seat>,
+    pub seat: Option<PreviousAssignment>,
 }
 
 impl Candidate {

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use rallypoint_core::agent::{
     Change, Closing, Ending, Others, Outcome, Output, Start, Trouble, Why,
 };
-use rallypoint_core::rendezvous::View;
+use rallypoint_core::rendezvous::RendezvousView;
 
 use crate::world;
 use crate::world::happening::{Who, World};
@@ -103,7 +103,7 @@ impl World {
     }
 
     /// Who knows that a later group has formed without it has killed its workers.
-    pub(crate) fn check_left_behind(&self, who: Who, view: &View) -> Verdict {
+    pub(crate) fn check_left_behind(&self, who: Who, view: &RendezvousView) -> Verdict {
         let crew = self.nodes[who].top.crew.as_ref();
         let left = crew.filter(|crew| {
             view.replaced_by.is_some_and(|later| later > crew.round)

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use rallypoint_core::agent::{Budget, Input, Membership, news};
-use rallypoint_core::rendezvous::View;
+use rallypoint_core::rendezvous::RendezvousView;
 
 use crate::world::plan::Millis;
 
@@ -23,7 +23,7 @@ impl News {
     /// What was not told yet. `fenced` is when others may take the place of a node that lost its session.
     pub(crate) fn tell(
         &mut self,
-        (view, budget): (&View, &Budget),
+        (view, budget): (&RendezvousView, &Budget),
         known: Option<Membership>,
         fenced: Option<Millis>,
     ) -> Vec<Input> {

@@ -10,8 +10,10 @@ use rallypoint_core::agent::placement::Placement;
 use rallypoint_core::agent::{
     Agent, Budget, Closed, Closing, Exit, Group, Input, Membership, NoGroup, Outcome, Output, Why,
 };
-use rallypoint_core::rendezvous::document::RunOutcome;
-use rallypoint_core::rendezvous::{Errand, Fault, Formed, Input as Rendezvous};
+use rallypoint_core::rendezvous::documents::RunOutcome;
+use rallypoint_core::rendezvous::{
+    CommandDone, FormedGroup, NodeInput as Rendezvous, RendezvousFailure,
+};
 
 use crate::invariants::Seen;
 use crate::news::News;
@@ -181,8 +183,8 @@ impl World {
         self.ring(who, delay, Timer::Top(alarm));
     }
 
-    pub(crate) fn top_formed(&mut self, who: Who, formed: &Formed) -> Verdict {
-        let Formed { round, rank, world, ref store, .. } = *formed;
+    pub(crate) fn top_formed(&mut self, who: Who, formed: &FormedGroup) -> Verdict {
+        let FormedGroup { round, rank, world, ref store, .. } = *formed;
         let restarts = self.job.budget.used_before(round);
         let group = Group { round, rank, nodes: world, restarts, store: store.clone() };
         let met = Alarm::Errand(self.nodes[who].top.errand, Box::new(Input::Formed(group)));
@@ -190,11 +192,11 @@ impl World {
         Ok(())
     }
 
-    pub(crate) fn top_failed(&mut self, who: Who, fault: &Fault) -> Verdict {
+    pub(crate) fn top_failed(&mut self, who: Who, fault: &RendezvousFailure) -> Verdict {
         let no_group = match fault {
-            Fault::Closed(closed) => NoGroup::Closed(Closed::from(closed)),
-            Fault::NotNeeded(closed) => NoGroup::NotNeeded(closed.reason.clone()),
-            Fault::Mismatch { .. } | Fault::Unreadable(_) => {
+            RendezvousFailure::Closed(closed) => NoGroup::Closed(Closed::from(closed)),
+            RendezvousFailure::NotNeeded(closed) => NoGroup::NotNeeded(closed.reason.clone()),
+            RendezvousFailure::Mismatch { .. } | RendezvousFailure::Unreadable(_) => {
                 return violation("sound", format!("{}: {fault:?}", self.nodes[who].id));
             }
             fault => NoGroup::Failed(format!("{fault:?}")),
@@ -204,11 +206,11 @@ impl World {
         Ok(())
     }
 
-    pub(crate) fn top_done(&mut self, who: Who, errand: Errand) -> Verdict {
+    pub(crate) fn top_done(&mut self, who: Who, errand: CommandDone) -> Verdict {
         let top = &mut self.nodes[who].top;
         match errand {
-            Errand::Left if top.leaving => self.ends(who, true),
-            Errand::Closed => {
+            CommandDone::Left if top.leaving => self.ends(who, true),
+            CommandDone::Closed => {
                 top.closing = false;
                 if top.outcome.is_some() {
                     self.alarm(who, Alarm::Leave);

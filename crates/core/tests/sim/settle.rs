@@ -1,7 +1,7 @@
 //! When nothing goes wrong any more, all must become well: in bounded time, and stay so.
 
 use rallypoint_core::kv::{KeyRange, Range};
-use rallypoint_core::rendezvous::document::Status;
+use rallypoint_core::rendezvous::documents::Status;
 
 use crate::top::Agent;
 use crate::world::happening::{Who, World, tell};

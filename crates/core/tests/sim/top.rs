@@ -1,8 +1,8 @@
 //! The agent on top, as simple as can be: it has workers while it is in a group, stops them when its group
 //! must meet again, and enters when they are gone. Stopping takes as long as it takes.
 
-use rallypoint_core::rendezvous::document::RunOutcome;
-use rallypoint_core::rendezvous::{Errand, Fault, Formed, Input};
+use rallypoint_core::rendezvous::documents::RunOutcome;
+use rallypoint_core::rendezvous::{CommandDone, FormedGroup, NodeInput, RendezvousFailure};
 
 use crate::world::broken;
 use crate::world::happening::{Timer, Who, World, tell};
@@ -104,7 +104,7 @@ impl World {
         self.ring(who, delay, timer);
     }
 
-    pub(crate) fn top_formed(&mut self, who: Who, formed: &Formed) -> Verdict {
+    pub(crate) fn top_formed(&mut self, who: Who, formed: &FormedGroup) -> Verdict {
         let node = &mut self.nodes[who];
         if matches!(node.top.agent, Agent::Leaving { .. }) {
             return violation("orders", format!("{} left and was put into a group", node.id));
@@ -117,34 +117,35 @@ impl World {
         self.check_running(who)
     }
 
-    pub(crate) fn top_failed(&mut self, who: Who, fault: &Fault) -> Verdict {
+    pub(crate) fn top_failed(&mut self, who: Who, fault: &RendezvousFailure) -> Verdict {
         match fault {
-            Fault::Closed { .. } | Fault::NotNeeded { .. } => {
+            RendezvousFailure::Closed { .. } | RendezvousFailure::NotNeeded { .. } => {
                 if self.healed || self.random.chance(300) {
                     self.ends(who, true);
                 } else {
                     self.enters_after(who, 1_000);
                 }
             }
-            Fault::TimedOut { .. } | Fault::CannotHost { .. } => {
+            RendezvousFailure::TimedOut { .. }
+            | RendezvousFailure::CannotServeBootstrapStore { .. } => {
                 let delay = self.random.between(0, 300);
                 self.enters_after(who, delay);
             }
-            Fault::Mismatch { .. } | Fault::Unreadable(_) => {
+            RendezvousFailure::Mismatch { .. } | RendezvousFailure::Unreadable(_) => {
                 return violation("sound", format!("{}: {fault:?}", self.nodes[who].id));
             }
         }
         Ok(())
     }
 
-    pub(crate) fn top_done(&mut self, who: Who, errand: Errand) -> Verdict {
+    pub(crate) fn top_done(&mut self, who: Who, errand: CommandDone) -> Verdict {
         match (errand, self.nodes[who].top.agent) {
-            (Errand::Left, Agent::Leaving { returns: true }) => self.enters_after(who, 100),
-            (Errand::Left, Agent::Leaving { returns: false }) => {
+            (CommandDone::Left, Agent::Leaving { returns: true }) => self.enters_after(who, 100),
+            (CommandDone::Left, Agent::Leaving { returns: false }) => {
                 let closes = self.random.chance(700);
                 self.ends(who, closes);
             }
-            (Errand::Closed, _) => {
+            (CommandDone::Closed, _) => {
                 if let Some(delay) = self.nodes[who].top.reopens_after.take() {
                     self.ring(who, delay, Timer::Top(Alarm::Reopen));
                 }
@@ -233,9 +234,9 @@ impl World {
                 }
                 top.agent = Agent::Meeting;
                 tell!(self, "{} enters", self.nodes[who].id);
-                self.give(who, Input::Enter)
+                self.give(who, NodeInput::Enter)
             }
-            Alarm::Reopen => self.give(who, Input::Reopen),
+            Alarm::Reopen => self.give(who, NodeInput::Reopen),
             Alarm::Gone(start) => {
                 let had = matches!(top.agent, Agent::Running(_) | Agent::Stopping(_));
                 if had && top.starts == start {
@@ -264,7 +265,7 @@ impl World {
                 tell!(self, "{} closes the run", self.nodes[who].id);
                 self.nodes[who].top.reopens_after = reopens_after;
                 let outcome = RunOutcome::Succeeded;
-                self.give(who, Input::Close { outcome, reason: "done".to_owned() })
+                self.give(who, NodeInput::Close { outcome, reason: "done".to_owned() })
             }
             _ => Ok(()),
         }
@@ -283,7 +284,7 @@ impl World {
         }
         tell!(self, "{} leaves", self.nodes[who].id);
         self.top_killed(who)?;
-        self.give(who, Input::Leave)
+        self.give(who, NodeInput::Leave)
     }
 
     /// The server has forgotten everything.

@@ -8,7 +8,7 @@ use rallypoint_core::kv::{
     Txn, TxnResult,
 };
 use rallypoint_core::rendezvous::Purpose;
-use rallypoint_core::rendezvous::document::{
+use rallypoint_core::rendezvous::documents::{
     Active, Address, BootstrapStore, Extra, Joined, Ranked, Rounds, decode, encode,
 };
 use rallypoint_core::rendezvous::keys::Keys;
@@ -146,8 +146,10 @@ fn outlive(txn: &mut Txn, part: &str) {
 
 /// What becomes of a request on its way.
 pub(crate) fn request(broken: Broken, keys: &Keys, purpose: Purpose, txn: &mut Txn) {
-    let coordinates =
-        matches!(purpose, Purpose::Rank | Purpose::Freeze | Purpose::Finish | Purpose::Note);
+    let coordinates = matches!(
+        purpose,
+        Purpose::AssignRanks | Purpose::Freeze | Purpose::Finalize | Purpose::PublishChanges
+    );
     match broken {
         Broken::OpenUnfenced if purpose == Purpose::Open => txn.compares.clear(),
         Broken::StaleCoordinator if coordinates => txn.compares.clear(),
@@ -178,13 +180,13 @@ pub(crate) fn request(broken: Broken, keys: &Keys, purpose: Purpose, txn: &mut T
                 put.key = String::from_utf8_lossy(&put.key).replace("/spare/", "/waiting/").into();
             }
         }),
-        Broken::CloseOverwritten if purpose == Purpose::Finish => guard_by_number(keys, txn),
+        Broken::CloseOverwritten if purpose == Purpose::Finalize => guard_by_number(keys, txn),
         Broken::LeaveLeaves if purpose == Purpose::Leave => txn.success.clear(),
         Broken::NothingSwept if purpose == Purpose::Sweep => {
             // So that the inspector knows what was asked for, but nothing is deleted.
             txn.compares.push(Compare::exists("nothing"));
         }
-        Broken::LastGroupUnchecked if matches!(purpose, Purpose::Freeze | Purpose::Finish) => {
+        Broken::LastGroupUnchecked if matches!(purpose, Purpose::Freeze | Purpose::Finalize) => {
             txn.compares.retain(|compare| match &compare.range {
                 KeyRange::Key(_) => true,
                 range => !is(range.start(), "/ready/"),
@@ -248,7 +250,7 @@ fn ranks(txn: &mut Txn, change: impl Fn(&mut Ranked)) {
 /// What becomes of an answer.
 pub(crate) fn answer(broken: Broken, purpose: Purpose, result: &mut TxnResult) {
     if broken == Broken::LastGroupUnchecked
-        && purpose == Purpose::Survey
+        && purpose == Purpose::ReadMembership
         && let Some(OpResult::Range(last_ready)) = result.results.get_mut(SURVEYED_LAST_READY)
     {
         last_ready.kvs.clear();

@@ -11,7 +11,7 @@ use rallypoint_core::rendezvous::{Purpose, RequestId, WatchId};
 use super::broken::Broken;
 use super::inspector::Inspector;
 use super::invariants::{Verdict, violation};
-use super::node::Node;
+use super::node::SimNode;
 use super::plan::{Millis, Mishap, Plan};
 use super::random::Random;
 use super::server::Server;
@@ -128,7 +128,7 @@ pub(crate) struct World {
     pub(crate) random: Random,
     pub(crate) now: Millis,
     pub(crate) server: Server,
-    pub(crate) nodes: Vec<Node>,
+    pub(crate) nodes: Vec<SimNode>,
     pub(crate) inspector: Inspector,
     /// What the agents on top have in common.
     pub(crate) job: Job,

@@ -4,9 +4,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use rallypoint_core::kv::{Event, EventKind, LeaseId, Op, Revision, Txn};
-use rallypoint_core::rendezvous::Settings;
-use rallypoint_core::rendezvous::document::{Active, Address, Ranked, Status, decode};
-use rallypoint_core::rendezvous::gate::Limits;
+use rallypoint_core::rendezvous::NodeConfig;
+use rallypoint_core::rendezvous::documents::Limits;
+use rallypoint_core::rendezvous::documents::{Active, Address, Ranked, Status, decode};
 
 use super::invariants::{Verdict, violation};
 use super::plan::Millis;
@@ -67,7 +67,7 @@ pub(crate) struct Inspector {
 }
 
 impl Inspector {
-    pub(crate) fn new(settings: &Settings) -> Self {
+    pub(crate) fn new(settings: &NodeConfig) -> Self {
         Self {
             root: format!("{}rdzv/", settings.keys.root()),
             limits: settings.limits,

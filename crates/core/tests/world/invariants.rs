@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use rallypoint_core::kv::{Event, EventKind, LeaseId};
-use rallypoint_core::rendezvous::document::{Active, Address, Status, decode};
-use rallypoint_core::rendezvous::{Formed, Purpose};
+use rallypoint_core::rendezvous::documents::{Active, Address, Status, decode};
+use rallypoint_core::rendezvous::{FormedGroup, Purpose};
 
 use super::happening::{Who, World};
 use super::inspector::{Group, GroupId};
@@ -180,7 +180,7 @@ impl World {
         let previous = self.inspector.group_of(active.previous);
         // Only who was told that it is in the group can say so.
         let sat = |id: &String| {
-            let told = |node: &super::node::Node| node.last_group == previous;
+            let told = |node: &super::node::SimNode| node.last_group == previous;
             previous.is_some() && self.nodes.iter().any(|node| node.id == *id && told(node))
         };
         let author = self.nodes.iter().find(|node| node.id == active.coordinator.id);
@@ -199,7 +199,11 @@ impl World {
     }
 
     /// R1 and R2, as a member sees them, over all servers. Returns which group it is.
-    pub(crate) fn check_formed(&self, who: Who, formed: &Formed) -> Result<GroupId, Violation> {
+    pub(crate) fn check_formed(
+        &self,
+        who: Who,
+        formed: &FormedGroup,
+    ) -> Result<GroupId, Violation> {
         let node = &self.nodes[who];
         let (id, round) = (&node.id, formed.round);
         let wrong = |invariant, what| Err(Violation { invariant, what });

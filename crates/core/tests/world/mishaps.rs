@@ -1,6 +1,6 @@
 //! What goes wrong, and how it ends.
 
-use rallypoint_core::rendezvous::Input;
+use rallypoint_core::rendezvous::NodeInput;
 
 use super::guard::Still;
 use super::happening::{Happening, Memory, Who, World, tell};
@@ -61,7 +61,7 @@ impl World {
                 {
                     let node = self.nodes[whom].id.clone();
                     tell!(self, "{} suspects {node}", self.nodes[who].id);
-                    return self.give(who, Input::Suspect { node });
+                    return self.give(who, NodeInput::Suspect { node });
                 }
             }
             Mishap::Reset(who) => {

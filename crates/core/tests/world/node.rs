@@ -5,8 +5,10 @@ use std::rc::Rc;
 
 use rallypoint_core::kv::{Event, Revision, Txn, Watch};
 use rallypoint_core::mvcc::StreamId;
-use rallypoint_core::rendezvous::document::{Address, BootstrapStore, Node as Document};
-use rallypoint_core::rendezvous::{Formed, Input, Machine, Output, Purpose, RequestId, WatchId};
+use rallypoint_core::rendezvous::documents::{Address, BootstrapStore, NodeDocument};
+use rallypoint_core::rendezvous::{
+    FormedGroup, Node, NodeInput, NodeOutput, Purpose, RequestId, WatchId,
+};
 
 use super::broken;
 use super::guard::{Guard, Still};
@@ -53,9 +55,9 @@ pub(crate) struct WatchSet {
     seen: Revision,
 }
 
-pub(crate) struct Node {
+pub(crate) struct SimNode {
     pub(crate) id: String,
-    pub(crate) machine: Machine,
+    pub(crate) machine: Node,
     pub(crate) alive: bool,
     pub(crate) cut: bool,
     pub(crate) still: Option<Still>,
@@ -83,7 +85,7 @@ pub(crate) struct Node {
     pub(crate) opening: bool,
 }
 
-impl Node {
+impl SimNode {
     /// Its launcher does.
     pub(crate) fn stands_still(&self) -> bool {
         self.still.is_some()
@@ -106,18 +108,18 @@ impl World {
         let who = self.nodes.len();
         let hint = self.random.chance(300).then(|| self.random.between(0, 5) as u32);
         let topology = self.random.chance(300).then(|| format!("rack{}", self.random.below(3)));
-        let document = Document {
+        let document = NodeDocument {
             id: format!("n{who}"),
             address: format!("host{who}"),
             hint,
             topology,
-            ..Document::default()
+            ..NodeDocument::default()
         };
         let entropy = self.random.next();
-        let machine = Machine::new(self.plan.settings.clone(), document, entropy);
+        let machine = Node::new(self.plan.settings.clone(), document, entropy);
         let top = self.new_top();
         tell!(self, "n{who} comes");
-        self.nodes.push(Node {
+        self.nodes.push(SimNode {
             id: format!("n{who}"),
             machine,
             alive: true,
@@ -160,7 +162,7 @@ impl World {
         self.server.close_streams(who);
     }
 
-    fn formed(&mut self, who: Who, formed: &Formed) -> Verdict {
+    fn formed(&mut self, who: Who, formed: &FormedGroup) -> Verdict {
         tell!(self, "{} FORMED {formed:?}", self.nodes[who].id);
         let group = self.check_formed(who, formed)?;
         let node = &mut self.nodes[who];
@@ -171,15 +173,15 @@ impl World {
     }
 
     /// Gives the machine an input, and does what it says.
-    pub(crate) fn give(&mut self, who: Who, input: Input) -> Verdict {
+    pub(crate) fn give(&mut self, who: Who, input: NodeInput) -> Verdict {
         let time = self.time();
         self.inspector.now = self.now;
         match &input {
-            Input::Enter | Input::Leave | Input::SessionLost { .. } => {
+            NodeInput::Enter | NodeInput::Leave | NodeInput::SessionLost { .. } => {
                 self.inspector.upset(&self.nodes[who].id);
             }
-            Input::Suspect { node } => self.inspector.upset(node),
-            Input::Reopen => self.inspector.upset_all(),
+            NodeInput::Suspect { node } => self.inspector.upset(node),
+            NodeInput::Reopen => self.inspector.upset_all(),
             _ => {}
         }
         self.nodes[who].machine.handle(time, input);
@@ -201,11 +203,11 @@ impl World {
         self.top_looks(who)
     }
 
-    fn obey(&mut self, who: Who, output: Output) -> Verdict {
+    fn obey(&mut self, who: Who, output: NodeOutput) -> Verdict {
         match output {
-            Output::Request { id, purpose, mut txn } => {
+            NodeOutput::Request { id, purpose, mut txn } => {
                 let node = &mut self.nodes[who];
-                if matches!(purpose, Purpose::Rank | Purpose::Freeze) {
+                if matches!(purpose, Purpose::AssignRanks | Purpose::Freeze) {
                     let seen = node.set.as_ref().map(|set| set.seen);
                     node.decided_on = node.decided_on.or(seen);
                 }
@@ -215,7 +217,7 @@ impl World {
                 self.send(who, Message::Txn { id, purpose, txn });
                 self.ring(who, self.plan.network.retry, Timer::Resend(id));
             }
-            Output::Watch { id, watches } => {
+            NodeOutput::Watch { id, watches } => {
                 self.server.close_set(who);
                 let count = watches.len();
                 let node = &mut self.nodes[who];
@@ -232,41 +234,41 @@ impl World {
                 });
                 self.reconnect(who);
             }
-            Output::Unwatch => {
+            NodeOutput::Unwatch => {
                 self.nodes[who].set = None;
                 self.server.close_set(who);
             }
-            Output::LookAgain => {
+            NodeOutput::Resync => {
                 if self.server.era == 0 {
                     return violation("sound", "the server has forgotten nothing");
                 }
                 self.looks_anew(who, false);
             }
-            Output::OpenSession => self.open_session(who),
-            Output::EndSession => {
+            NodeOutput::OpenSession => self.open_session(who),
+            NodeOutput::EndSession => {
                 if self.server.era == 0 {
                     return violation("sound", "the server has forgotten nothing");
                 }
                 self.ends_session(who);
             }
-            Output::Fenced(_) => {
+            NodeOutput::Fenced(_) => {
                 tell!(self, "{} is fenced", self.nodes[who].id);
                 let node = &mut self.nodes[who];
                 node.fenced = Some(node.lease_end);
             }
-            Output::Host { round } => {
+            NodeOutput::ServeBootstrapStore { round } => {
                 let works = self.healed || !self.random.chance(self.plan.deaf);
                 let delay = self.random.between(0, 30);
                 self.hosted += 1;
                 let hosting = Delivery::Hosting { round, works, port: self.hosted };
                 self.after(delay, Happening::Delivered(who, hosting));
             }
-            Output::Formed(formed) => self.formed(who, &formed)?,
-            Output::Failed(fault) => {
+            NodeOutput::Formed(formed) => self.formed(who, &formed)?,
+            NodeOutput::Failed(fault) => {
                 tell!(self, "{} FAILED {fault:?}", self.nodes[who].id);
                 self.top_failed(who, &fault)?;
             }
-            Output::Done(errand) => {
+            NodeOutput::Done(errand) => {
                 tell!(self, "{} did its errand: {errand:?}", self.nodes[who].id);
                 self.top_done(who, errand)?;
             }
@@ -283,12 +285,12 @@ impl World {
             Delivery::Answer { id, purpose, result } => {
                 node.pending.remove(&id);
                 if node.machine.awaits(id)
-                    && purpose == Purpose::Survey
+                    && purpose == Purpose::ReadMembership
                     && let Some(set) = &mut node.set
                 {
                     set.seen = set.seen.max(result.revision);
                 }
-                self.give(who, Input::Answered { id, result: (*result).clone() })
+                self.give(who, NodeInput::Answered { id, result: (*result).clone() })
             }
             // The run's lease may be what is missing. If it is the node's own, the session will say.
             Delivery::NoLease => {
@@ -302,7 +304,7 @@ impl World {
                 let early = std::mem::take(&mut node.active.early);
                 let another_server = std::mem::take(&mut node.active.forgotten);
                 let found = (*found).clone();
-                self.give(who, Input::Snapshot { found, another_server })?;
+                self.give(who, NodeInput::Snapshot { found, another_server })?;
                 for events in early {
                     self.follows(who, events)?;
                 }
@@ -329,7 +331,7 @@ impl World {
                 if let Some(set) = node.set.as_mut().filter(|set| set.id == id) {
                     set.stands = true;
                 }
-                self.give(who, Input::Watching { id })
+                self.give(who, NodeInput::Watching { id })
             }
             Delivery::Watched { epoch, id, watch, events } if epoch == now_epoch => {
                 let last = events.last().map_or(0, |event| event.kv.mod_revision);
@@ -339,24 +341,23 @@ impl World {
                         set.seen = set.seen.max(last);
                     }
                 }
-                self.give(who, Input::Watched { id, watch, events })
+                self.give(who, NodeInput::Watched { id, watch, events })
             }
             Delivery::WatchBroken { id } => {
                 tell!(self, "{}'s watches are broken", self.nodes[who].id);
-                self.give(who, Input::WatchBroken { id })
+                self.give(who, NodeInput::WatchBroken { id })
             }
             Delivery::Hosting { round, works: true, port } => {
                 let address = Address { host: format!("host{who}"), port };
                 let store = BootstrapStore { address, token: String::new(), liveness: None };
-                self.give(who, Input::Hosting { round, store })
+                self.give(who, NodeInput::BootstrapStoreReady { round, store })
             }
-            Delivery::Hosting { round, works: false, .. } => {
-                self.give(who, Input::HostFailed { round, reason: "no port".to_owned() })
-            }
+            Delivery::Hosting { round, works: false, .. } => self
+                .give(who, NodeInput::BootstrapStoreFailed { round, reason: "no port".to_owned() }),
             Delivery::Dropped { peer } => {
                 let node = self.nodes[peer].id.clone();
                 tell!(self, "{} lost its connection to {node}", self.nodes[who].id);
-                self.give(who, Input::Suspect { node })
+                self.give(who, NodeInput::Suspect { node })
             }
             // From a stream that is no more.
             _ => Ok(()),
@@ -368,7 +369,7 @@ impl World {
         if !self.nodes[who].alive {
             return Ok(());
         }
-        self.give(who, Input::ActiveChanged { events })
+        self.give(who, NodeInput::ActiveChanged { events })
     }
 
     /// The watch on `active` begins anew, with a fresh look.
@@ -388,7 +389,7 @@ impl World {
             Timer::Wake => {
                 if node.machine.next_wake().is_some_and(|wake| wake <= time) {
                     node.wake = None;
-                    self.give(who, Input::Wake)?;
+                    self.give(who, NodeInput::Wake)?;
                 }
                 Ok(())
             }

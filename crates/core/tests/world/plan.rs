@@ -5,8 +5,8 @@
 
 use std::time::Duration;
 
-use rallypoint_core::rendezvous::Settings;
-use rallypoint_core::rendezvous::gate::Limits;
+use rallypoint_core::rendezvous::NodeConfig;
+use rallypoint_core::rendezvous::documents::Limits;
 use rallypoint_core::rendezvous::keys::{DEFAULT_PREFIX, Keys};
 use rallypoint_core::rendezvous::ranks::POLICIES;
 
@@ -146,7 +146,7 @@ pub(crate) struct Network {
 /// Everything that a seed decides before the run begins.
 #[derive(Debug, Clone)]
 pub(crate) struct Plan {
-    pub(crate) settings: Settings,
+    pub(crate) settings: NodeConfig,
     /// The nodes' leases, in seconds.
     pub(crate) ttl: i64,
     pub(crate) nodes: usize,
@@ -230,7 +230,7 @@ impl Plan {
         let timeout = random.pick(&[shortest, 30_000, 60_000, 60_000]);
         let timeout = timeout + stops.iter().copied().max().unwrap_or(0);
         Self {
-            settings: Settings {
+            settings: NodeConfig {
                 keys: Keys::new(DEFAULT_PREFIX, "sim"),
                 run_lease: RUN_LEASE,
                 limits: Limits { min, max },
@@ -267,7 +267,7 @@ impl Plan {
         let confirm = Duration::from_secs(3);
         let crash = Mishap::Crash(7, Death::Killed, None);
         Self {
-            settings: Settings { limits, timeout, last_call, confirm, ..plan.settings },
+            settings: NodeConfig { limits, timeout, last_call, confirm, ..plan.settings },
             network: Network { delay: 50, loss: 10, twice: 10, later: 1_000, retry: 500 },
             mishaps: vec![(3_000, crash), (5_000, Mishap::WorkersFail(9))],
             chaos: 8_000,

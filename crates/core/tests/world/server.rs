@@ -3,7 +3,7 @@
 use rallypoint_core::kv::{KeyRange, KvError, LeaseId, Op, Put, Revision, Txn, Watch};
 use rallypoint_core::mvcc::{Mvcc, MvccOptions, StreamId, WatchMessage};
 use rallypoint_core::rendezvous::Purpose;
-use rallypoint_core::rendezvous::document::{Predecessor, encode};
+use rallypoint_core::rendezvous::documents::{Predecessor, encode};
 use rallypoint_core::rendezvous::keys::PREDECESSOR;
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -129,7 +129,7 @@ impl World {
                             result.revision
                         );
                         self.published()?;
-                        self.server.rankings += u64::from(purpose == Purpose::Rank);
+                        self.server.rankings += u64::from(purpose == Purpose::AssignRanks);
                         if purpose == Purpose::Sweep {
                             self.inspector.swept(&txn);
                         }
@@ -329,7 +329,7 @@ impl World {
             }
             self.drain(stream)?;
         } else if std::mem::replace(&mut self.nodes[who].active.reads, false) {
-            let look = self.plan.settings.look();
+            let look = self.plan.settings.snapshot_txn();
             let found = Rc::new(self.server.store.read_txn(&look).expect("a plain read"));
             let delay = self.delay();
             let snapshot = Delivery::Snapshot { epoch, found };

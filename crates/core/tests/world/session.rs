@@ -2,7 +2,7 @@
 //! renewal that was acknowledged, and only seven eighths of it are used.
 
 use rallypoint_core::kv::LeaseId;
-use rallypoint_core::rendezvous::Input;
+use rallypoint_core::rendezvous::NodeInput;
 
 use super::broken;
 use super::happening::{Happening, Message, Timer, Who, World, tell};
@@ -69,7 +69,7 @@ impl World {
         tell!(self, "{} has lease {lease}", self.nodes[who].id);
         self.at(sent + ttl / 3, Happening::Rings(who, Timer::Renew(number)));
         self.at(sent + belief, Happening::Rings(who, Timer::Expiry(number)));
-        self.give(who, Input::SessionOpened { lease })
+        self.give(who, NodeInput::SessionOpened { lease })
     }
 
     pub(crate) fn renews(&mut self, who: Who, number: u64) {
@@ -135,7 +135,7 @@ impl World {
         };
         self.nodes[who].lease_end = end;
         let slept = loss == Loss::Expired { slept: true };
-        self.give(who, Input::SessionLost { slept })?;
+        self.give(who, NodeInput::SessionLost { slept })?;
         let node = &self.nodes[who];
         if node.alive && node.machine.holds_place() && node.session.is_none() {
             return violation("fence", format!("{} lost its lease and is a member", node.id));

@@ -5,7 +5,7 @@ use std::time::Duration;
 use rallypoint::embedded::{EmbeddedServer, clients_gone};
 use rallypoint::rendezvous::{EtcdRendezvousHandler, RendezvousHandler as _, Standing};
 use rallypoint_core::agent::{Closing, Why, must_stop};
-use rallypoint_core::rendezvous::View;
+use rallypoint_core::rendezvous::RendezvousView;
 use tokio::time::timeout;
 
 use super::collateral::is_collateral;
@@ -69,7 +69,7 @@ pub(super) async fn end(
 
 /// Whether this node can say for all that the job is over: it is in the group, and that is the last. Others that
 /// meet again are not done, whoever is; but they need not know yet that there is no point in it.
-fn speaks_for_all(view: &View, closing: &Closing) -> bool {
+fn speaks_for_all(view: &RendezvousView, closing: &Closing) -> bool {
     let last = match closing {
         Closing::Done => view.round,
         Closing::Failed(_) | Closing::Hopeless(_) => view.formed,

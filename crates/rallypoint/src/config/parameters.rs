@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::num::ParseIntError;
 
-use rallypoint_core::rendezvous::document::LivenessAddress;
+use rallypoint_core::rendezvous::documents::LivenessAddress;
 use rallypoint_core::rendezvous::ranks::UnknownRankPolicy;
 use thiserror::Error;
 

@@ -9,7 +9,7 @@ use rallypoint_core::agent::{Answer, Budget, Departure};
 use rallypoint_core::kv::{
     Compare, Event, EventKind, KeyRange, KeyValue, LeaseId, Op, Put, Txn, Watch,
 };
-use rallypoint_core::rendezvous::document::{decode, encode};
+use rallypoint_core::rendezvous::documents::{decode, encode};
 use rallypoint_core::rendezvous::keys::Keys;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};

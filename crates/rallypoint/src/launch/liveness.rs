@@ -1,6 +1,6 @@
 //! What others see of this node when it is gone, and what becomes of its workers when it stands still.
 
-use rallypoint_core::rendezvous::document::LivenessAddress;
+use rallypoint_core::rendezvous::documents::LivenessAddress;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::LaunchError;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use rallypoint_core::agent::{Budget, Change, Input, Membership, news};
 use rallypoint_core::kv::Time;
-use rallypoint_core::rendezvous::View;
+use rallypoint_core::rendezvous::RendezvousView;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
@@ -86,7 +86,7 @@ impl News {
     /// What the node waits for, in more words than the agent has.
     pub(super) fn waits_for(&self) -> Option<Detail> {
         let Source::Told { standing, .. } = &self.source else { return None };
-        let View { waits_for, patience, .. } = &standing.borrow().view;
+        let RendezvousView { waits_for, patience, .. } = &standing.borrow().view;
         waits_for.clone().map(|waits_for| Detail { waits_for, patience: *patience })
     }
 

@@ -11,7 +11,7 @@ use rallypoint_core::agent::{
     Closed, Closing, EXIT_BARRIER, Group, Input, NoGroup, placement::PlacementError,
 };
 use rallypoint_core::kv::Time;
-use rallypoint_core::rendezvous::document::Address;
+use rallypoint_core::rendezvous::documents::Address;
 use thiserror::Error;
 use tokio::time::{sleep, timeout};
 

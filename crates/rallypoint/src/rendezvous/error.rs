@@ -3,7 +3,7 @@
 use std::error::Error as StdError;
 use std::time::Duration;
 
-use rallypoint_core::rendezvous::document::RunOutcome;
+use rallypoint_core::rendezvous::documents::RunOutcome;
 use thiserror::Error;
 
 /// Why a node is not in a group. The variants are PyTorch's five kinds.

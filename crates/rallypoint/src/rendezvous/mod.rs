@@ -19,7 +19,7 @@ mod registry;
 use std::any::Any;
 
 use async_trait::async_trait;
-pub use rallypoint_core::rendezvous::document::RunOutcome;
+pub use rallypoint_core::rendezvous::documents::RunOutcome;
 
 pub use self::error::RendezvousError;
 pub use self::etcd::{EtcdRendezvousHandler, HandlerOptions, Standing};

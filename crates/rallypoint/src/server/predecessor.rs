@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use rallypoint_core::kv::{Op, Put, Txn};
-use rallypoint_core::rendezvous::document::{Predecessor, encode};
+use rallypoint_core::rendezvous::documents::{Predecessor, encode};
 use rallypoint_core::rendezvous::keys::PREDECESSOR;
 use rustix::fs::OFlags;
 use tokio::time::sleep;

@@ -7,8 +7,8 @@ mod words;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use rallypoint::core::rendezvous::documents::Limits;
 use rallypoint::core::rendezvous::dynamic::State;
-use rallypoint::core::rendezvous::gate::Limits;
 use rallypoint::rendezvous::dynamic::{DynamicRendezvousHandler, RendezvousBackend};
 use rallypoint::rendezvous::{RendezvousError, RendezvousHandler, RendezvousInfo};
 use tokio::task::JoinHandle;

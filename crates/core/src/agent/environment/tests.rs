@@ -1,7 +1,7 @@
 use super::*;
 use crate::agent::interface::Group;
 use crate::agent::placement::Placement;
-use crate::rendezvous::document::Address;
+use crate::rendezvous::documents::Address;
 
 fn start() -> Start {
     let store = Address { host: "10.0.0.7".into(), port: 29400 };

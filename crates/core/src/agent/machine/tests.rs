@@ -11,7 +11,7 @@ use crate::agent::budget::{Answer, Departure};
 use crate::agent::ending::Closed;
 use crate::agent::failure::Exit;
 use crate::agent::interface::{Change, Exited};
-use crate::rendezvous::document::Address;
+use crate::rendezvous::documents::Address;
 
 /// An agent with two workers, the second of two nodes unless told otherwise, at a time in seconds.
 struct Story {

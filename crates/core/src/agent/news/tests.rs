@@ -1,15 +1,21 @@
 use super::*;
 use crate::agent::Charge;
 use crate::rendezvous::RunClosed;
-use crate::rendezvous::document::{NodeName, RunOutcome};
+use crate::rendezvous::documents::{NodeName, RunOutcome};
 
 const ROUND: u64 = 4;
 
-fn running() -> View {
-    View { known: true, session: true, round: ROUND, member_of: Some(ROUND), ..View::default() }
+fn running() -> RendezvousView {
+    RendezvousView {
+        known: true,
+        session: true,
+        round: ROUND,
+        member_of: Some(ROUND),
+        ..RendezvousView::default()
+    }
 }
 
-fn changes(view: &View, budget: &Budget, asked: bool) -> Vec<Change> {
+fn changes(view: &RendezvousView, budget: &Budget, asked: bool) -> Vec<Change> {
     let change = |input| match input {
         Input::Changed { round: ROUND, change } => change,
         other => panic!("{other:?}"),
@@ -22,29 +28,35 @@ fn charged(round: u64, verdict: Verdict) -> Budget {
     Budget { used: 1, last, ..Budget::default() }
 }
 
-fn closed(by: &str, outcome: RunOutcome) -> View {
+fn closed(by: &str, outcome: RunOutcome) -> RendezvousView {
     let by = NodeName { id: by.into(), address: "10.0.0.1".into() };
     let closed = Some(RunClosed { by, outcome, reason: "rank 3 is gone".into() });
-    View { closed, round: 9, nodes_waiting: 3, ..running() }
+    RendezvousView { closed, round: 9, nodes_waiting: 3, ..running() }
 }
 
 #[test]
 fn each_thing_that_may_happen_to_a_group_is_told_as_what_it_is() {
     let unused = Budget::default();
     let lost = vec!["node7".to_owned()];
-    let ahead = View { round: 5, nodes_waiting: 1, ..running() };
+    let ahead = RendezvousView { round: 5, nodes_waiting: 1, ..running() };
     let table = [
         (running(), vec![]),
-        (View { nodes_waiting: 2, ..running() }, vec![Change::NodesWaiting(2)]),
+        (RendezvousView { nodes_waiting: 2, ..running() }, vec![Change::NodesWaiting(2)]),
         // Who is lost counts as waiting too, for those who only have a number.
-        (View { nodes_waiting: 1, lost: lost.clone(), ..running() }, vec![Change::PeerLost(lost)]),
-        (View { round: 0, nodes_waiting: 1, ..running() }, vec![Change::PeerLost(vec![])]),
+        (
+            RendezvousView { nodes_waiting: 1, lost: lost.clone(), ..running() },
+            vec![Change::PeerLost(lost)],
+        ),
+        (
+            RendezvousView { round: 0, nodes_waiting: 1, ..running() },
+            vec![Change::PeerLost(vec![])],
+        ),
         (ahead.clone(), vec![Change::GoneAhead("round 5 has begun".into())]),
-        (View { replaced_by: Some(5), ..ahead }, vec![Change::Replaced(5)]),
+        (RendezvousView { replaced_by: Some(5), ..ahead }, vec![Change::Replaced(5)]),
         // It finds out whether it still has its place.
-        (View { round: 0, session: false, ..running() }, vec![]),
+        (RendezvousView { round: 0, session: false, ..running() }, vec![]),
         // It has left, or was fenced.
-        (View { member_of: None, round: 5, ..running() }, vec![]),
+        (RendezvousView { member_of: None, round: 5, ..running() }, vec![]),
     ];
     for (view, expected) in table {
         assert_eq!(changes(&view, &unused, false), expected, "{view:?}");
@@ -70,15 +82,15 @@ fn of_a_closed_run_nothing_else_is_told() {
 
 #[test]
 fn workers_stop_for_whatever_an_agent_would_be_told_and_for_no_success() {
-    let sentence = |view: &View| must_stop(view, None, "me").map(|why| why.to_string());
+    let sentence = |view: &RendezvousView| must_stop(view, None, "me").map(|why| why.to_string());
     assert_eq!(sentence(&running()), None);
     assert_eq!(sentence(&closed("a", RunOutcome::Succeeded)), None);
     assert_eq!(sentence(&closed("me", RunOutcome::Failed)), None, "it knows by itself");
     let by_another = sentence(&closed("a", RunOutcome::Failed)).unwrap();
     assert!(by_another.ends_with("failed: rank 3 is gone"), "{by_another}");
-    let waiting = View { nodes_waiting: 2, ..running() };
+    let waiting = RendezvousView { nodes_waiting: 2, ..running() };
     assert_eq!(sentence(&waiting).as_deref(), Some("2 nodes wait to join"));
-    let gone = View { member_of: None, ..waiting };
+    let gone = RendezvousView { member_of: None, ..waiting };
     assert_eq!(sentence(&gone), None);
     let fenced = must_stop(&gone, Some("silence".into()), "me").unwrap().to_string();
     assert_eq!(fenced, "the session was lost: silence");

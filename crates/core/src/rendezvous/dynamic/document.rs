@@ -18,9 +18,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::rendezvous::document::{History, RunOutcome};
-use crate::rendezvous::gate::{Limits, Roll};
-use crate::rendezvous::ranks::{Candidate, RankPolicy, Seat, assign, select};
+use crate::rendezvous::documents::Limits;
+use crate::rendezvous::documents::{RunHistory, RunOutcome};
+use crate::rendezvous::ranks::{Candidate, PreviousAssignment, RankPolicy, assign, select};
+use crate::rendezvous::window::MembershipCounts;
 
 /// The format that this version reads and writes.
 pub const FORMAT: u32 = 1;
@@ -130,7 +131,7 @@ impl State {
     ///
     /// ```
     /// use rallypoint_core::rendezvous::dynamic::State;
-    /// use rallypoint_core::rendezvous::gate::Limits;
+    /// use rallypoint_core::rendezvous::documents::Limits;
     /// let state = State::fresh(Limits { min: 1, max: 2 }, 1);
     /// assert_eq!(State::from_json(&state.to_json()).unwrap(), state);
     /// let error = State::from_json(br#"{"format": 7}"#).unwrap_err().to_string();
@@ -187,11 +188,11 @@ impl State {
     }
 
     /// Who has come, and who lives but has not.
-    pub fn roll(&self) -> Roll {
+    pub fn roll(&self) -> MembershipCounts {
         let to_come = |id: &&String| !self.participants.contains_key(*id);
         let members =
             self.nodes.keys().filter(to_come).filter(|id| self.seat(id).is_some()).count();
-        Roll {
+        MembershipCounts {
             joined: self.participants.len(),
             members_to_come: members,
             others_to_come: self.nodes.keys().filter(to_come).count() - members,
@@ -255,11 +256,17 @@ impl State {
     }
 
     /// The place that a node had in the last group.
-    fn seat(&self, id: &str) -> Option<Seat> {
+    fn seat(&self, id: &str) -> Option<PreviousAssignment> {
         let group = self.group.as_ref()?;
         let rank = *group.ranks.get(id)?;
         let world = u32::try_from(group.ranks.len()).unwrap_or(u32::MAX);
-        Some(Seat { history: History::new(0), round: group.round, rank, world, held: false })
+        Some(PreviousAssignment {
+            history: RunHistory::new(0),
+            round: group.round,
+            rank,
+            world,
+            held: false,
+        })
     }
 
     /// Begins the last call when there are enough, and calls it off when there are not.

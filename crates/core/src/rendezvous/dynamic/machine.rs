@@ -8,7 +8,8 @@ use std::fmt::Write as _;
 use super::document::{Closed, State};
 use super::observer::Observer;
 use crate::kv::Time;
-use crate::rendezvous::gate::{Cause, Gate, Limits, Verdict, Waiting};
+use crate::rendezvous::documents::Limits;
+use crate::rendezvous::window::{FreezeReason, JoinDecision, JoinWindow, WaitReason};
 
 /// What a node wants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,11 +72,11 @@ pub enum Failure {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Reason {
     /// The round goes on taking nodes.
-    Gathering(Waiting),
+    Gathering(WaitReason),
     /// The node enters the round.
     Joining(u64),
     /// The round stops taking nodes.
-    Forming(Cause),
+    Forming(FreezeReason),
     /// A group is there and has room; its members will see that somebody waits.
     LateForRound(u64),
     /// A group is there and is full.
@@ -124,7 +125,7 @@ impl Reason {
 /// ```
 /// use std::time::Duration;
 /// use rallypoint_core::rendezvous::dynamic::{Action, Observer, Settings, Wish, decide};
-/// use rallypoint_core::rendezvous::gate::Limits;
+/// use rallypoint_core::rendezvous::documents::Limits;
 ///
 /// let mut observer = Observer::new("a", Settings::new(Limits { min: 1, max: 1 }));
 /// let now = Duration::from_secs(5);
@@ -253,7 +254,7 @@ impl Step<'_> {
             next.round = next.round.max(not_before);
         }
         next.call();
-        let mut new_call = Gate::new(next.limits, self.observer.settings().last_call);
+        let mut new_call = JoinWindow::new(next.limits, self.observer.settings().last_call);
         let gate = match &mut self.observer.gate {
             Some((call, gate)) if next.last_call == Some(*call) => gate,
             _ => &mut new_call,
@@ -261,15 +262,15 @@ impl Step<'_> {
         let verdict = gate.decide(self.now, next.roll(), None);
         let until = [gate.next_wake(), self.observer.deadline].into_iter().flatten().min();
         match verdict {
-            Verdict::Close(cause) => {
+            JoinDecision::Close(cause) => {
                 next.form_group();
                 self.write(next, Reason::Forming(cause))
             }
-            Verdict::Wait(_) if !inside => {
+            JoinDecision::Wait(_) if !inside => {
                 let reason = Reason::Joining(next.round);
                 self.write(next, reason)
             }
-            Verdict::Wait(waiting) => {
+            JoinDecision::Wait(waiting) => {
                 let called = self.state.map(|state| state.last_call) != Some(next.last_call);
                 let reason = Reason::Gathering(waiting);
                 match called {
@@ -289,7 +290,7 @@ impl Step<'_> {
             let roll = next.roll();
             let joined = roll.joined;
             let mut text = match joined < limits.min {
-                true => Waiting::ForEnough { joined, min: limits.min }.describe(self.now),
+                true => WaitReason::ForEnough { joined, min: limits.min }.describe(self.now),
                 false => format!("{joined} of {} nodes, and the last call not over", limits.max),
             };
             let late = roll.members_to_come + roll.others_to_come;

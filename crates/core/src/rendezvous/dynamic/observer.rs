@@ -12,7 +12,7 @@ use std::time::Duration;
 use super::document::State;
 use super::settings::Settings;
 use crate::kv::Time;
-use crate::rendezvous::gate::Gate;
+use crate::rendezvous::window::JoinWindow;
 
 /// What one node has seen of the others.
 #[derive(Debug, Clone)]
@@ -24,7 +24,7 @@ pub struct Observer {
     /// When the own heartbeat last changed.
     pub(super) beat: Option<Time>,
     /// The last call that was seen, by its name, and the gate that counts it from that moment.
-    pub(super) gate: Option<(u64, Gate)>,
+    pub(super) gate: Option<(u64, JoinWindow)>,
     /// Until when a group is waited for.
     pub(super) deadline: Option<Time>,
 }
@@ -92,7 +92,7 @@ impl Observer {
         match (state.last_call, &self.gate) {
             (Some(call), Some((known, _))) if call == *known => {}
             (Some(call), _) => {
-                self.gate = Some((call, Gate::new(state.limits, self.settings.last_call)));
+                self.gate = Some((call, JoinWindow::new(state.limits, self.settings.last_call)));
             }
             (None, _) => self.gate = None,
         }

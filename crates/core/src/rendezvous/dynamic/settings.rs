@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use thiserror::Error;
 
-use crate::rendezvous::gate::Limits;
+use crate::rendezvous::documents::Limits;
 
 /// How large a group may be, and how long everything may take. The defaults are PyTorch's but for the
 /// last.
 ///
 /// ```
 /// use rallypoint_core::rendezvous::dynamic::Settings;
-/// use rallypoint_core::rendezvous::gate::Limits;
+/// use rallypoint_core::rendezvous::documents::Limits;
 /// let settings = Settings::new(Limits { min: 2, max: 4 });
 /// assert_eq!(settings.silence().as_secs(), 15);
 /// let error = Settings::new(Limits { min: 5, max: 4 }).validate().unwrap_err().to_string();

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::kv::Time;
-use crate::rendezvous::gate::Limits;
+use crate::rendezvous::documents::Limits;
 
 /// The seeds that every run tries.
 const SEEDS: std::ops::Range<u64> = 0..300;
@@ -239,7 +239,7 @@ fn every_seed_keeps_the_rules_and_meets_once_the_trouble_is_over() {
 
         // Closed, it forms no further group, whatever happens.
         let mut state = world.cell.clone().unwrap();
-        state.close("node1", crate::rendezvous::document::RunOutcome::Failed, "enough");
+        state.close("node1", crate::rendezvous::documents::RunOutcome::Failed, "enough");
         state.sign("someone");
         (world.cell, world.version) = (Some(state), world.version + 1);
         let groups = world.groups.len();

@@ -4,8 +4,8 @@ fn node(id: &str, arrived: i64) -> Candidate {
     Candidate { id: id.into(), arrived, ..Candidate::default() }
 }
 
-fn seat(round: u64, rank: u32) -> Option<Seat> {
-    Some(Seat { history: History::new(1), round, rank, world: 3, held: false })
+fn seat(round: u64, rank: u32) -> Option<PreviousAssignment> {
+    Some(PreviousAssignment { history: RunHistory::new(1), round, rank, world: 3, held: false })
 }
 
 fn seated(id: &str, arrived: i64, rank: u32) -> Candidate {

@@ -6,7 +6,7 @@ use std::fmt::Write;
 use rallypoint_core::agent::environment::{NOTICE_FILE, variables};
 use rallypoint_core::agent::placement::Placement;
 use rallypoint_core::agent::{Group, Start, signal_name};
-use rallypoint_core::rendezvous::document::Address;
+use rallypoint_core::rendezvous::documents::Address;
 use serde_json::{Map, Value, json};
 
 use super::plan::{LogDirectory, Plan};

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use rallypoint_core::rendezvous::documents::Limits;
 use rallypoint_core::rendezvous::dynamic::Settings;
-use rallypoint_core::rendezvous::gate::Limits;
 
 use super::{ConnectionOptions, Zero, check_names, count, time};
 use crate::client::ClientOptions;

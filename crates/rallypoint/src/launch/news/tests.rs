@@ -2,8 +2,14 @@ use super::*;
 
 const ROUND: u64 = 4;
 
-fn running() -> View {
-    View { known: true, session: true, round: ROUND, member_of: Some(ROUND), ..View::default() }
+fn running() -> RendezvousView {
+    RendezvousView {
+        known: true,
+        session: true,
+        round: ROUND,
+        member_of: Some(ROUND),
+        ..RendezvousView::default()
+    }
 }
 
 #[test]

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use rallypoint_core::agent::placement::Placement;
 use rallypoint_core::agent::{self, SIGTERM};
-use rallypoint_core::rendezvous::document::Address;
+use rallypoint_core::rendezvous::documents::Address;
 use tempfile::TempDir;
 use tokio::time::timeout;
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rallypoint_core::kv::Time;
-use rallypoint_core::rendezvous::document::RunOutcome;
+use rallypoint_core::rendezvous::documents::RunOutcome;
 use rallypoint_core::rendezvous::dynamic::{
     Action, Closed, Failure, Observer, Reason, State, Wish, decide,
 };

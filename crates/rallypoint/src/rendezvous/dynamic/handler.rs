@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use rallypoint_core::rendezvous::document::RunOutcome;
+use rallypoint_core::rendezvous::documents::RunOutcome;
 use rallypoint_core::rendezvous::dynamic::{InvalidSetting, Observer, Settings, State, Wish};
 use rallypoint_core::rendezvous::keys;
 use tokio::net::TcpSocket;
@@ -50,7 +50,7 @@ pub struct DynamicHandlerOptions {
 ///
 /// ```no_run
 /// use std::sync::Arc;
-/// use rallypoint::core::rendezvous::gate::Limits;
+/// use rallypoint::core::rendezvous::documents::Limits;
 /// use rallypoint::rendezvous::RendezvousHandler;
 /// use rallypoint::rendezvous::dynamic::*;
 ///

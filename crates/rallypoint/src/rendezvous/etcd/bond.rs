@@ -7,8 +7,8 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use rallypoint_core::rendezvous::Formed;
-use rallypoint_core::rendezvous::document::LivenessAddress;
+use rallypoint_core::rendezvous::FormedGroup;
+use rallypoint_core::rendezvous::documents::LivenessAddress;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::time::{Instant, sleep, timeout};
 
@@ -56,7 +56,7 @@ impl Bond {
     /// Connects to the store of the group that has formed, as `node`, whose liveness socket is `liveness`.
     pub(super) fn begin(
         &mut self,
-        formed: &Formed,
+        formed: &FormedGroup,
         node: &str,
         liveness: Option<&LivenessAddress>,
     ) {

@@ -13,9 +13,9 @@ use futures_util::future::{AbortHandle, Abortable, Aborted};
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
 use rallypoint_core::kv::{Time, Txn, TxnResult};
-use rallypoint_core::rendezvous::document::RunOutcome;
+use rallypoint_core::rendezvous::documents::RunOutcome;
 use rallypoint_core::rendezvous::{
-    Errand, Formed, Input, Machine, Output, Purpose, RequestId, Settings,
+    CommandDone, FormedGroup, Node, NodeConfig, NodeInput, NodeOutput, Purpose, RequestId,
 };
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
@@ -36,7 +36,7 @@ use crate::session::{Loss, Session};
 /// What a handler may ask for.
 pub(super) enum Command {
     /// A place in a group, wished for under this number.
-    Enter(u64, oneshot::Sender<Result<Formed, RendezvousError>>),
+    Enter(u64, oneshot::Sender<Result<FormedGroup, RendezvousError>>),
     /// The wish of this number is taken back. It may have been granted without anyone knowing.
     Abandon(u64),
     Leave(oneshot::Sender<()>),
@@ -70,7 +70,7 @@ pub(super) struct Driver {
     bond: Bond,
     requests: FuturesUnordered<Boxed<Result<Answer, Aborted>>>,
     under_way: BTreeMap<RequestId, AbortHandle>,
-    entering: Option<oneshot::Sender<Result<Formed, RendezvousError>>>,
+    entering: Option<oneshot::Sender<Result<FormedGroup, RendezvousError>>>,
     /// The number of the last wish that was taken on.
     wish: u64,
     leaving: Vec<oneshot::Sender<()>>,
@@ -88,12 +88,12 @@ pub(super) struct Driver {
 /// What a driver is made of.
 pub(super) struct Parts {
     pub(super) client: Client,
-    pub(super) settings: Settings,
+    pub(super) settings: NodeConfig,
     pub(super) servers: String,
     pub(super) run_id: String,
     pub(super) node: String,
     pub(super) lease_ttl: Duration,
-    pub(super) machine: Machine,
+    pub(super) machine: Node,
     pub(super) commands: mpsc::UnboundedReceiver<Command>,
     pub(super) standing: watch::Sender<Standing>,
     /// When the workers must be gone if the lease is not renewed again.
@@ -159,7 +159,7 @@ impl Driver {
                 }
                 () = sleep_until(wake) => {
                     self.renew_run();
-                    Some(Input::Wake)
+                    Some(NodeInput::Wake)
                 }
             };
             if let Some(input) = input {
@@ -172,7 +172,7 @@ impl Driver {
         self.origin.elapsed()
     }
 
-    async fn handle(&mut self, input: Input) {
+    async fn handle(&mut self, input: NodeInput) {
         self.parts.machine.handle(self.now(), input);
         // Before anyone gets an answer: whoever has it must find it confirmed.
         self.set_fence();
@@ -189,25 +189,27 @@ impl Driver {
         });
     }
 
-    async fn obey(&mut self, output: Output) {
+    async fn obey(&mut self, output: NodeOutput) {
         match output {
-            Output::Request { id, purpose, txn } => self.request(id, purpose, txn, Duration::ZERO),
-            Output::Watch { id, watches } => self.duty.replace(&self.parts.client, id, watches),
-            Output::Unwatch => self.duty.end(),
-            Output::LookAgain => self.active.anew(Duration::ZERO),
-            Output::OpenSession => self.open_session(),
-            Output::EndSession => {
+            NodeOutput::Request { id, purpose, txn } => {
+                self.request(id, purpose, txn, Duration::ZERO)
+            }
+            NodeOutput::Watch { id, watches } => self.duty.replace(&self.parts.client, id, watches),
+            NodeOutput::Unwatch => self.duty.end(),
+            NodeOutput::Resync => self.active.anew(Duration::ZERO),
+            NodeOutput::OpenSession => self.open_session(),
+            NodeOutput::EndSession => {
                 let left = self.session.as_ref().map(|(session, _)| session.remaining());
                 self.loss = Some(Loss::Forgotten { left: left.unwrap_or_default() });
                 (self.session, self.opening) = (None, None);
             }
-            Output::Fenced(_) => self.fenced(),
-            Output::Host { round } => {
+            NodeOutput::Fenced(_) => self.fenced(),
+            NodeOutput::ServeBootstrapStore { round } => {
                 let input = self.parts.hosting.begin(round);
                 self.parts.machine.handle(self.now(), input);
             }
-            Output::Formed(formed) => {
-                let Formed { round, rank, world, .. } = formed;
+            NodeOutput::Formed(formed) => {
+                let FormedGroup { round, rank, world, .. } = formed;
                 tracing::info!(
                     run_id = self.parts.run_id,
                     round,
@@ -229,14 +231,14 @@ impl Driver {
                     let _ = entering.send(Ok(formed));
                 }
             }
-            Output::Failed(failed) => {
+            NodeOutput::Failed(failed) => {
                 let trouble = self.trouble.lock().unwrap_or_else(PoisonError::into_inner).take();
                 let error = fault(failed, &self.parts.run_id, &self.parts.servers, trouble);
                 if let Some(entering) = self.entering.take() {
                     let _ = entering.send(Err(error));
                 }
             }
-            Output::Done(Errand::Left) => {
+            NodeOutput::Done(CommandDone::Left) => {
                 self.bond.end();
                 let _ = timeout(GOODBYE, self.parts.hosting.close()).await;
                 self.opening = None;
@@ -244,21 +246,21 @@ impl Driver {
                     // If it cannot be told, the lease lapses by itself.
                     let _ = timeout(GOODBYE, session.close()).await;
                 }
-                self.parts.machine.handle(self.now(), Input::SessionLost { slept: false });
+                self.parts.machine.handle(self.now(), NodeInput::SessionLost { slept: false });
                 self.parts.fence.send_replace(None);
                 self.publish();
                 for leaving in self.leaving.drain(..) {
                     let _ = leaving.send(());
                 }
             }
-            Output::Done(Errand::Closed) => {
+            NodeOutput::Done(CommandDone::Closed) => {
                 for closing in self.closing.drain(..) {
                     let _ = closing.send(Ok(()));
                 }
             }
-            Output::Done(errand @ (Errand::Reopened | Errand::NotClosed)) => {
+            NodeOutput::Done(errand @ (CommandDone::Reopened | CommandDone::NotClosed)) => {
                 for reopening in self.reopening.drain(..) {
-                    let _ = reopening.send(Ok(errand == Errand::Reopened));
+                    let _ = reopening.send(Ok(errand == CommandDone::Reopened));
                 }
             }
         }
@@ -288,7 +290,7 @@ impl Driver {
         self.requests.push(Box::pin(Abortable::new(sending, registration)));
     }
 
-    fn answered(&mut self, answer: Result<Answer, Aborted>) -> Option<Input> {
+    fn answered(&mut self, answer: Result<Answer, Aborted>) -> Option<NodeInput> {
         let (id, purpose, txn, answer) = answer.ok()?;
         tracing::trace!(node = self.parts.node, id, ?purpose, "answered");
         match answer {
@@ -296,7 +298,7 @@ impl Driver {
                 self.parts.standing.send_if_modified(|standing| standing.refused.take().is_some());
                 self.under_way.remove(&id);
                 *self.trouble.lock().unwrap_or_else(PoisonError::into_inner) = None;
-                Some(Input::Answered { id, result })
+                Some(NodeInput::Answered { id, result })
             }
             Err(error) => {
                 let input = self.refused(error);
@@ -306,12 +308,12 @@ impl Driver {
         }
     }
 
-    fn watched(&mut self, input: Result<Input, ClientError>) -> Option<Input> {
+    fn watched(&mut self, input: Result<NodeInput, ClientError>) -> Option<NodeInput> {
         input.map_or_else(|error| self.refused(error), Some)
     }
 
     /// The server is there and does not want us. Whoever waits should know at once.
-    fn refused(&mut self, error: ClientError) -> Option<Input> {
+    fn refused(&mut self, error: ClientError) -> Option<NodeInput> {
         tracing::warn!(run_id = self.parts.run_id, %error, "the server refused a request");
         let entering = self.entering.take();
         let waits = entering.is_some();
@@ -327,10 +329,10 @@ impl Driver {
         for reopening in self.reopening.drain(..) {
             let _ = reopening.send(Err(again()));
         }
-        waits.then_some(Input::Leave)
+        waits.then_some(NodeInput::Leave)
     }
 
-    fn command(&mut self, command: Command) -> Option<Input> {
+    fn command(&mut self, command: Command) -> Option<NodeInput> {
         Some(match command {
             Command::Enter(wish, reply) => {
                 if self.entering.is_some() {
@@ -350,11 +352,11 @@ impl Driver {
                 self.wish = wish;
                 // Most often there is nothing to wait for.
                 self.said = Instant::now();
-                Input::Enter
+                NodeInput::Enter
             }
             Command::Abandon(wish) if wish == self.wish => {
                 self.entering = None;
-                Input::Leave
+                NodeInput::Leave
             }
             // That of a second rendezvous, which was refused.
             Command::Abandon(_) => return None,
@@ -365,25 +367,25 @@ impl Driver {
                     let what = what.to_owned();
                     let _ = entering.send(Err(RendezvousError::State { what, source: None }));
                 }
-                Input::Leave
+                NodeInput::Leave
             }
             Command::Close(outcome, reason, reply) => {
                 self.closing.push(reply);
-                Input::Close { outcome, reason }
+                NodeInput::Close { outcome, reason }
             }
             Command::Reopen(reply) => {
                 self.reopening.push(reply);
-                Input::Reopen
+                NodeInput::Reopen
             }
-            Command::Suspect(node) => Input::Suspect { node },
-            Command::Refresh => Input::Wake,
+            Command::Suspect(node) => NodeInput::Suspect { node },
+            Command::Refresh => NodeInput::Wake,
         })
     }
 
     /// Another node seems dead, or is.
-    fn sensed(&mut self, event: Event) -> Option<Input> {
+    fn sensed(&mut self, event: Event) -> Option<NodeInput> {
         match event {
-            Event::Suspect { node } => Some(Input::Suspect { node }),
+            Event::Suspect { node } => Some(NodeInput::Suspect { node }),
             Event::Dead { node } => {
                 let Parts { client, settings, .. } = &self.parts;
                 let revoking = revoke_dead(client.clone(), settings.keys.clone(), node);
@@ -393,7 +395,7 @@ impl Driver {
         }
     }
 
-    fn session_opened(&mut self, opened: Result<Session, ClientError>) -> Option<Input> {
+    fn session_opened(&mut self, opened: Result<Session, ClientError>) -> Option<NodeInput> {
         self.opening = None;
         match opened {
             Ok(session) => {
@@ -401,13 +403,13 @@ impl Driver {
                 self.renewals = Some(session.fence_at());
                 let lost = Box::pin(session.lost());
                 self.session = Some((session, lost));
-                Some(Input::SessionOpened { lease })
+                Some(NodeInput::SessionOpened { lease })
             }
             Err(error) => self.refused(error),
         }
     }
 
-    fn session_lost(&mut self, loss: Loss) -> Input {
+    fn session_lost(&mut self, loss: Loss) -> NodeInput {
         self.session = None;
         let slept = matches!(loss, Loss::Expired { slept: Some(_), .. });
         self.loss = Some(loss);
@@ -416,7 +418,7 @@ impl Driver {
             self.bond.end();
             self.parts.hosting.release();
         }
-        Input::SessionLost { slept }
+        NodeInput::SessionLost { slept }
     }
 
     /// The node was in a group and has lost its place.

@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use rallypoint_core::kv::{Event, KeyRange, TxnResult, Watch};
-use rallypoint_core::rendezvous::{Input, Settings, WatchId};
+use rallypoint_core::rendezvous::{NodeConfig, NodeInput, WatchId};
 use tokio::time::sleep;
 use tonic::Status;
 
@@ -17,7 +17,7 @@ type Opening<T> = Pin<Box<dyn Future<Output = Result<T, ClientError>> + Send>>;
 /// The watch on the document in force. Begun anew, with a fresh look, when it cannot go on.
 pub(super) struct ActiveWatch {
     client: Client,
-    settings: Settings,
+    settings: NodeConfig,
     state: State<(Watcher, TxnResult)>,
     /// The server that answers is not the one that answered before.
     another_server: bool,
@@ -29,7 +29,7 @@ enum State<T> {
 }
 
 impl ActiveWatch {
-    pub(super) fn new(client: Client, settings: Settings) -> Self {
+    pub(super) fn new(client: Client, settings: NodeConfig) -> Self {
         let state = State::Opening(Box::pin(look(client.clone(), settings.clone())));
         Self { client, settings, state, another_server: false }
     }
@@ -48,7 +48,7 @@ impl ActiveWatch {
     ///
     /// # Errors
     /// If the server does not let us watch.
-    pub(super) async fn next(&mut self) -> Result<Input, ClientError> {
+    pub(super) async fn next(&mut self) -> Result<NodeInput, ClientError> {
         loop {
             match &mut self.state {
                 State::Opening(opening) => {
@@ -61,11 +61,11 @@ impl ActiveWatch {
                     };
                     self.state = State::Live(Box::new(watcher));
                     let another_server = std::mem::take(&mut self.another_server);
-                    return Ok(Input::Snapshot { found, another_server });
+                    return Ok(NodeInput::Snapshot { found, another_server });
                 }
                 State::Live(watcher) => match watcher.next().await {
                     Ok(batch) if batch.events.is_empty() => {}
-                    Ok(batch) => return Ok(Input::ActiveChanged { events: batch.events }),
+                    Ok(batch) => return Ok(NodeInput::ActiveChanged { events: batch.events }),
                     Err(error) => {
                         tracing::warn!(%error, "the watch on the round begins anew");
                         self.another_server |= matches!(error, WatchError::ClusterChanged { .. });
@@ -78,12 +78,12 @@ impl ActiveWatch {
 }
 
 /// Watches `rdzv/active`, then reads what is in force: whatever the answer does not have, the watch will tell.
-async fn look(client: Client, settings: Settings) -> Result<(Watcher, TxnResult), ClientError> {
+async fn look(client: Client, settings: NodeConfig) -> Result<(Watcher, TxnResult), ClientError> {
     let active = KeyRange::key(settings.keys.active());
     let watcher = open(&client, &[Watch::new(active)]).await?;
     let mut failures = 0;
     loop {
-        match client.txn(settings.look()).await {
+        match client.txn(settings.snapshot_txn()).await {
             Ok(found) => return Ok((watcher, found)),
             Err(error) if is_fatal(&error) => return Err(error),
             Err(_) => sleep(delay(failures)).await,
@@ -149,7 +149,7 @@ impl DutyWatch {
     ///
     /// # Errors
     /// If the server does not let us watch. It is asked again after a while.
-    pub(super) async fn next(&mut self) -> Result<Input, ClientError> {
+    pub(super) async fn next(&mut self) -> Result<NodeInput, ClientError> {
         let Some(duty) = &mut self.current else { return std::future::pending().await };
         let id = duty.id;
         loop {
@@ -157,7 +157,7 @@ impl DutyWatch {
                 State::Opening(opening) => match opening.as_mut().await {
                     Ok(watcher) => {
                         duty.state = State::Live(Box::new(watcher));
-                        return Ok(Input::Watching { id });
+                        return Ok(NodeInput::Watching { id });
                     }
                     Err(error) => {
                         duty.open(REFUSED);
@@ -168,12 +168,12 @@ impl DutyWatch {
                     Ok(batch) if batch.events.is_empty() => {}
                     Ok(batch) => {
                         let (watch, events): (usize, Vec<Event>) = (batch.watch, batch.events);
-                        return Ok(Input::Watched { id, watch, events });
+                        return Ok(NodeInput::Watched { id, watch, events });
                     }
                     Err(error) => {
                         tracing::warn!(%error, "the coordinator's watches begin anew");
                         self.current = None;
-                        return Ok(Input::WatchBroken { id });
+                        return Ok(NodeInput::WatchBroken { id });
                     }
                 },
             }

@@ -1,6 +1,6 @@
 //! The machine's faults as the errors that callers see.
 
-use rallypoint_core::rendezvous::{Fault, RunClosed};
+use rallypoint_core::rendezvous::{RendezvousFailure, RunClosed};
 
 use crate::client::ClientError;
 use crate::rendezvous::RendezvousError;
@@ -18,17 +18,17 @@ pub(super) fn connection(
 const UNNAMED: &str = "none";
 
 pub(super) fn fault(
-    fault: Fault,
+    fault: RendezvousFailure,
     run_id: &str,
     servers: &str,
     trouble: Option<ClientError>,
 ) -> RendezvousError {
     let run_id = run_id.to_owned();
     match (fault, trouble) {
-        (Fault::Closed(RunClosed { by, outcome, reason }), _) => {
+        (RendezvousFailure::Closed(RunClosed { by, outcome, reason }), _) => {
             RendezvousError::Closed { run_id, by: by.to_string(), outcome, reason }
         }
-        (Fault::NotNeeded(RunClosed { by, outcome, reason }), _) => {
+        (RendezvousFailure::NotNeeded(RunClosed { by, outcome, reason }), _) => {
             let reason = format!("{by} closed it: {outcome}: {reason}");
             if run_id == UNNAMED {
                 let what = format!(
@@ -40,28 +40,30 @@ pub(super) fn fault(
             RendezvousError::GracefulExit { run_id, reason }
         }
         // Nobody could be asked who was missing, because nobody answers.
-        (Fault::TimedOut { missing: None, .. }, Some(trouble)) => connection(servers, trouble),
+        (RendezvousFailure::TimedOut { missing: None, .. }, Some(trouble)) => {
+            connection(servers, trouble)
+        }
         // The request that would tell why may still be waiting for its own time to be over.
-        (Fault::TimedOut { missing: None, waited }, None) => {
+        (RendezvousFailure::TimedOut { missing: None, waited }, None) => {
             let text =
                 format!("no answer any more, and no group of run {run_id:?} in {waited:.1?}");
             connection(servers, std::io::Error::new(std::io::ErrorKind::TimedOut, text))
         }
-        (Fault::TimedOut { waited, missing: Some(missing) }, _) => {
+        (RendezvousFailure::TimedOut { waited, missing: Some(missing) }, _) => {
             RendezvousError::Timeout { run_id, waited, missing }
         }
-        (Fault::Mismatch { what, ours, theirs, other }, _) => RendezvousError::State {
+        (RendezvousFailure::Mismatch { what, ours, theirs, other }, _) => RendezvousError::State {
             what: format!(
                 "this node has {what} {ours}, but {other} has {theirs}: give every node of run \
                  {run_id:?} the same"
             ),
             source: None,
         },
-        (Fault::Unreadable(error), _) => {
+        (RendezvousFailure::Unreadable(error), _) => {
             let what = format!("the state of run {run_id:?} cannot be used: {error}");
             RendezvousError::State { what, source: Some(Box::new(error)) }
         }
-        (Fault::CannotHost { reason }, _) => RendezvousError::State {
+        (RendezvousFailure::CannotServeBootstrapStore { reason }, _) => RendezvousError::State {
             what: format!("this node has rank 0 but cannot keep a port for its group: {reason}"),
             source: None,
         },

@@ -8,10 +8,10 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use rallypoint_core::kv::Time;
-use rallypoint_core::rendezvous::document::{LivenessAddress, Node, RunOutcome};
-use rallypoint_core::rendezvous::gate::Limits;
+use rallypoint_core::rendezvous::documents::Limits;
+use rallypoint_core::rendezvous::documents::{LivenessAddress, NodeDocument, RunOutcome};
 use rallypoint_core::rendezvous::keys::Keys;
-use rallypoint_core::rendezvous::{Formed, Machine, Settings, View};
+use rallypoint_core::rendezvous::{FormedGroup, Node, NodeConfig, RendezvousView};
 use tokio::net::TcpSocket;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, timeout, timeout_at};
@@ -37,7 +37,7 @@ use crate::util::random;
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Standing {
     /// Of its run and its group.
-    pub view: View,
+    pub view: RendezvousView,
     /// Set when this node was in a group and lost its session: its workers must stop. Cleared when it
     /// is in a group again.
     pub fenced: Option<Loss>,
@@ -108,7 +108,7 @@ impl EtcdRendezvousHandler {
             host: if liveness.host.is_empty() { address.clone() } else { liveness.host },
             ..liveness
         });
-        let node = Node {
+        let node = NodeDocument {
             id: local::node_id(&host),
             address: address.clone(),
             host,
@@ -118,7 +118,7 @@ impl EtcdRendezvousHandler {
             topology: options.topology.clone(),
             liveness: liveness.clone(),
         };
-        let settings = Settings {
+        let settings = NodeConfig {
             run_lease: keys.run_lease(),
             keys: keys.clone(),
             limits: Limits { min: *min_nodes, max: *max_nodes },
@@ -143,7 +143,7 @@ impl EtcdRendezvousHandler {
         };
         let driver = Driver::new(Parts {
             client: client.clone(),
-            machine: Machine::new(settings.clone(), node, random::number()),
+            machine: Node::new(settings.clone(), node, random::number()),
             settings,
             servers: servers.clone(),
             run_id: options.run_id.clone(),
@@ -337,8 +337,8 @@ impl EtcdRendezvousHandler {
         connection(&self.servers, std::io::Error::new(std::io::ErrorKind::TimedOut, waited))
     }
 
-    fn info(&self, formed: Formed) -> RendezvousInfo {
-        let Formed { round, rank, world, store, .. } = formed;
+    fn info(&self, formed: FormedGroup) -> RendezvousInfo {
+        let FormedGroup { round, rank, world, store, .. } = formed;
         let prefix = self.keys.store(round);
         let kv = EtcdStore::new(
             self.client.clone(),

@@ -2,8 +2,8 @@
 
 use std::io;
 
-use rallypoint_core::rendezvous::Input;
-use rallypoint_core::rendezvous::document::{Address, BootstrapStore, LivenessAddress};
+use rallypoint_core::rendezvous::NodeInput;
+use rallypoint_core::rendezvous::documents::{Address, BootstrapStore, LivenessAddress};
 use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::probe::Event;
@@ -57,7 +57,7 @@ impl Hosting {
     /// is published.
     ///
     /// Proofs that were begun in an earlier round go on: the round may wait for them.
-    pub(super) fn begin(&mut self, round: u64) -> Input {
+    pub(super) fn begin(&mut self, round: u64) -> NodeInput {
         let Identity { address: host, liveness, ports, .. } = self.own.clone();
         let kept = match ports {
             None => self.keep(0),
@@ -70,13 +70,16 @@ impl Hosting {
         match kept {
             Ok((port, token)) => {
                 let address = Address { host, port };
-                Input::Hosting { round, store: BootstrapStore { address, token, liveness } }
+                NodeInput::BootstrapStoreReady {
+                    round,
+                    store: BootstrapStore { address, token, liveness },
+                }
             }
             Err(error) => {
                 let which = ports.map(|ports| format!(" of {ports} (store_ports)"));
                 let which = which.unwrap_or_default();
                 let reason = format!("no port{which} of {host} can be had: {error}");
-                Input::HostFailed { round, reason }
+                NodeInput::BootstrapStoreFailed { round, reason }
             }
         }
     }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rallypoint_core::rendezvous::document::LivenessAddress;
+use rallypoint_core::rendezvous::documents::LivenessAddress;
 use rallypoint_core::rendezvous::keys::DEFAULT_PREFIX;
 use rallypoint_core::rendezvous::ranks::RankPolicy;
 

@@ -24,7 +24,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use rallypoint_core::rendezvous::document::LivenessAddress;
+use rallypoint_core::rendezvous::documents::LivenessAddress;
 use subtle::ConstantTimeEq;
 use tokio::io::AsyncReadExt;
 use tokio::net::{TcpStream, lookup_host};

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use rallypoint_core::rendezvous::document::LivenessAddress;
+use rallypoint_core::rendezvous::documents::LivenessAddress;
 use tokio::sync::Semaphore;
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::sleep;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use bytes::Bytes;
-use rallypoint_core::rendezvous::document::LivenessAddress;
+use rallypoint_core::rendezvous::documents::LivenessAddress;
 use subtle::ConstantTimeEq;
 use tokio::sync::mpsc::UnboundedSender;
 

@@ -2,7 +2,7 @@
 
 use std::io::{self, ErrorKind};
 
-use rallypoint_core::rendezvous::document::LivenessAddress;
+use rallypoint_core::rendezvous::documents::LivenessAddress;
 use tokio::net::ToSocketAddrs;
 
 use super::super::agent::canonical;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rallypoint::core::rendezvous::document::LivenessAddress;
+use rallypoint::core::rendezvous::documents::LivenessAddress;
 use rallypoint::store::{AgentStore, Ended, Lost, Owner, Report};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::mpsc::UnboundedReceiver;

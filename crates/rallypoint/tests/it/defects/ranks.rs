@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use rallypoint::core::rendezvous::document::{Active, Node as Document, decode};
+use rallypoint::core::rendezvous::documents::{Active, NodeDocument, decode};
 use rallypoint::core::rendezvous::ranks::RankPolicy;
 use rallypoint::rendezvous::RendezvousHandler;
 
@@ -58,7 +58,7 @@ async fn pytorch_150532_85300_addresses_are_ip_addresses_unless_a_name_is_given(
     assert!(address.is_loopback(), "the way to the server: {address}");
     let key = node.keys().node(node.node_id());
     let found = documents(&node).await.into_iter().find(|kv| kv.key == key).unwrap();
-    let document: Document = decode(&found.key, &found.value).unwrap();
+    let document: NodeDocument = decode(&found.key, &found.value).unwrap();
     assert_eq!(document.address.parse::<IpAddr>().unwrap(), address);
     node.leave().await;
     for given in ["127.0.0.77", "::1", "localhost", "behind-a-translated-address.example"] {

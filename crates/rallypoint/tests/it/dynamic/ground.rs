@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use rallypoint::client::Client;
-use rallypoint::core::rendezvous::gate::Limits;
+use rallypoint::core::rendezvous::documents::Limits;
 use rallypoint::core::rendezvous::keys;
 use rallypoint::rendezvous::dynamic::{
     DynamicHandlerOptions, DynamicRendezvousHandler, EtcdRendezvousBackend,

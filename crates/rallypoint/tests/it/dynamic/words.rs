@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rallypoint::client::{Client, ClientOptions};
-use rallypoint::core::rendezvous::gate::Limits;
+use rallypoint::core::rendezvous::documents::Limits;
 use rallypoint::rendezvous::dynamic::{
     DynamicHandlerOptions, DynamicRendezvousHandler, EtcdRendezvousBackend, Settings,
 };

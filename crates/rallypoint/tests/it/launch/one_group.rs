@@ -8,7 +8,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use rallypoint::core::kv::KeyRange;
-use rallypoint::core::rendezvous::document::{Active, decode};
+use rallypoint::core::rendezvous::documents::{Active, decode};
 use rallypoint::core::rendezvous::keys::{DEFAULT_PREFIX, Keys};
 use rustix::process::{Pid, Signal, kill_process};
 

@@ -1,6 +1,6 @@
 //! The coordinator of a round is killed in each of its phases. The next group forms without it.
 
-use rallypoint::core::rendezvous::document::Status;
+use rallypoint::core::rendezvous::documents::Status;
 
 use super::node::{Job, Node};
 use super::{Observer, group, on_each_server, on_old_etcd};

@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 
 use rallypoint::client::Client;
 use rallypoint::core::kv::KeyRange;
-use rallypoint::core::rendezvous::document::Active;
+use rallypoint::core::rendezvous::documents::Active;
 use rallypoint::core::rendezvous::keys::{DEFAULT_PREFIX, Keys};
 
 use self::node::{Node, PATIENCE, Place};

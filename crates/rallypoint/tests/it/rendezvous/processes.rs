@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use rallypoint::core::kv::KeyRange;
-use rallypoint::core::rendezvous::document::Address;
+use rallypoint::core::rendezvous::documents::Address;
 
 use super::node::{Job, Node};
 use super::{Observer, group, on_each_server, on_old_etcd, ranks};

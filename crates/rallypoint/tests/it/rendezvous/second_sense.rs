@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use rallypoint::core::kv::{EventKind, KeyRange, Put, Watch};
-use rallypoint::core::rendezvous::document::Status;
+use rallypoint::core::rendezvous::documents::Status;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;

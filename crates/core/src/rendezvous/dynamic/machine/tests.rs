@@ -1,4 +1,4 @@
-use crate::rendezvous::document::RunOutcome;
+use crate::rendezvous::documents::RunOutcome;
 use std::time::Duration;
 
 use super::*;

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use rallypoint_core::rendezvous::document::Address;
+use rallypoint_core::rendezvous::documents::Address;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tracing_subscriber::fmt::MakeWriter;
@@ -30,10 +30,10 @@ fn store() -> (AgentStore, UnboundedReceiver<Report>) {
 }
 
 /// A group whose store is there.
-fn group(address: SocketAddr, liveness: Option<&LivenessAddress>) -> Formed {
+fn group(address: SocketAddr, liveness: Option<&LivenessAddress>) -> FormedGroup {
     let store = Address { host: "127.0.0.1".into(), port: address.port() };
     let (token, rank0_liveness) = (TOKEN.to_owned(), liveness.cloned());
-    Formed { round: 1, rank: 1, world: 2, store, token, rank0_liveness }
+    FormedGroup { round: 1, rank: 1, world: 2, store, token, rank0_liveness }
 }
 
 /// A bond of the node `member`.

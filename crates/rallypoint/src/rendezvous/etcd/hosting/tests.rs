@@ -20,7 +20,9 @@ fn hosting() -> (Hosting, SocketAddr, String) {
         ports: None,
     };
     let mut hosting = Hosting::new(own, true, HeldPort::default());
-    let Input::Hosting { round: 7, store } = hosting.begin(7) else { panic!("no port") };
+    let NodeInput::BootstrapStoreReady { round: 7, store } = hosting.begin(7) else {
+        panic!("no port")
+    };
     let address = SocketAddr::from(([127, 0, 0, 1], store.address.port));
     (hosting, address, store.token)
 }

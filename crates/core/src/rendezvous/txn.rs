@@ -5,13 +5,13 @@
 
 use std::time::Duration;
 
-use super::document::{
-    Active, BootstrapStore, DocumentError, Earlier, Extra, History, Joined, Node, Predecessor,
-    Ranked, decode, encode,
+use super::documents::{
+    Active, BootstrapStore, DocumentError, Earlier, Extra, Joined, NodeDocument, Predecessor,
+    Ranked, RunHistory, decode, encode,
 };
-use super::interface::Settings;
 use super::keys;
-use super::ranks::Seat;
+use super::messages::NodeConfig;
+use super::ranks::PreviousAssignment;
 use crate::kv::{
     Compare, KeyRange, KeyValue, LeaseId, Op, OpResult, Put, Range, RangeResult, Relation,
     Revision, Target, Txn, TxnResult,
@@ -76,11 +76,11 @@ impl Unmoved {
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Guard {
     /// This history goes on, and the document in force is unchanged since then.
-    At(History, Revision),
+    At(RunHistory, Revision),
     /// This history goes on, no document is in force, and `rdzv/round` is unchanged since then.
-    Absent(History, Revision),
+    Absent(RunHistory, Revision),
     /// Nothing is there. This history begins with the request.
-    Nothing(History),
+    Nothing(RunHistory),
     /// The document in force, which cannot be read, is unchanged since then.
     Unreadable(Revision),
 }
@@ -127,7 +127,7 @@ impl<'a> Found<'a> {
     }
 
     /// The name of the history; none if it has none, or one that cannot be read.
-    pub(super) fn history(&self) -> Option<History> {
+    pub(super) fn history(&self) -> Option<RunHistory> {
         serde_json::from_slice(&self.history?.value).ok()
     }
 }
@@ -223,7 +223,7 @@ pub(super) struct Survey<'a> {
     pub(super) ranks: &'a [KeyValue],
     /// Who disagrees with the round.
     pub(super) objectors: &'a [KeyValue],
-    pub(super) history: Option<History>,
+    pub(super) history: Option<RunHistory>,
     /// How long the server before this one was silent when this one started, if it kept nothing of that.
     pub(super) predecessor: Option<Duration>,
 }
@@ -258,8 +258,8 @@ fn and(mut txn: Txn, compare: Compare) -> Txn {
     txn
 }
 
-impl Settings {
-    fn in_history(&self, history: History) -> Compare {
+impl NodeConfig {
+    fn in_history(&self, history: RunHistory) -> Compare {
         Compare {
             range: KeyRange::key(self.keys.history()),
             relation: Relation::Equal,
@@ -302,8 +302,8 @@ impl Settings {
             .into()
     }
 
-    /// Reads what is in force, for [`Input::Snapshot`](super::Input::Snapshot).
-    pub fn look(&self) -> Txn {
+    /// Reads what is in force, for [`NodeInput::Snapshot`](super::NodeInput::Snapshot).
+    pub fn snapshot_txn(&self) -> Txn {
         let keys = [self.keys.active(), self.keys.round(), self.keys.history()];
         Txn::reading(keys.map(|key| Range::new(KeyRange::key(key))))
     }
@@ -387,7 +387,7 @@ impl Settings {
     /// Takes back everything that a node announced, and the round in progress if that is its own. See [`Left`].
     pub(super) fn leave(
         &self,
-        history: Option<History>,
+        history: Option<RunHistory>,
         unmoved: Unmoved,
         lease: LeaseId,
         here: Whereabouts,
@@ -489,7 +489,7 @@ impl Settings {
     }
 
     /// Deletes the rounds before `round` of this history, and what was reported of nodes that are no more.
-    pub(super) fn sweep(&self, history: History, round: u64, buried: &[String]) -> Txn {
+    pub(super) fn sweep(&self, history: RunHistory, round: u64, buried: &[String]) -> Txn {
         let earlier = round.saturating_sub(SWEPT_ROUNDS).max(1)..round;
         let rounds = earlier.map(|old| self.keys.whole_round(old));
         let reports = buried.iter().map(|id| KeyRange::key(self.keys.suspect(id)));
@@ -500,9 +500,9 @@ impl Settings {
     /// The document by which a node joins.
     pub(super) fn joined(
         &self,
-        node: &Node,
+        node: &NodeDocument,
         arrived: Option<Revision>,
-        seat: Option<Seat>,
+        seat: Option<PreviousAssignment>,
         earlier: Earlier,
     ) -> Joined {
         Joined { arrived, hint: node.hint, topology: node.topology.clone(), seat, earlier }

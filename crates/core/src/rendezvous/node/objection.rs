@@ -7,25 +7,25 @@
 
 use std::collections::BTreeMap;
 
-use super::document::{Active, Objection, Status, encode};
-use super::interface::{Fault, Settings};
-use super::knowledge::InForce;
-use super::machine::{Late, Machine, Place};
+use super::observed::InForce;
 use super::view::run_closed;
+use super::{Late, Node, Place};
 use crate::kv::{LeaseId, Time};
+use crate::rendezvous::documents::{Active, Objection, Status, encode};
+use crate::rendezvous::messages::{NodeConfig, RendezvousFailure};
 
 /// How long an objector waits for more objectors. Nodes of a job are started together.
 const PATIENCE: Time = Time::from_secs(5);
 
 /// What the node says of itself when it disagrees.
-fn objection(machine: &Machine) -> Objection {
-    let Settings { limits, rank_policy, .. } = &machine.settings;
+fn objection(machine: &Node) -> Objection {
+    let NodeConfig { limits, rank_policy, .. } = &machine.settings;
     let (limits, rank_policy) = (*limits, rank_policy.to_string());
     Objection { limits, rank_policy, node: machine.node.name() }
 }
 
 /// One of the nodes that object with the same terms, if those are more than have joined.
-pub(super) fn majority(
+pub(in crate::rendezvous) fn majority(
     objections: &BTreeMap<String, Objection>,
     joined: usize,
 ) -> Option<&Objection> {
@@ -43,12 +43,15 @@ pub(super) fn majority(
     terms.into_iter().find(|(_, count)| *count > joined).map(|(first, _)| first)
 }
 
-impl Settings {
+impl NodeConfig {
     /// On what these settings differ from another node's, if they do.
-    pub(super) fn differ_from(&self, other: &Objection) -> Option<Fault> {
+    pub(in crate::rendezvous) fn differ_from(
+        &self,
+        other: &Objection,
+    ) -> Option<RendezvousFailure> {
         let differ = |what, ours: String, theirs: String| {
             let other = other.node.clone();
-            (ours != theirs).then_some(Fault::Mismatch { what, ours, theirs, other })
+            (ours != theirs).then_some(RendezvousFailure::Mismatch { what, ours, theirs, other })
         };
         differ("min:max nodes", self.limits.to_string(), other.limits.to_string()).or_else(|| {
             differ("rank_policy", self.rank_policy.to_string(), other.rank_policy.clone())
@@ -56,14 +59,14 @@ impl Settings {
     }
 }
 
-impl Machine {
+impl Node {
     /// Why this node cannot be in any group of the run, as the document in force has it.
-    pub(super) fn disagrees(&self, active: &Active) -> Option<Fault> {
+    pub(in crate::rendezvous) fn disagrees(&self, active: &Active) -> Option<RendezvousFailure> {
         if active.status == Status::Closed {
             let closed = run_closed(active);
             return Some(match self.place {
-                Place::Late(Late::Spare, _) => Fault::NotNeeded(closed),
-                _ => Fault::Closed(closed),
+                Place::Late(Late::Spare, _) => RendezvousFailure::NotNeeded(closed),
+                _ => RendezvousFailure::Closed(closed),
             });
         }
         let Active { limits, rank_policy, coordinator, .. } = active;
@@ -72,12 +75,12 @@ impl Machine {
     }
 
     /// Whether the round in progress may still give way to nodes that disagree with it.
-    pub(super) fn may_object(active: &Active) -> bool {
+    pub(in crate::rendezvous) fn may_object(active: &Active) -> bool {
         active.status == Status::Joinable && active.formed() == 0
     }
 
     /// Says that this node disagrees with the round in progress.
-    pub(super) fn object(&mut self, now: Time, in_force: &InForce, lease: LeaseId) {
+    pub(in crate::rendezvous) fn object(&mut self, now: Time, in_force: &InForce, lease: LeaseId) {
         if let Some(meeting) = &mut self.meeting {
             meeting.objects_until.get_or_insert_with(|| now.saturating_add(PATIENCE));
         }
@@ -88,7 +91,7 @@ impl Machine {
     }
 
     /// Fails if the coordinator did not give way in time.
-    pub(super) fn check_objection(&mut self, now: Time) {
+    pub(in crate::rendezvous) fn check_objection(&mut self, now: Time) {
         let until = self.meeting.and_then(|meeting| meeting.objects_until);
         if until.is_none_or(|until| now < until) {
             return;
@@ -103,7 +106,7 @@ impl Machine {
     }
 
     /// What this node disagreed with, if it did, is no more.
-    pub(super) fn agrees(&mut self) {
+    pub(in crate::rendezvous) fn agrees(&mut self) {
         if let Some(meeting) = &mut self.meeting {
             meeting.objects_until = None;
         }
@@ -113,8 +116,8 @@ impl Machine {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rendezvous::document::NodeName;
-    use crate::rendezvous::gate::Limits;
+    use crate::rendezvous::documents::Limits;
+    use crate::rendezvous::documents::NodeName;
 
     fn objections(sizes: &[usize]) -> BTreeMap<String, Objection> {
         let object = |(number, size): (usize, &usize)| {

@@ -2,15 +2,15 @@
 //! round was opened meanwhile.
 //!
 //! It says again what it had said under the lease that is gone, in one transaction that asks that `rdzv/round` be
-//! unchanged. So a round that is opened later finds its member's [`ready`](super::keys::Keys::ready) key and waits for
+//! unchanged. So a round that is opened later finds its member's [`ready`](crate::rendezvous::keys::Keys::ready) key and waits for
 //! it, and after one that was opened before the node is fenced like any other.
 
-use super::document::{Status, encode};
-use super::interface::{FenceCause, Output, Purpose};
-use super::knowledge::InForce;
-use super::machine::{Asked, Machine, Place};
-use super::request::{Documents, Guard, Whereabouts};
+use super::observed::InForce;
+use super::{Asked, Node, Place};
 use crate::kv::{Time, TxnResult};
+use crate::rendezvous::documents::{Status, encode};
+use crate::rendezvous::messages::{FenceCause, NodeOutput, Purpose};
+use crate::rendezvous::txn::{Documents, Guard, Whereabouts};
 
 /// How long a node that stood still may take to find out whether it still has its place. Its workers stand still
 /// meanwhile.
@@ -18,16 +18,16 @@ const PATIENCE: Time = Time::from_secs(1);
 
 /// A node that may still have its place.
 #[derive(Debug)]
-pub(super) struct Resuming {
+pub(in crate::rendezvous) struct Resuming {
     /// It is fenced then; never if nobody can take its place.
-    pub(super) until: Option<Time>,
+    pub(in crate::rendezvous) until: Option<Time>,
     /// The document in force, if it was this node's own.
     own: Option<InForce>,
 }
 
-impl Machine {
+impl Node {
     /// The lease is gone, or may be.
-    pub(super) fn session_lost(&mut self, now: Time, slept: bool) {
+    pub(in crate::rendezvous) fn session_lost(&mut self, now: Time, slept: bool) {
         let sole = self.settings.sole;
         let waits = self.meeting.is_some() || self.giving_up.is_some();
         if !matches!(self.place, Place::Member(_)) || waits || !(slept || sole) {
@@ -43,12 +43,12 @@ impl Machine {
     }
 
     /// One step towards the place that the node had.
-    pub(super) fn resume(&mut self) {
+    pub(in crate::rendezvous) fn resume(&mut self) {
         let (Some(resuming), Place::Member(round)) = (&self.resuming, self.place) else { return };
         let Some(lease) = self.lease else {
             if !self.opening_session {
                 self.opening_session = true;
-                self.outputs.push_back(Output::OpenSession);
+                self.outputs.push_back(NodeOutput::OpenSession);
             }
             return;
         };
@@ -95,13 +95,13 @@ impl Machine {
     }
 
     /// Others have gone ahead, or nobody could say in time that they have not.
-    pub(super) fn give_way(&mut self) {
+    pub(in crate::rendezvous) fn give_way(&mut self) {
         self.resuming = None;
         self.place = Place::Nowhere;
-        self.outputs.push_back(Output::Fenced(FenceCause::SessionLost));
+        self.outputs.push_back(NodeOutput::Fenced(FenceCause::SessionLost));
     }
 
-    pub(super) fn resume_answered(&mut self, round: u64, result: &TxnResult) {
+    pub(in crate::rendezvous) fn resume_answered(&mut self, round: u64, result: &TxnResult) {
         // If it was refused, it decides anew on what it was told.
         if !result.succeeded {
             return;

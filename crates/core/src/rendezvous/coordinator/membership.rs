@@ -7,13 +7,15 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::document::{DocumentError, Earlier, History, Joined, Objection, Ranked, decode};
-use super::gate::Roll;
-use super::keys::Keys;
-use super::objection::majority;
-use super::ranks::{Candidate, Seat};
-use super::request::Survey;
+use super::window::MembershipCounts;
 use crate::kv::{Event, EventKind, KeyValue, LeaseId, Revision, Watch};
+use crate::rendezvous::documents::{
+    DocumentError, Earlier, Joined, Objection, Ranked, RunHistory, decode,
+};
+use crate::rendezvous::keys::Keys;
+use crate::rendezvous::node::objection::majority;
+use crate::rendezvous::ranks::{Candidate, PreviousAssignment};
+use crate::rendezvous::txn::Survey;
 
 /// The coordinator's watches, in this order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,7 +49,7 @@ const BURIED: usize = 32;
 const MOST_NAMED: usize = 8;
 
 /// The watches by which a roster is kept up to date.
-pub(super) fn watches(keys: &Keys, round: u64, previous: u64) -> Vec<Watch> {
+pub(in crate::rendezvous) fn watches(keys: &Keys, round: u64, previous: u64) -> Vec<Watch> {
     let watch = |watched: &Watched| match watched {
         // A node comes together with what it joins or waits for; only its end is news.
         Watched::Nodes => Watch { no_put: true, ..Watch::new(keys.nodes()) },
@@ -62,7 +64,7 @@ pub(super) fn watches(keys: &Keys, round: u64, previous: u64) -> Vec<Watch> {
 }
 
 /// The ranks that a survey found, of a group that another has formed.
-pub(super) fn ranks(survey: &Survey<'_>) -> BTreeMap<String, u32> {
+pub(in crate::rendezvous) fn ranks(survey: &Survey<'_>) -> BTreeMap<String, u32> {
     let read = |kv: &KeyValue| {
         let ranked: Ranked = decode(&kv.key, &kv.value).ok()?;
         Some((id_of(&kv.key)?, ranked.rank))
@@ -72,22 +74,22 @@ pub(super) fn ranks(survey: &Survey<'_>) -> BTreeMap<String, u32> {
 
 /// What a node said when it confirmed.
 #[derive(Debug)]
-pub(super) struct Said {
-    pub(super) what: Bytes,
-    pub(super) lease: LeaseId,
+pub(in crate::rendezvous) struct Said {
+    pub(in crate::rendezvous) what: Bytes,
+    pub(in crate::rendezvous) lease: LeaseId,
     when: Revision,
 }
 
 /// The round that a roster is of.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Term {
-    pub(super) history: History,
+pub(in crate::rendezvous) struct Term {
+    pub(in crate::rendezvous) history: RunHistory,
     /// When it began.
-    pub(super) began: Revision,
+    pub(in crate::rendezvous) began: Revision,
     /// The last round before it that formed a group; 0 if none did.
-    pub(super) previous: u64,
+    pub(in crate::rendezvous) previous: u64,
     /// The last group of a forgotten history whose workers are known to be gone; 0 if nobody remembers one.
-    pub(super) outlived: u64,
+    pub(in crate::rendezvous) outlived: u64,
 }
 
 /// A node that joined.
@@ -97,12 +99,12 @@ struct Entry {
     /// When it last said so.
     since: Revision,
     /// Its place in a group of a history that the server has forgotten.
-    forgotten: Option<Seat>,
+    forgotten: Option<PreviousAssignment>,
 }
 
 /// Who is there.
 #[derive(Debug)]
-pub(super) struct Roster {
+pub(in crate::rendezvous) struct RoundMembership {
     term: Term,
     /// Everything up to here is in it.
     revision: Revision,
@@ -139,9 +141,13 @@ pub(super) struct Roster {
     changes: usize,
 }
 
-impl Roster {
+impl RoundMembership {
     /// The roster as a survey found it.
-    pub(super) fn new(survey: &Survey<'_>, term: Term, slow: &BTreeSet<String>) -> Self {
+    pub(in crate::rendezvous) fn new(
+        survey: &Survey<'_>,
+        term: Term,
+        slow: &BTreeSet<String>,
+    ) -> Self {
         let ids = |kvs: &[KeyValue]| -> BTreeSet<String> {
             kvs.iter().filter_map(|kv| id_of(&kv.key)).collect()
         };
@@ -191,7 +197,7 @@ impl Roster {
     }
 
     /// Takes in what one of the watches saw.
-    pub(super) fn apply(&mut self, watch: usize, event: &Event) {
+    pub(in crate::rendezvous) fn apply(&mut self, watch: usize, event: &Event) {
         let (Some(watched), Some(id)) = (Watched::ALL.get(watch), id_of(&event.kv.key)) else {
             return;
         };
@@ -237,7 +243,7 @@ impl Roster {
         self.changes += 1;
         let arrived = joined.arrived.unwrap_or(kv.create_revision);
         let Joined { hint, topology, seat, earlier, .. } = joined;
-        let is_current = |seat: &Seat| seat.history == self.term.history;
+        let is_current = |seat: &PreviousAssignment| seat.history == self.term.history;
         let forgotten = seat.filter(|seat| !is_current(seat));
         // A place in a forgotten group counts as long as no group has formed since: it takes nobody's place.
         let seat = seat.filter(|seat| is_current(seat) || self.term.previous == 0);
@@ -307,13 +313,13 @@ impl Roster {
 
     fn is_returned(&self, candidate: &Candidate) -> bool {
         let Term { history, previous, .. } = self.term;
-        let last = |seat: Seat| (seat.history, seat.round) == (history, previous);
+        let last = |seat: PreviousAssignment| (seat.history, seat.round) == (history, previous);
         previous > 0 && candidate.seat.is_some_and(last)
     }
 
     /// The figures that decide when the round stops taking nodes.
-    pub(super) fn roll(&self) -> Roll {
-        Roll {
+    pub(in crate::rendezvous) fn roll(&self) -> MembershipCounts {
+        MembershipCounts {
             joined: self.joined.len(),
             unresolved: self.unresolved.len(),
             members_to_come: self.members_to_come.len(),
@@ -328,7 +334,7 @@ impl Roster {
     /// They may if somebody remembers such a group, and no round has outlived it since; or if nobody does, but the
     /// server follows another. All of their leases are over a lease's time after the last was renewed: before the server
     /// started, as it says, or a moment before.
-    pub(super) fn forgotten_for(&self, lease_ttl: Duration) -> Option<Duration> {
+    pub(in crate::rendezvous) fn forgotten_for(&self, lease_ttl: Duration) -> Option<Duration> {
         let Term { previous, outlived, .. } = self.term;
         let may_be = match self.earlier.formed > outlived {
             true => self.misses_forgotten(),
@@ -341,19 +347,19 @@ impl Roster {
     /// Whether somebody may be missing of the forgotten group that is remembered here. If one who held its lease to the
     /// end says which was the last, and all of that one are here, there is nobody else.
     fn misses_forgotten(&self) -> bool {
-        let last = |seat: &Seat| seat.round == self.earlier.formed;
+        let last = |seat: &PreviousAssignment| seat.round == self.earlier.formed;
         let seats = || self.joined.values().filter_map(|entry| entry.forgotten).filter(last);
         let Some(held) = seats().find(|seat| seat.held) else { return true };
         seats().filter(|seat| seat.history == held.history).count() < held.world as usize
     }
 
     /// The highest round that anybody who joined remembers of histories before this one.
-    pub(super) fn remembered(&self) -> Earlier {
+    pub(in crate::rendezvous) fn remembered(&self) -> Earlier {
         self.earlier
     }
 
     /// Who is waited for of the last group, behind a semicolon, if they are few enough to be named.
-    pub(super) fn names_of_unresolved(&self) -> String {
+    pub(in crate::rendezvous) fn names_of_unresolved(&self) -> String {
         match self.unresolved.len() {
             1..=MOST_NAMED => {
                 let names: Vec<&str> = self.unresolved.iter().map(String::as_str).collect();
@@ -365,7 +371,7 @@ impl Roster {
 
     /// Who is here, behind a semicolon, if they are few enough to be named; which rank several of them have in mind; and
     /// if all of them have one, which of so many nobody has.
-    pub(super) fn names(&self, nodes: usize) -> String {
+    pub(in crate::rendezvous) fn names(&self, nodes: usize) -> String {
         let here: Vec<&str> = self.joined.keys().map(String::as_str).collect();
         let here = match here.len() {
             1..=MOST_NAMED => format!("; here: {}", here.join(", ")),
@@ -399,42 +405,42 @@ impl Roster {
     }
 
     /// One of the nodes that disagree with the round, if more of them agree with each other than have joined it.
-    pub(super) fn outvoted(&self) -> Option<&Objection> {
+    pub(in crate::rendezvous) fn outvoted(&self) -> Option<&Objection> {
         majority(&self.objections, self.joined.len())
     }
 
-    pub(super) fn unreadable(&self) -> Option<&DocumentError> {
+    pub(in crate::rendezvous) fn unreadable(&self) -> Option<&DocumentError> {
         self.unreadable.as_ref()
     }
 
-    pub(super) fn candidates(&self) -> Vec<Candidate> {
+    pub(in crate::rendezvous) fn candidates(&self) -> Vec<Candidate> {
         self.joined.values().map(|entry| entry.candidate.clone()).collect()
     }
 
     /// Some of those who were reported and whose leases are over, so that the reports can go as well.
-    pub(super) fn buried(&self) -> &[String] {
+    pub(in crate::rendezvous) fn buried(&self) -> &[String] {
         &self.buried
     }
 
-    pub(super) fn waiting(&self) -> usize {
+    pub(in crate::rendezvous) fn waiting(&self) -> usize {
         self.waiting.len()
     }
 
     /// Whether a node had joined and is gone, or is likely to be.
-    pub(super) fn is_lost(&self, id: &str) -> bool {
+    pub(in crate::rendezvous) fn is_lost(&self, id: &str) -> bool {
         self.gone.contains(id) || self.suspects.contains_key(id) || !self.joined.contains_key(id)
     }
 
     /// Nobody needs to look for who is lost while this is the same.
-    pub(super) fn changes(&self) -> usize {
+    pub(in crate::rendezvous) fn changes(&self) -> usize {
         self.changes
     }
 
-    pub(super) fn confirmed(&self) -> usize {
+    pub(in crate::rendezvous) fn confirmed(&self) -> usize {
         self.ready.len()
     }
 
-    pub(super) fn said(&self, id: &str) -> Option<&Said> {
+    pub(in crate::rendezvous) fn said(&self, id: &str) -> Option<&Said> {
         self.ready.get(id)
     }
 }

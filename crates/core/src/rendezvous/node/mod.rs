@@ -5,23 +5,35 @@
 //! request is under way at a time, besides those of the coordinator. So an event that is lost, late or
 //! doubled can delay a decision, but not change it.
 
+mod answer;
+mod deadlines;
+mod history;
+mod join;
+pub(in crate::rendezvous) mod objection;
+mod observed;
+mod resume;
+mod view;
+
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use self::join::Report;
+use self::observed::{InForce, Knowledge};
+use self::resume::Resuming;
 use super::coordinator::{Coordinator, Step};
-use super::document::{Active, BootstrapStore, Earlier, History, Node, Ranked, RunOutcome, Status};
-use super::interface::{
-    Errand, Fault, FenceCause, Input, Output, Purpose, RequestId, Settings, WatchId,
+use super::documents::{
+    Active, BootstrapStore, Earlier, NodeDocument, Ranked, RunHistory, RunOutcome, Status,
 };
-use super::knowledge::{InForce, Knowledge};
-use super::meet::Report;
-use super::ranks::Seat;
-use super::request::{Guard, Own, Unmoved, Whereabouts};
-use super::resume::Resuming;
+use super::messages::{
+    CommandDone, FenceCause, NodeConfig, NodeInput, NodeOutput, Purpose, RendezvousFailure,
+    RequestId, WatchId,
+};
+use super::ranks::PreviousAssignment;
+use super::txn::{Guard, Own, Unmoved, Whereabouts};
 use crate::kv::{LeaseId, Revision, Time, Txn};
 
 /// What the node has announced under its lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Place {
+pub(in crate::rendezvous) enum Place {
     Nowhere,
     /// It joined this round.
     Joined(u64),
@@ -37,18 +49,18 @@ pub(super) enum Place {
 
 /// How a node waits that is not in the group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Late {
+pub(in crate::rendezvous) enum Late {
     /// There is room for it.
     Waiting,
     /// There is none.
     Spare,
-    /// It disagrees with the round in progress: see [`objection`](super::objection).
+    /// It disagrees with the round in progress: see [`objection`](objection).
     Objector,
 }
 
 /// The node's one request, and what it needs to know when it is answered.
 #[derive(Debug, Clone)]
-pub(super) enum Asked {
+pub(in crate::rendezvous) enum Asked {
     Open(Box<Active>),
     Join(u64),
     Confirm(u64),
@@ -64,7 +76,7 @@ pub(super) enum Asked {
 
 /// What the node was told to do besides meeting.
 #[derive(Debug, Clone)]
-pub(super) enum Order {
+pub(in crate::rendezvous) enum Order {
     Leave,
     Close(RunOutcome, String),
     Reopen,
@@ -74,73 +86,73 @@ pub(super) enum Order {
 
 /// The node wants to be in a group.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Meeting {
-    pub(super) since: Time,
+pub(in crate::rendezvous) struct Meeting {
+    pub(in crate::rendezvous) since: Time,
     /// Never for a spare, which waits as long as the run lasts.
-    pub(super) deadline: Option<Time>,
+    pub(in crate::rendezvous) deadline: Option<Time>,
     /// It disagrees with the round in progress, and fails if that is still so then.
-    pub(super) objects_until: Option<Time>,
+    pub(in crate::rendezvous) objects_until: Option<Time>,
 }
 
 /// One node's part of the rendezvous. See the [module](super) for how to drive it.
 #[derive(Debug)]
-pub struct Machine {
-    pub(super) settings: Settings,
-    pub(super) node: Node,
-    pub(super) lease: Option<LeaseId>,
+pub struct Node {
+    pub(in crate::rendezvous) settings: NodeConfig,
+    pub(in crate::rendezvous) node: NodeDocument,
+    pub(in crate::rendezvous) lease: Option<LeaseId>,
     /// A session was asked for and is not there yet.
-    pub(super) opening_session: bool,
-    pub(super) knowledge: Knowledge,
-    pub(super) meeting: Option<Meeting>,
-    pub(super) place: Place,
+    pub(in crate::rendezvous) opening_session: bool,
+    pub(in crate::rendezvous) knowledge: Knowledge,
+    pub(in crate::rendezvous) meeting: Option<Meeting>,
+    pub(in crate::rendezvous) place: Place,
     /// The node's own document is there, under the present lease.
-    pub(super) listed: bool,
+    pub(in crate::rendezvous) listed: bool,
     /// The rounds that it has asked to join, under the present lease.
-    pub(super) joined_rounds: BTreeSet<u64>,
+    pub(in crate::rendezvous) joined_rounds: BTreeSet<u64>,
     /// How it has asked to be registered, under the present lease.
-    pub(super) registered: BTreeSet<Late>,
+    pub(in crate::rendezvous) registered: BTreeSet<Late>,
     /// The rounds that it has asked to confirm, and has not entered another since: of the last of them it may have
     /// workers. Also under an earlier lease: a server that was away may keep that for longer than the node did.
-    pub(super) confirmed_rounds: BTreeSet<u64>,
+    pub(in crate::rendezvous) confirmed_rounds: BTreeSet<u64>,
     /// The latest revision of an answer to this node.
-    pub(super) heard: Revision,
+    pub(in crate::rendezvous) heard: Revision,
     /// What was known when each request was decided on.
-    pub(super) knew: BTreeMap<RequestId, Revision>,
+    pub(in crate::rendezvous) knew: BTreeMap<RequestId, Revision>,
     /// When the node first announced itself.
-    pub(super) arrived: Option<Revision>,
+    pub(in crate::rendezvous) arrived: Option<Revision>,
     /// The place in the last group that it was in.
-    pub(super) seat: Option<Seat>,
+    pub(in crate::rendezvous) seat: Option<PreviousAssignment>,
     /// What it remembers of histories that the server has forgotten.
-    pub(super) earlier: Earlier,
+    pub(in crate::rendezvous) earlier: Earlier,
     /// The name of the next history that this node begins.
-    pub(super) begins: u64,
+    pub(in crate::rendezvous) begins: u64,
     /// Since when it knows of the history that goes on.
-    pub(super) history_since: Time,
+    pub(in crate::rendezvous) history_since: Time,
     /// It lost its session, and tries to keep its place.
-    pub(super) resuming: Option<Resuming>,
+    pub(in crate::rendezvous) resuming: Option<Resuming>,
     /// When it last kept its place in that way.
-    pub(super) resumed: Option<Revision>,
+    pub(in crate::rendezvous) resumed: Option<Revision>,
     /// The round for which it was asked to listen, and where it does.
-    pub(super) hosting: Option<(u64, Option<BootstrapStore>)>,
+    pub(in crate::rendezvous) hosting: Option<(u64, Option<BootstrapStore>)>,
     /// Who kept the group of this round and was reported by this node.
-    pub(super) doubted: Option<(u64, String)>,
-    pub(super) request: Option<(RequestId, Asked)>,
-    pub(super) orders: VecDeque<Order>,
+    pub(in crate::rendezvous) doubted: Option<(u64, String)>,
+    pub(in crate::rendezvous) request: Option<(RequestId, Asked)>,
+    pub(in crate::rendezvous) orders: VecDeque<Order>,
     /// It gave up, and has until then to find out why.
-    pub(super) giving_up: Option<(Meeting, Time)>,
-    pub(super) coordinator: Option<(Coordinator, WatchId)>,
+    pub(in crate::rendezvous) giving_up: Option<(Meeting, Time)>,
+    pub(in crate::rendezvous) coordinator: Option<(Coordinator, WatchId)>,
     /// The coordinator's requests; if one succeeds, this document is in force.
-    pub(super) duties: BTreeMap<RequestId, (Purpose, Option<Box<Active>>)>,
+    pub(in crate::rendezvous) duties: BTreeMap<RequestId, (Purpose, Option<Box<Active>>)>,
     /// The coordinator wants a new round, for this reason.
-    pub(super) reopening: Option<String>,
-    pub(super) outputs: VecDeque<Output>,
+    pub(in crate::rendezvous) reopening: Option<String>,
+    pub(in crate::rendezvous) outputs: VecDeque<NodeOutput>,
     ids: u64,
 }
 
-impl Machine {
+impl Node {
     /// A node that has announced nothing and knows nothing. `entropy` is a random number, from which it names the
     /// histories that it begins.
-    pub fn new(settings: Settings, node: Node, entropy: u64) -> Self {
+    pub fn new(settings: NodeConfig, node: NodeDocument, entropy: u64) -> Self {
         Self {
             knowledge: Knowledge::default(),
             settings,
@@ -176,62 +188,64 @@ impl Machine {
     }
 
     /// Takes in what happened. Fetch the outputs afterwards.
-    pub fn handle(&mut self, now: Time, input: Input) {
+    pub fn handle(&mut self, now: Time, input: NodeInput) {
         let before = self.knowledge.history();
         match input {
-            Input::Enter => self.enter(now),
-            Input::Leave => {
+            NodeInput::Enter => self.enter(now),
+            NodeInput::Leave => {
                 self.resuming = None;
                 self.meeting = None;
                 self.giving_up = None;
                 self.orders.push_back(Order::Leave);
             }
-            Input::Close { outcome, reason } => {
+            NodeInput::Close { outcome, reason } => {
                 self.orders.push_back(Order::Close(outcome, reason));
             }
-            Input::Reopen => self.orders.push_back(Order::Reopen),
-            Input::Suspect { node } => {
+            NodeInput::Reopen => self.orders.push_back(Order::Reopen),
+            NodeInput::Suspect { node } => {
                 self.orders.push_back(Order::Suspect(node, self.formed_round()));
             }
-            Input::SessionOpened { lease } => {
+            NodeInput::SessionOpened { lease } => {
                 self.lease = Some(lease);
                 self.opening_session = false;
             }
-            Input::SessionLost { slept } => self.session_lost(now, slept),
-            Input::Snapshot { found, another_server } => self.looked(now, &found, another_server),
-            Input::ActiveChanged { events } => {
+            NodeInput::SessionLost { slept } => self.session_lost(now, slept),
+            NodeInput::Snapshot { found, another_server } => {
+                self.looked(now, &found, another_server)
+            }
+            NodeInput::ActiveChanged { events } => {
                 if !self.knowledge.follow(&events) {
                     self.forgot(now);
-                    self.outputs.push_back(Output::LookAgain);
+                    self.outputs.push_back(NodeOutput::Resync);
                 }
             }
-            Input::Answered { id, result } => self.answered(now, id, &result),
-            Input::Watching { id } => {
+            NodeInput::Answered { id, result } => self.answered(now, id, &result),
+            NodeInput::Watching { id } => {
                 if let Some(coordinator) = self.coordinator_of(id) {
                     coordinator.watching();
                 }
             }
-            Input::Watched { id, watch, events } => {
+            NodeInput::Watched { id, watch, events } => {
                 if let Some(coordinator) = self.coordinator_of(id) {
                     coordinator.saw(watch, events);
                 }
             }
-            Input::WatchBroken { id } => {
+            NodeInput::WatchBroken { id } => {
                 if let Some(coordinator) = self.coordinator_of(id) {
                     coordinator.blinded();
                 }
             }
-            Input::Hosting { round, store } => {
+            NodeInput::BootstrapStoreReady { round, store } => {
                 if self.hosting.as_ref().is_some_and(|(asked, _)| *asked == round) {
                     self.hosting = Some((round, Some(store)));
                 }
             }
-            Input::HostFailed { round, reason } => {
+            NodeInput::BootstrapStoreFailed { round, reason } => {
                 if self.hosting.take_if(|(asked, _)| *asked == round).is_some() {
-                    self.fail(Fault::CannotHost { reason });
+                    self.fail(RendezvousFailure::CannotServeBootstrapStore { reason });
                 }
             }
-            Input::Wake => {}
+            NodeInput::Wake => {}
         }
         if before != self.knowledge.history() {
             self.history_since = now;
@@ -240,7 +254,7 @@ impl Machine {
     }
 
     /// What is to be done, in order.
-    pub fn poll_output(&mut self) -> Option<Output> {
+    pub fn poll_output(&mut self) -> Option<NodeOutput> {
         self.outputs.pop_front()
     }
 
@@ -266,11 +280,11 @@ impl Machine {
     }
 
     /// Whatever the node has announced may be gone, and with it its right to run.
-    pub(super) fn fenced(&mut self, now: Time, cause: FenceCause) {
+    pub(in crate::rendezvous) fn fenced(&mut self, now: Time, cause: FenceCause) {
         self.lease = None;
         self.resuming = None;
         if let Place::Member(_) = self.place {
-            self.outputs.push_back(Output::Fenced(cause));
+            self.outputs.push_back(NodeOutput::Fenced(cause));
         }
         // Also a spare, which had all the time there is, must find out in time that nobody answers.
         let timeout = self.settings.timeout;
@@ -285,14 +299,14 @@ impl Machine {
             Some((_, Asked::Leave(_))) => {
                 // With the lease goes all that the node wanted to take back.
                 self.request = None;
-                self.outputs.push_back(Output::Done(Errand::Left));
+                self.outputs.push_back(NodeOutput::Done(CommandDone::Left));
             }
             _ => self.request = None,
         }
         self.resign();
     }
 
-    pub(super) fn forget_whereabouts(&mut self) {
+    pub(in crate::rendezvous) fn forget_whereabouts(&mut self) {
         self.place = Place::Nowhere;
         self.listed = false;
         self.joined_rounds.clear();
@@ -300,26 +314,26 @@ impl Machine {
         self.hosting = None;
     }
 
-    pub(super) fn resign(&mut self) {
+    pub(in crate::rendezvous) fn resign(&mut self) {
         self.duties.clear();
         self.reopening = None;
         if self.coordinator.take().is_some() {
-            self.outputs.push_back(Output::Unwatch);
+            self.outputs.push_back(NodeOutput::Unwatch);
         }
     }
 
     /// The condition under which a round may be opened where none is in force.
-    pub(super) fn absent(&self) -> Guard {
+    pub(in crate::rendezvous) fn absent(&self) -> Guard {
         self.knowledge.absent(self.begins())
     }
 
     /// The name of the history that this node begins, if it does.
-    pub(super) fn begins(&self) -> History {
-        History::new(self.begins)
+    pub(in crate::rendezvous) fn begins(&self) -> RunHistory {
+        RunHistory::new(self.begins)
     }
 
     /// The condition under which this node may say where it is.
-    pub(super) fn unmoved(&self) -> Unmoved {
+    pub(in crate::rendezvous) fn unmoved(&self) -> Unmoved {
         let known = self.knowledge.revision().max(self.heard);
         Unmoved { node: self.settings.keys.node(&self.node.id), known }
     }
@@ -329,7 +343,7 @@ impl Machine {
     }
 
     /// The document in force, if this node wrote it as the coordinator of its round and still holds it.
-    pub(super) fn holds(&self) -> Option<&InForce> {
+    pub(in crate::rendezvous) fn holds(&self) -> Option<&InForce> {
         let in_force = self.knowledge.in_force().ok().flatten()?;
         let InForce { active, lease, .. } = in_force;
         let own = active.coordinator.id == self.node.id
@@ -339,15 +353,15 @@ impl Machine {
     }
 
     /// The same, if it is of this round.
-    pub(super) fn own(&self, round: u64) -> Option<&InForce> {
+    pub(in crate::rendezvous) fn own(&self, round: u64) -> Option<&InForce> {
         self.holds().filter(|own| own.active.round == round)
     }
 
     /// Ends the meeting without a group, and takes back what was announced for it.
-    pub(super) fn fail(&mut self, fault: Fault) {
+    pub(in crate::rendezvous) fn fail(&mut self, fault: RendezvousFailure) {
         if self.meeting.take().is_some() || self.giving_up.take().is_some() {
             self.giving_up = None;
-            self.outputs.push_back(Output::Failed(fault));
+            self.outputs.push_back(NodeOutput::Failed(fault));
             self.orders.push_back(Order::Leave);
         }
     }
@@ -357,18 +371,23 @@ impl Machine {
         self.ids
     }
 
-    pub(super) fn ask(&mut self, purpose: Purpose, txn: Txn, asked: Asked) {
+    pub(in crate::rendezvous) fn ask(&mut self, purpose: Purpose, txn: Txn, asked: Asked) {
         let id = self.next_id();
         self.knew.insert(id, self.knowledge.revision().max(self.heard));
         self.request = Some((id, asked));
-        self.outputs.push_back(Output::Request { id, purpose, txn });
+        self.outputs.push_back(NodeOutput::Request { id, purpose, txn });
     }
 
-    pub(super) fn ask_on_duty(&mut self, purpose: Purpose, txn: Txn, active: Option<Box<Active>>) {
+    pub(in crate::rendezvous) fn ask_on_duty(
+        &mut self,
+        purpose: Purpose,
+        txn: Txn,
+        active: Option<Box<Active>>,
+    ) {
         let id = self.next_id();
         self.knew.insert(id, self.knowledge.revision().max(self.heard));
         self.duties.insert(id, (purpose, active));
-        self.outputs.push_back(Output::Request { id, purpose, txn });
+        self.outputs.push_back(NodeOutput::Request { id, purpose, txn });
     }
 
     /// Decides what to do next.
@@ -390,7 +409,7 @@ impl Machine {
                 if !self.may_ask_who_is_missing() {
                     let waited = now.saturating_sub(meeting.since);
                     let missing = Some(format!("it waited for {}", self.waits_for(now)));
-                    self.fail(Fault::TimedOut { waited, missing });
+                    self.fail(RendezvousFailure::TimedOut { waited, missing });
                     continue;
                 }
                 let round = self.knowledge.active().map_or(0, |active| active.round);
@@ -442,7 +461,7 @@ impl Machine {
                     if let Some((_, watch)) = &mut self.coordinator {
                         *watch = id;
                     }
-                    self.outputs.push_back(Output::Watch { id, watches });
+                    self.outputs.push_back(NodeOutput::Watch { id, watches });
                 }
                 Some(Step::Request(purpose, txn, active)) => self.ask_on_duty(purpose, txn, active),
                 Some(Step::Reopen(reason)) => self.reopening = Some(reason),

@@ -1,20 +1,20 @@
 //! What a node knows of its group and its run, for those who ask.
 
-use super::document::{Active, Status};
-use super::interface::{RunClosed, View};
-use super::machine::{Late, Machine, Place};
+use super::{Late, Node, Place};
 use crate::kv::Time;
+use crate::rendezvous::documents::{Active, Status};
+use crate::rendezvous::messages::{RendezvousView, RunClosed};
 
 /// How a run was closed by this document.
-pub(super) fn run_closed(closed: &Active) -> RunClosed {
+pub(in crate::rendezvous) fn run_closed(closed: &Active) -> RunClosed {
     let Active { coordinator, outcome, reason, .. } = closed;
     let outcome = outcome.unwrap_or_default();
     RunClosed { by: coordinator.clone(), outcome, reason: reason.clone() }
 }
 
-impl Machine {
+impl Node {
     /// What the node knows, for those who ask.
-    pub fn view(&self, now: Time) -> View {
+    pub fn view(&self, now: Time) -> RendezvousView {
         let active = self.knowledge.active();
         let closed = active.filter(|active| active.status == Status::Closed);
         let has_ended = |active: &&Active| matches!(active.status, Status::Frozen | Status::Final);
@@ -33,7 +33,7 @@ impl Machine {
             // The others have gone ahead, or the coordinator is gone.
             (Some(_), None) => usize::from(closed.is_none()),
         };
-        View {
+        RendezvousView {
             known: self.knowledge.is_known(),
             session: self.lease.is_some(),
             round: active.map_or(0, |active| active.round),
@@ -54,12 +54,12 @@ impl Machine {
     }
 
     /// The last round that formed a group, as far as is known; 0 if none did.
-    pub(super) fn formed_round(&self) -> u64 {
+    pub(in crate::rendezvous) fn formed_round(&self) -> u64 {
         self.knowledge.rounds().map_or(0, |rounds| rounds.formed)
     }
 
     /// What the node waits for, in a sentence.
-    pub(super) fn waits_for(&self, now: Time) -> String {
+    pub(in crate::rendezvous) fn waits_for(&self, now: Time) -> String {
         if self.lease.is_none() {
             return "a session with the server".to_owned();
         }

@@ -11,8 +11,7 @@ use bytes::Bytes;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use super::gate::Limits;
-use super::ranks::Seat;
+use super::ranks::PreviousAssignment;
 use crate::kv::Revision;
 
 /// The format of the documents that this version writes and reads.
@@ -29,16 +28,16 @@ pub(super) fn is_default<T: Default + PartialEq>(field: &T) -> bool {
 /// Names one history of a run on a server. A server that lost its memory begins another.
 ///
 /// ```
-/// use rallypoint_core::rendezvous::document::History;
-/// let history = History::new(0xab);
+/// use rallypoint_core::rendezvous::documents::RunHistory;
+/// let history = RunHistory::new(0xab);
 /// assert_eq!(history.to_string(), "00000000000000ab");
 /// assert_eq!("00000000000000ab".parse(), Ok(history));
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
-pub struct History(u64);
+pub struct RunHistory(u64);
 
-impl History {
+impl RunHistory {
     /// The history of this number, which should be random.
     pub const fn new(number: u64) -> Self {
         Self(number)
@@ -50,19 +49,19 @@ impl History {
     }
 }
 
-impl fmt::Display for History {
+impl fmt::Display for RunHistory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:016x}", self.0)
     }
 }
 
-impl From<History> for String {
-    fn from(history: History) -> Self {
+impl From<RunHistory> for String {
+    fn from(history: RunHistory) -> Self {
         history.to_string()
     }
 }
 
-impl std::str::FromStr for History {
+impl std::str::FromStr for RunHistory {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -71,7 +70,7 @@ impl std::str::FromStr for History {
     }
 }
 
-impl TryFrom<String> for History {
+impl TryFrom<String> for RunHistory {
     type Error = String;
 
     fn try_from(text: String) -> Result<Self, String> {
@@ -91,6 +90,21 @@ pub enum Status {
     Final,
     /// The run is over.
     Closed,
+}
+
+/// The smallest and the largest number of nodes that a group may have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Limits {
+    /// The smallest number of nodes.
+    pub min: usize,
+    /// The largest number of nodes.
+    pub max: usize,
+}
+
+impl fmt::Display for Limits {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.min, self.max)
+    }
 }
 
 /// Names a node to the others.
@@ -147,7 +161,7 @@ impl From<String> for RunOutcome {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Active {
     /// The history that the round belongs to.
-    pub history: History,
+    pub history: RunHistory,
     /// Which round.
     pub round: u64,
     /// How far it is.
@@ -272,7 +286,7 @@ impl Active {
 
 /// `rdzv/node/{id}`: a node, for people who look, and the sign that it lives.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Node {
+pub struct NodeDocument {
     /// Unique among all nodes of the run, also over time.
     pub id: String,
     /// Where others reach it.
@@ -298,7 +312,7 @@ pub struct Node {
     pub liveness: Option<LivenessAddress>,
 }
 
-impl Node {
+impl NodeDocument {
     /// Its name to others.
     pub fn name(&self) -> NodeName {
         NodeName { id: self.id.clone(), address: self.address.clone() }
@@ -319,7 +333,7 @@ pub struct Joined {
     pub topology: Option<String>,
     /// Its place in the last group that it was in.
     #[serde(default, skip_serializing_if = "is_default")]
-    pub seat: Option<Seat>,
+    pub seat: Option<PreviousAssignment>,
     /// What it remembers of histories before this one.
     #[serde(default, skip_serializing_if = "is_default")]
     pub earlier: Earlier,

@@ -3,33 +3,33 @@
 //! It hears of it from two sides, its watch and the answers to its own requests, in either order. The
 //! later revision counts.
 
-use super::document::{Active, DocumentError, Extra, History, Rounds, decode};
-use super::request::{Found, Guard};
 use crate::kv::{Event, EventKind, KeyValue, LeaseId, Revision};
+use crate::rendezvous::documents::{Active, DocumentError, Extra, Rounds, RunHistory, decode};
+use crate::rendezvous::txn::{Found, Guard};
 
 /// The document in force, with its place in history.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct InForce {
-    pub(super) active: Active,
+pub(in crate::rendezvous) struct InForce {
+    pub(in crate::rendezvous) active: Active,
     /// When it was written.
-    pub(super) revision: Revision,
+    pub(in crate::rendezvous) revision: Revision,
     /// The lease that it lives on.
-    pub(super) lease: LeaseId,
+    pub(in crate::rendezvous) lease: LeaseId,
 }
 
 impl InForce {
     /// That it still is.
-    pub(super) fn guard(&self) -> Guard {
+    pub(in crate::rendezvous) fn guard(&self) -> Guard {
         Guard::At(self.active.history, self.revision)
     }
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Knowledge {
+pub(in crate::rendezvous) struct Knowledge {
     /// Everything that happened up to here is known; nothing at all if none.
     revision: Option<Revision>,
     /// The history that the run has on the server; none if it has none yet, or it is not known.
-    history: Option<History>,
+    history: Option<RunHistory>,
     /// The document in force; if it cannot be read, why, and when it was written.
     in_force: Option<Result<InForce, (DocumentError, Revision)>>,
     /// What `rdzv/round` says, and since when.
@@ -38,25 +38,25 @@ pub(super) struct Knowledge {
 
 impl Knowledge {
     /// Everything up to here is known.
-    pub(super) fn revision(&self) -> Revision {
+    pub(in crate::rendezvous) fn revision(&self) -> Revision {
         self.revision.unwrap_or(0)
     }
 
-    pub(super) fn is_known(&self) -> bool {
+    pub(in crate::rendezvous) fn is_known(&self) -> bool {
         self.revision.is_some()
     }
 
-    pub(super) fn history(&self) -> Option<History> {
+    pub(in crate::rendezvous) fn history(&self) -> Option<RunHistory> {
         self.history
     }
 
-    pub(super) fn in_force(&self) -> Result<Option<&InForce>, &DocumentError> {
+    pub(in crate::rendezvous) fn in_force(&self) -> Result<Option<&InForce>, &DocumentError> {
         let read = self.in_force.as_ref();
         read.map(|read| read.as_ref().map_err(|(error, _)| error)).transpose()
     }
 
     /// When the document was written that cannot be read, if it is so.
-    pub(super) fn unreadable_since(&self) -> Option<Revision> {
+    pub(in crate::rendezvous) fn unreadable_since(&self) -> Option<Revision> {
         match &self.in_force {
             Some(Err((_, revision))) => Some(*revision),
             _ => None,
@@ -64,21 +64,21 @@ impl Knowledge {
     }
 
     /// The document, if there is one that can be read.
-    pub(super) fn active(&self) -> Option<&Active> {
+    pub(in crate::rendezvous) fn active(&self) -> Option<&Active> {
         self.in_force().ok().flatten().map(|in_force| &in_force.active)
     }
 
-    pub(super) fn rounds(&self) -> Option<&Rounds> {
+    pub(in crate::rendezvous) fn rounds(&self) -> Option<&Rounds> {
         self.rounds.as_ref().map(|(rounds, _)| rounds)
     }
 
     /// What `rdzv/round` says that this version does not know.
-    pub(super) fn rounds_extra(&self) -> Extra {
+    pub(in crate::rendezvous) fn rounds_extra(&self) -> Extra {
         self.rounds().map(|rounds| rounds.extra.clone()).unwrap_or_default()
     }
 
     /// That no document is in force, as far as is known; `begins` names the history if none has begun.
-    pub(super) fn absent(&self, begins: History) -> Guard {
+    pub(in crate::rendezvous) fn absent(&self, begins: RunHistory) -> Guard {
         match (self.history, &self.rounds) {
             (Some(history), Some((_, revision))) => Guard::Absent(history, *revision),
             _ => Guard::Nothing(begins),
@@ -86,19 +86,23 @@ impl Knowledge {
     }
 
     /// Nothing is known any more.
-    pub(super) fn forget(&mut self) {
+    pub(in crate::rendezvous) fn forget(&mut self) {
         *self = Self::default();
     }
 
     /// Whether what was found belongs to another history than the one that is known. Nothing at all may have been
     /// found before that began.
-    pub(super) fn is_of_another(&self, revision: Revision, found: &Found<'_>) -> bool {
+    pub(in crate::rendezvous) fn is_of_another(
+        &self,
+        revision: Revision,
+        found: &Found<'_>,
+    ) -> bool {
         let is_late = found.history().is_none() && Some(revision) < self.revision;
         self.history.is_some() && found.history() != self.history && !is_late
     }
 
     /// Takes in what was read of all documents at once.
-    pub(super) fn look(&mut self, revision: Revision, found: &Found<'_>) {
+    pub(in crate::rendezvous) fn look(&mut self, revision: Revision, found: &Found<'_>) {
         if self.revision > Some(revision) {
             return;
         }
@@ -118,7 +122,7 @@ impl Knowledge {
 
     /// Takes in what the watch saw. False if it is of another history: then nothing is known any more.
     #[must_use]
-    pub(super) fn follow(&mut self, events: &[Event]) -> bool {
+    pub(in crate::rendezvous) fn follow(&mut self, events: &[Event]) -> bool {
         let before = self.history;
         for event in events {
             let active = (event.kind == EventKind::Put).then_some(&event.kv);
@@ -130,7 +134,12 @@ impl Knowledge {
     }
 
     /// A request of our own put this in force.
-    pub(super) fn wrote(&mut self, active: Active, revision: Revision, lease: LeaseId) {
+    pub(in crate::rendezvous) fn wrote(
+        &mut self,
+        active: Active,
+        revision: Revision,
+        lease: LeaseId,
+    ) {
         if self.revision < Some(revision) {
             self.revision = Some(revision);
             self.in_force = Some(Ok(InForce { active, revision, lease }));
@@ -139,7 +148,7 @@ impl Knowledge {
     }
 
     /// A request of our own took the document away.
-    pub(super) fn deleted(&mut self, revision: Revision) {
+    pub(in crate::rendezvous) fn deleted(&mut self, revision: Revision) {
         if self.revision < Some(revision) {
             self.learn(revision, None);
         }

@@ -1,5 +1,5 @@
-use super::super::document::encode;
 use super::*;
+use crate::rendezvous::documents::encode;
 
 const WAITING: usize = 1;
 const SUSPECTS: usize = 2;
@@ -16,14 +16,14 @@ fn event(kind: EventKind, key: &str, mod_revision: Revision) -> Event {
 /// What a watch saw: which, and when node a's key was put or deleted.
 type Seen = (usize, EventKind, Revision);
 
-const TERM: Term = Term { history: History::new(1), began: 0, previous: 0, outlived: 0 };
+const TERM: Term = Term { history: RunHistory::new(1), began: 0, previous: 0, outlived: 0 };
 
-fn empty() -> Roster {
-    Roster::new(&Survey::default(), TERM, &BTreeSet::new())
+fn empty() -> RoundMembership {
+    RoundMembership::new(&Survey::default(), TERM, &BTreeSet::new())
 }
 
 /// A roster that has seen these, in this order.
-fn roster(events: &[Seen]) -> Roster {
+fn roster(events: &[Seen]) -> RoundMembership {
     let mut roster = empty();
     for (watch, kind, revision) in events {
         roster.apply(*watch, &event(*kind, "x/a", *revision));
@@ -64,7 +64,7 @@ fn who_is_lost_is_looked_for_again_whenever_it_may_have_changed() {
 fn only_those_who_wait_since_the_round_began_are_counted() {
     let waiting = &kvs(&[("waiting/slow", 4), ("waiting/late", 6)]);
     let survey = Survey { revision: 7, waiting, ..Survey::default() };
-    let mut roster = Roster::new(&survey, Term { began: 5, ..TERM }, &BTreeSet::new());
+    let mut roster = RoundMembership::new(&survey, Term { began: 5, ..TERM }, &BTreeSet::new());
     assert_eq!(roster.waiting(), 1);
     roster.apply(WAITING, &event(EventKind::Put, "waiting/slow", 8));
     assert_eq!(roster.waiting(), 2, "it says that it still waits");
@@ -75,7 +75,7 @@ fn a_survey_finds_those_who_were_reported_since_they_joined() {
     let nodes = &kvs(&[("node/a", 5)]);
     let (suspects, members) = (&kvs(&[("suspect/a", 6)]), &kvs(&[("member/a", 5)]));
     let survey = Survey { revision: 7, nodes, suspects, members, ..Survey::default() };
-    assert!(Roster::new(&survey, TERM, &BTreeSet::new()).is_lost("a"));
+    assert!(RoundMembership::new(&survey, TERM, &BTreeSet::new()).is_lost("a"));
 }
 
 #[test]
@@ -102,8 +102,9 @@ fn members_of_the_last_group_are_unresolved_until_they_enter_leave_or_are_gone()
         ..Survey::default()
     };
     let term = Term { began: 10, previous: 3, ..TERM };
-    let mut roster = Roster::new(&survey, term, &BTreeSet::new());
-    let figures = |roster: &Roster| (roster.roll().unresolved, roster.roll().members_to_come);
+    let mut roster = RoundMembership::new(&survey, term, &BTreeSet::new());
+    let figures =
+        |roster: &RoundMembership| (roster.roll().unresolved, roster.roll().members_to_come);
     assert_eq!(figures(&roster), (2, 1), "a report says nothing about workers");
     roster.apply(SUSPECTS, &event(EventKind::Put, "suspect/c", 21));
     assert_eq!(figures(&roster), (2, 0));
@@ -128,7 +129,7 @@ fn reports_of_the_dead_can_go() {
     let nodes = &kvs(&[("node/a", 1)]);
     let survey = Survey { revision: 20, nodes, suspects, ..Survey::default() };
     let term = Term { began: 10, previous: 3, ..TERM };
-    assert_eq!(Roster::new(&survey, term, &BTreeSet::new()).buried(), ["b"]);
+    assert_eq!(RoundMembership::new(&survey, term, &BTreeSet::new()).buried(), ["b"]);
 }
 
 const LEASE: Duration = Duration::from_secs(10);
@@ -160,12 +161,13 @@ fn a_server_that_follows_another_is_given_the_rest_of_a_lease_unless_somebody_vo
 }
 
 /// Nodes of a forgotten group of three, each with whether it held its lease to the end.
-fn remembering(previous: u64, nodes: &[(&str, u64, bool)]) -> Roster {
+fn remembering(previous: u64, nodes: &[(&str, u64, bool)]) -> RoundMembership {
     let term = Term { previous, ..TERM };
-    let mut roster = Roster::new(&Survey::default(), term, &BTreeSet::new());
+    let mut roster = RoundMembership::new(&Survey::default(), term, &BTreeSet::new());
     for (revision, (id, round, held)) in (1..).zip(nodes) {
-        let history = History::new(9);
-        let seat = Some(Seat { history, round: *round, rank: 2, world: 3, held: *held });
+        let history = RunHistory::new(9);
+        let seat =
+            Some(PreviousAssignment { history, round: *round, rank: 2, world: 3, held: *held });
         let earlier = Earlier { round: round + 1, formed: *round };
         let mut event = event(EventKind::Put, &format!("x/{id}"), revision);
         event.kv.value = encode(&Joined { seat, earlier, ..Joined::default() });
@@ -197,7 +199,8 @@ fn members_of_a_forgotten_group_may_be_missing_until_all_are_here() {
 
 #[test]
 fn a_place_in_a_forgotten_group_counts_only_until_another_has_formed() {
-    let ranks = |roster: Roster| roster.candidates().pop().unwrap().seat.map(|seat| seat.rank);
+    let ranks =
+        |roster: RoundMembership| roster.candidates().pop().unwrap().seat.map(|seat| seat.rank);
     assert_eq!(ranks(remembering(0, &[("a", 5, true)])), Some(2));
     assert_eq!(ranks(remembering(7, &[("a", 5, true)])), None);
     assert_eq!(remembering(5, &[("a", 5, true)]).roll().returned, 0, "the numbers are equal");

@@ -3,24 +3,26 @@
 //! A request may have been executed although its answer was lost, and then been refused when it was
 //! repeated. So a refusal is read as well: if what was asked for is already so, it was granted.
 
-use super::coordinator::{Coordinator, some_of};
-use super::document::{Active, BootstrapStore, DocumentError, Ranked, Status};
-use super::interface::{Errand, Fault, Formed, Output, Purpose, RequestId};
-use super::keys::Keys;
-use super::knowledge::InForce;
-use super::machine::{Asked, Late, Machine, Order, Place};
-use super::ranks::Seat;
-use super::request::{Confirmed, Diagnosis, Left, Whereabouts};
+use super::observed::InForce;
+use super::{Asked, Late, Node, Order, Place};
 use crate::kv::{RangeResult, Revision, Time, TxnResult};
+use crate::rendezvous::coordinator::{Coordinator, some_of};
+use crate::rendezvous::documents::{Active, BootstrapStore, DocumentError, Ranked, Status};
+use crate::rendezvous::keys::Keys;
+use crate::rendezvous::messages::{
+    CommandDone, FormedGroup, NodeOutput, Purpose, RendezvousFailure, RequestId,
+};
+use crate::rendezvous::ranks::PreviousAssignment;
+use crate::rendezvous::txn::{Confirmed, Diagnosis, Left, Whereabouts};
 
-impl Machine {
-    pub(super) fn answered(&mut self, now: Time, id: RequestId, result: &TxnResult) {
+impl Node {
+    pub(in crate::rendezvous) fn answered(&mut self, now: Time, id: RequestId, result: &TxnResult) {
         // What nobody waits for any more may be of a server that has lost its memory since.
         let Some(knew) = self.knew.remove(&id) else { return };
         // Whatever was known when the request was sent, its answer must know as well.
         if result.revision < knew {
             self.forgot(now);
-            return self.outputs.push_back(Output::LookAgain);
+            return self.outputs.push_back(NodeOutput::Resync);
         }
         self.heard = self.heard.max(result.revision);
         if let Some((purpose, active)) = self.duties.remove(&id) {
@@ -36,7 +38,7 @@ impl Machine {
                 let missing = self.missing(result);
                 if let Some((meeting, _)) = self.giving_up {
                     let waited = now.saturating_sub(meeting.since);
-                    self.fail(Fault::TimedOut { waited, missing });
+                    self.fail(RendezvousFailure::TimedOut { waited, missing });
                 }
             }
             Asked::Disown if result.succeeded => self.knowledge.deleted(result.revision),
@@ -52,12 +54,12 @@ impl Machine {
             Asked::Open(active) => self.opened(now, *active, result),
             Asked::Close(closed) if result.succeeded => {
                 self.knowledge.wrote(*closed, result.revision, self.settings.run_lease);
-                self.outputs.push_back(Output::Done(Errand::Closed));
+                self.outputs.push_back(NodeOutput::Done(CommandDone::Closed));
             }
             Asked::Close(closed) => self.close_again(*closed),
             Asked::Reopen if result.succeeded => {
                 self.knowledge.deleted(result.revision);
-                self.outputs.push_back(Output::Done(Errand::Reopened));
+                self.outputs.push_back(NodeOutput::Done(CommandDone::Reopened));
             }
             Asked::Reopen => self.orders.push_front(Order::Reopen),
             Asked::Confirm(round) => self.confirm_answered(round, result),
@@ -71,9 +73,9 @@ impl Machine {
     }
 
     /// What was asked of a history that is no more: of it nothing is left to be taken back.
-    pub(super) fn take_up_again(&mut self, asked: Asked) {
+    pub(in crate::rendezvous) fn take_up_again(&mut self, asked: Asked) {
         match asked {
-            Asked::Leave(_) => self.outputs.push_back(Output::Done(Errand::Left)),
+            Asked::Leave(_) => self.outputs.push_back(NodeOutput::Done(CommandDone::Left)),
             Asked::Close(closed) => self.close_again(*closed),
             Asked::Reopen => self.orders.push_front(Order::Reopen),
             _ => {}
@@ -93,7 +95,7 @@ impl Machine {
         // Something that was under way came first; now we know of it.
         match self.lease.filter(|lease| still_on == Some(*lease)) {
             Some(lease) => self.take_back(lease, here),
-            None => self.outputs.push_back(Output::Done(Errand::Left)),
+            None => self.outputs.push_back(NodeOutput::Done(CommandDone::Left)),
         }
     }
 
@@ -134,7 +136,7 @@ impl Machine {
     }
 
     /// Takes up the duties of the coordinator of a round that nobody else can change.
-    pub(super) fn coordinate(&mut self, own: &InForce) {
+    pub(in crate::rendezvous) fn coordinate(&mut self, own: &InForce) {
         let slow = self.coordinator.take().map(|(duty, _)| duty.slow()).unwrap_or_default();
         self.resign();
         let begun = (&own.active, own.revision);
@@ -145,7 +147,7 @@ impl Machine {
         let Confirmed { ranked, is_ready } = Confirmed::read(result, self.lease);
         match ranked {
             Some(Ok(ranked)) if is_ready => self.place = Place::Confirmed(round, ranked),
-            Some(Err(error)) => self.fail(Fault::Unreadable(error)),
+            Some(Err(error)) => self.fail(RendezvousFailure::Unreadable(error)),
             // The joining was over before we came, or others had a better claim.
             None => self.place = Place::LeftOut(round),
             Some(Ok(_)) => {}
@@ -153,19 +155,21 @@ impl Machine {
     }
 
     /// The group of `active` has formed, and this node is in it.
-    pub(super) fn formed(&mut self, active: &Active, ranked: Ranked) {
+    pub(in crate::rendezvous) fn formed(&mut self, active: &Active, ranked: Ranked) {
         let Active { history, round, store, .. } = active;
         let Some(BootstrapStore { address, token, liveness }) = store.clone() else {
             let key = self.settings.keys.active();
             let reason = "no store is named".to_owned();
-            return self.fail(Fault::Unreadable(DocumentError::Corrupt { key, reason }));
+            return self
+                .fail(RendezvousFailure::Unreadable(DocumentError::Corrupt { key, reason }));
         };
         let Ranked { rank, world } = ranked;
         self.place = Place::Member(*round);
-        self.seat = Some(Seat { history: *history, round: *round, rank, world, held: false });
+        self.seat =
+            Some(PreviousAssignment { history: *history, round: *round, rank, world, held: false });
         self.joined_rounds.retain(|joined| joined == round);
         self.meeting = None;
-        self.outputs.push_back(Output::Formed(Formed {
+        self.outputs.push_back(NodeOutput::Formed(FormedGroup {
             round: *round,
             rank,
             world,
@@ -189,10 +193,10 @@ impl Machine {
         result: &TxnResult,
     ) {
         let Some((coordinator, _)) = &mut self.coordinator else { return };
-        if purpose == Purpose::Survey {
+        if purpose == Purpose::ReadMembership {
             if !coordinator.surveyed(result) {
                 self.forgot(now);
-                self.outputs.push_back(Output::LookAgain);
+                self.outputs.push_back(NodeOutput::Resync);
             }
             return;
         }

@@ -1,9 +1,9 @@
 //! When a node has waited long enough, and what it does then.
 
-use super::interface::Fault;
-use super::machine::{Asked, Machine, Meeting};
 use super::resume::Resuming;
+use super::{Asked, Meeting, Node};
 use crate::kv::Time;
+use crate::rendezvous::messages::RendezvousFailure;
 
 /// How long a node that gives up still tries to find out who was missing.
 const DIAGNOSIS: Time = Time::from_secs(2);
@@ -11,8 +11,8 @@ const DIAGNOSIS: Time = Time::from_secs(2);
 /// In a group of so many, each node may look who is missing.
 const SMALL_GROUP: usize = 256;
 
-impl Machine {
-    /// When to come back with [`Input::Wake`](super::Input::Wake) if nothing else happens before.
+impl Node {
+    /// When to come back with [`NodeInput::Wake`](super::NodeInput::Wake) if nothing else happens before.
     pub fn next_wake(&self) -> Option<Time> {
         let deadline = self.meeting.and_then(|meeting| meeting.deadline);
         let objecting = self.meeting.and_then(|meeting| meeting.objects_until);
@@ -22,7 +22,7 @@ impl Machine {
         [deadline, diagnosis, duty, resuming, objecting].into_iter().flatten().min()
     }
 
-    pub(super) fn check_deadlines(&mut self, now: Time) {
+    pub(in crate::rendezvous) fn check_deadlines(&mut self, now: Time) {
         let late = |resuming: &Resuming| resuming.until.is_some_and(|until| until <= now);
         if self.resuming.as_ref().is_some_and(late) {
             self.give_way();
@@ -36,13 +36,13 @@ impl Machine {
         if let Some((meeting, _)) = self.giving_up.filter(|(_, until)| *until <= now) {
             self.give_up_request();
             let waited = now.saturating_sub(meeting.since);
-            self.fail(Fault::TimedOut { waited, missing: None });
+            self.fail(RendezvousFailure::TimedOut { waited, missing: None });
         }
     }
 
     /// Forgets the request under way if it was for the meeting. What the node was told to do besides is
     /// not over with it.
-    pub(super) fn give_up_request(&mut self) {
+    pub(in crate::rendezvous) fn give_up_request(&mut self) {
         let of_the_meeting = |asked: &Asked| {
             matches!(
                 asked,
@@ -58,7 +58,7 @@ impl Machine {
 
     /// All nodes of a round give up together, and a look at who is there costs the server as many steps as
     /// there are nodes. The coordinator of a large group knows without looking, and tells its log.
-    pub(super) fn may_ask_who_is_missing(&self) -> bool {
+    pub(in crate::rendezvous) fn may_ask_who_is_missing(&self) -> bool {
         self.settings.limits.max <= SMALL_GROUP
     }
 }

@@ -1,14 +1,19 @@
 //! The histories of a run: a server that lost its memory begins another, and that is the loss of the session.
 
-use super::document::Earlier;
-use super::interface::{FenceCause, Output};
-use super::machine::{Machine, Place};
-use super::request::Found;
+use super::{Node, Place};
 use crate::kv::{Time, TxnResult};
+use crate::rendezvous::documents::Earlier;
+use crate::rendezvous::messages::{FenceCause, NodeOutput};
+use crate::rendezvous::txn::Found;
 
-impl Machine {
+impl Node {
     /// Takes in what is in force, as it was read.
-    pub(super) fn looked(&mut self, now: Time, result: &TxnResult, another_server: bool) {
+    pub(in crate::rendezvous) fn looked(
+        &mut self,
+        now: Time,
+        result: &TxnResult,
+        another_server: bool,
+    ) {
         let found = Found::refused(result);
         let began_anew = another_server && self.knowledge.is_known();
         if began_anew || self.knowledge.is_of_another(result.revision, &found) {
@@ -19,7 +24,7 @@ impl Machine {
 
     /// Takes in what a request was told that read what is in force, or was refused. True if that is another
     /// history than the one that was known.
-    pub(super) fn learn(&mut self, now: Time, result: &TxnResult) -> bool {
+    pub(in crate::rendezvous) fn learn(&mut self, now: Time, result: &TxnResult) -> bool {
         let found = Found::refused(result);
         let is_another = self.knowledge.is_of_another(result.revision, &found);
         if is_another {
@@ -31,7 +36,7 @@ impl Machine {
 
     /// The server has lost its memory, and with it the history that this node knows. That is the loss of the
     /// session, whatever its lease: what was announced on it is gone, and others may begin anew.
-    pub(super) fn forgot(&mut self, now: Time) {
+    pub(in crate::rendezvous) fn forgot(&mut self, now: Time) {
         let rounds = self.knowledge.rounds();
         let known = Earlier {
             round: rounds.map_or(0, |rounds| rounds.round),
@@ -54,7 +59,7 @@ impl Machine {
         self.arrived = None;
         self.begins = self.begins.wrapping_add(1);
         if self.lease.is_some() || self.opening_session {
-            self.outputs.push_back(Output::EndSession);
+            self.outputs.push_back(NodeOutput::EndSession);
         }
         if let Some((_, asked)) = self.request.take() {
             self.take_up_again(asked);

@@ -2,17 +2,17 @@
 
 use std::time::Duration;
 
-use super::document::{
+use super::documents::Limits;
+use super::documents::{
     Address, BootstrapStore, DocumentError, LivenessAddress, NodeName, RunOutcome,
 };
-use super::gate::Limits;
 use super::keys::Keys;
 use super::ranks::RankPolicy;
 use crate::kv::{Event, LeaseId, Txn, TxnResult, Watch};
 
 /// How a node meets the others.
 #[derive(Debug, Clone)]
-pub struct Settings {
+pub struct NodeConfig {
     /// Where the run keeps its keys.
     pub keys: Keys,
     /// The lease that everything lives on which belongs to no single node.
@@ -42,7 +42,7 @@ pub type WatchId = u64;
 
 /// Something that happened.
 #[derive(Debug, Clone)]
-pub enum Input {
+pub enum NodeInput {
     /// The node wants to be in a group.
     Enter,
     /// The node no longer wants to, and takes back what it announced.
@@ -72,7 +72,7 @@ pub enum Input {
         slept: bool,
     },
     /// What is in force, as it was when it was last read: at the beginning, and when the watch of
-    /// `rdzv/active` had to be begun anew. [`Settings::look`] is the request.
+    /// `rdzv/active` had to be begun anew. [`NodeConfig::snapshot_txn`] is the request.
     Snapshot {
         /// The answer to that request.
         found: TxnResult,
@@ -111,26 +111,26 @@ pub enum Input {
         id: WatchId,
     },
     /// This node listens for the workers of the group, as it was asked to.
-    Hosting {
+    BootstrapStoreReady {
         /// For which round.
         round: u64,
         /// Where, and how members say hello there.
         store: BootstrapStore,
     },
     /// This node cannot listen for the workers of the group.
-    HostFailed {
+    BootstrapStoreFailed {
         /// For which round.
         round: u64,
         /// Why.
         reason: String,
     },
-    /// It is as late as [`Machine::next_wake`](super::Machine::next_wake) said.
+    /// It is as late as [`Node::next_wake`](super::Node::next_wake) said.
     Wake,
 }
 
 /// Something to do.
 #[derive(Debug, Clone)]
-pub enum Output {
+pub enum NodeOutput {
     /// Send this transaction, and again until it is answered: each of them may be repeated.
     Request {
         /// Names it in the answer.
@@ -150,25 +150,25 @@ pub enum Output {
     /// The watches are not needed any more.
     Unwatch,
     /// Read what is in force and watch `rdzv/active` anew: the server has lost its memory.
-    LookAgain,
+    Resync,
     /// Open a session: the node needs a lease.
     OpenSession,
-    /// Drop the session: its lease belongs to a history that the server has lost. [`Input::SessionLost`] is not
+    /// Drop the session: its lease belongs to a history that the server has lost. [`NodeInput::SessionLost`] is not
     /// to be given for it.
     EndSession,
     /// The node was in a group and has lost its place: its workers must stop before others may take it.
     Fenced(FenceCause),
     /// Listen for the workers of this round's group, since this node has rank 0 there.
-    Host {
+    ServeBootstrapStore {
         /// Which round.
         round: u64,
     },
     /// The node is in a group.
-    Formed(Formed),
+    Formed(FormedGroup),
     /// The node is not, and will not be without entering again.
-    Failed(Fault),
+    Failed(RendezvousFailure),
     /// What the node was told to do besides is done.
-    Done(Errand),
+    Done(CommandDone),
 }
 
 /// What a request is for.
@@ -195,22 +195,22 @@ pub enum Purpose {
     /// Reads who is missing.
     Diagnose,
     /// The coordinator reads who is there.
-    Survey,
+    ReadMembership,
     /// The coordinator writes ranks.
-    Rank,
+    AssignRanks,
     /// The coordinator ends the joining.
     Freeze,
     /// The coordinator declares the group formed.
-    Finish,
+    Finalize,
     /// The coordinator tells the group of late and lost nodes.
-    Note,
+    PublishChanges,
     /// The coordinator deletes earlier rounds.
     Sweep,
 }
 
 /// Something that a node may be told to do besides meeting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Errand {
+pub enum CommandDone {
     /// To leave.
     Left,
     /// To close the run: it is closed now, by this node or another.
@@ -232,7 +232,7 @@ pub enum FenceCause {
 
 /// A node's place in a group that has formed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Formed {
+pub struct FormedGroup {
     /// The round.
     pub round: u64,
     /// The node's rank.
@@ -260,7 +260,7 @@ pub struct RunClosed {
 
 /// Why a node is not in a group.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Fault {
+pub enum RendezvousFailure {
     /// The run is closed.
     Closed(RunClosed),
     /// The run is closed, and this node was a spare all along.
@@ -286,7 +286,7 @@ pub enum Fault {
     /// A shared document cannot be read.
     Unreadable(DocumentError),
     /// This node got rank 0, but cannot listen for the workers.
-    CannotHost {
+    CannotServeBootstrapStore {
         /// Why.
         reason: String,
     },
@@ -294,7 +294,7 @@ pub enum Fault {
 
 /// What a node knows of its group, for those who ask: a memory read.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct View {
+pub struct RendezvousView {
     /// Whether anything is known yet.
     pub known: bool,
     /// Whether the node has a session.

@@ -2,12 +2,14 @@
 
 use bytes::Bytes;
 
-use super::document::{Active, BootstrapStore, Extra, History, RunOutcome, Status, encode};
-use super::interface::{Errand, Fault, Output, Purpose};
-use super::knowledge::InForce;
-use super::machine::{Asked, Late, Machine, Order, Place};
-use super::request::{Documents, Guard, Whereabouts};
+use super::observed::InForce;
+use super::{Asked, Late, Node, Order, Place};
 use crate::kv::{Compare, LeaseId, Revision, Time};
+use crate::rendezvous::documents::{
+    Active, BootstrapStore, Extra, RunHistory, RunOutcome, Status, encode,
+};
+use crate::rendezvous::messages::{CommandDone, NodeOutput, Purpose, RendezvousFailure};
+use crate::rendezvous::txn::{Documents, Guard, Whereabouts};
 
 /// Of so many rounds a node takes its traces back when it leaves, so that one transaction holds them.
 /// Those of earlier ones are swept by the next group, or go with the lease.
@@ -15,23 +17,23 @@ const TAKEN_BACK: usize = 32;
 
 /// A node that may be dead, and the document to which that was reported.
 #[derive(Debug, Clone)]
-pub(super) struct Report {
-    pub(super) node: String,
-    pub(super) revision: Revision,
+pub(in crate::rendezvous) struct Report {
+    pub(in crate::rendezvous) node: String,
+    pub(in crate::rendezvous) revision: Revision,
     /// The last round that had formed a group.
-    pub(super) formed: u64,
+    pub(in crate::rendezvous) formed: u64,
     /// The node was its coordinator, and the group was running.
-    pub(super) kept_it: bool,
+    pub(in crate::rendezvous) kept_it: bool,
 }
 
-impl Machine {
+impl Node {
     /// One step towards a group.
-    pub(super) fn meet(&mut self, now: Time) {
+    pub(in crate::rendezvous) fn meet(&mut self, now: Time) {
         let in_force = match self.knowledge.in_force() {
             Ok(in_force) => in_force.cloned(),
             Err(error) => {
                 let error = error.clone();
-                return self.fail(Fault::Unreadable(error));
+                return self.fail(RendezvousFailure::Unreadable(error));
             }
         };
         let disagrees = in_force
@@ -43,7 +45,7 @@ impl Machine {
         let Some(lease) = self.lease else {
             if !self.opening_session {
                 self.opening_session = true;
-                self.outputs.push_back(Output::OpenSession);
+                self.outputs.push_back(NodeOutput::OpenSession);
             }
             return;
         };
@@ -123,7 +125,7 @@ impl Machine {
     /// coordinator as lost while its lease lives, so whoever reported it does. That holds whatever the
     /// coordinator may still write: it may have died since; and if it lives, it finds the report and has
     /// the group meet again by itself.
-    pub(super) fn lost(&self, group: &Active) -> (usize, Vec<String>) {
+    pub(in crate::rendezvous) fn lost(&self, group: &Active) -> (usize, Vec<String>) {
         let (mut lost, mut names) = (group.lost, group.lost_names.clone());
         if let Some((round, id)) = &self.doubted
             && (*round, id) == (group.round, &group.coordinator.id)
@@ -210,7 +212,7 @@ impl Machine {
     }
 
     /// A document of this node, as it is before there is a group.
-    fn document(&self, history: History, round: u64, status: Status, reason: String) -> Active {
+    fn document(&self, history: RunHistory, round: u64, status: Status, reason: String) -> Active {
         Active {
             history,
             round,
@@ -235,7 +237,7 @@ impl Machine {
     }
 
     /// The coordinator gives its round up for another.
-    pub(super) fn open_again(&mut self) {
+    pub(in crate::rendezvous) fn open_again(&mut self) {
         let Some((duty, _)) = &self.coordinator else { return };
         let (round, remembered) = (duty.round(), duty.remembered());
         let guard = self.own(round).map(InForce::guard);
@@ -263,7 +265,9 @@ impl Machine {
                 Some((round, None)) if *round == active.round => return,
                 _ => {
                     self.hosting = Some((active.round, None));
-                    return self.outputs.push_back(Output::Host { round: active.round });
+                    return self
+                        .outputs
+                        .push_back(NodeOutput::ServeBootstrapStore { round: active.round });
                 }
             }
         }
@@ -274,7 +278,13 @@ impl Machine {
         self.ask(Purpose::Confirm, txn, Asked::Confirm(active.round));
     }
 
-    pub(super) fn register(&mut self, in_force: &InForce, late: Late, says: Bytes, lease: LeaseId) {
+    pub(in crate::rendezvous) fn register(
+        &mut self,
+        in_force: &InForce,
+        late: Late,
+        says: Bytes,
+        lease: LeaseId,
+    ) {
         let round = in_force.active.round;
         let id = &self.node.id;
         let member = self.settings.keys.member(round, id);
@@ -287,7 +297,7 @@ impl Machine {
     }
 
     /// Does what the node was told to do besides meeting.
-    pub(super) fn obey(&mut self, order: Order) {
+    pub(in crate::rendezvous) fn obey(&mut self, order: Order) {
         match order {
             Order::Leave => self.leave(),
             Order::Suspect(node, formed) => self.report(node, formed),
@@ -298,7 +308,7 @@ impl Machine {
 
     /// A round that the node opened and no longer wants, as its opening was carried out when it had
     /// given up. It would keep the others waiting for as long as the lease lives.
-    pub(super) fn disown(&mut self, guard: Guard) {
+    pub(in crate::rendezvous) fn disown(&mut self, guard: Guard) {
         let txn = self.settings.remove(guard);
         self.ask(Purpose::Leave, txn, Asked::Disown);
     }
@@ -334,7 +344,7 @@ impl Machine {
 
     /// The report was refused. Others report too, and the next round may have begun meanwhile, whose
     /// coordinator should know whom not to wait for; unless the node has joined that round.
-    pub(super) fn report_again(&mut self, report: Report) {
+    pub(in crate::rendezvous) fn report_again(&mut self, report: Report) {
         // Refused although the document is the same: the node has joined, or is no member of the group.
         let unchanged = |now: &InForce| now.revision == report.revision;
         let is_over = self.knowledge.in_force().ok().flatten().is_none_or(unchanged);
@@ -362,12 +372,12 @@ impl Machine {
         self.confirmed_rounds.clear();
         self.resign();
         let Some(lease) = lease else {
-            return self.outputs.push_back(Output::Done(Errand::Left));
+            return self.outputs.push_back(NodeOutput::Done(CommandDone::Left));
         };
         self.take_back(lease, here);
     }
 
-    pub(super) fn take_back(&mut self, lease: LeaseId, here: Whereabouts) {
+    pub(in crate::rendezvous) fn take_back(&mut self, lease: LeaseId, here: Whereabouts) {
         let history = self.knowledge.history();
         let txn = self.settings.leave(history, self.unmoved(), lease, here.clone());
         self.ask(Purpose::Leave, txn, Asked::Leave(here));
@@ -377,7 +387,7 @@ impl Machine {
         let in_force = self.knowledge.in_force().ok().flatten();
         let guard = match in_force {
             Some(InForce { active, .. }) if active.status == Status::Closed => {
-                return self.outputs.push_back(Output::Done(Errand::Closed));
+                return self.outputs.push_back(NodeOutput::Done(CommandDone::Closed));
             }
             Some(in_force) => in_force.guard(),
             // A document that nobody can read may as well be closed.
@@ -404,7 +414,7 @@ impl Machine {
                 let txn = self.settings.remove(in_force.guard());
                 self.ask(Purpose::Reopen, txn, Asked::Reopen);
             }
-            _ => self.outputs.push_back(Output::Done(Errand::NotClosed)),
+            _ => self.outputs.push_back(NodeOutput::Done(CommandDone::NotClosed)),
         }
     }
 }

@@ -3,28 +3,12 @@
 use std::fmt;
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
-
 use crate::kv::Time;
-
-/// How small and how large a group may be.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Limits {
-    /// At least so many nodes.
-    pub min: usize,
-    /// At most so many.
-    pub max: usize,
-}
-
-impl fmt::Display for Limits {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}", self.min, self.max)
-    }
-}
+use crate::rendezvous::documents::Limits;
 
 /// Who is there and who is still to come, as far as the one who decides can see.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Roll {
+pub struct MembershipCounts {
     /// Nodes that joined the round.
     pub joined: usize,
     /// Members of the last group that may still have workers: they have neither entered since, nor left, and
@@ -41,16 +25,16 @@ pub struct Roll {
 
 /// Whether to go on taking nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verdict {
+pub enum JoinDecision {
     /// Go on, for this reason.
-    Wait(Waiting),
+    Wait(WaitReason),
     /// Stop taking nodes, for this reason.
-    Close(Cause),
+    Close(FreezeReason),
 }
 
 /// Why a round still takes nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Waiting {
+pub enum WaitReason {
     /// There are too few.
     ForEnough {
         /// So many joined.
@@ -87,7 +71,7 @@ pub enum Waiting {
 
 /// Why a round stopped taking nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Cause {
+pub enum FreezeReason {
     /// There is no room for another node.
     Full,
     /// Every live node has come.
@@ -96,7 +80,7 @@ pub enum Cause {
     LastCallOver,
 }
 
-impl Waiting {
+impl WaitReason {
     /// The sentence for people, `now` being needed to say how long the last call still is.
     pub fn describe(&self, now: Time) -> String {
         match *self {
@@ -134,7 +118,7 @@ fn nodes(count: usize) -> String {
     format!("{count} node{}", if count == 1 { "" } else { "s" })
 }
 
-impl fmt::Display for Cause {
+impl fmt::Display for FreezeReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Full => "the group is full",
@@ -146,10 +130,10 @@ impl fmt::Display for Cause {
 
 /// A round's gate. It remembers when the last call began.
 #[derive(Debug, Clone)]
-pub struct Gate {
+pub struct JoinWindow {
     limits: Limits,
     last_call: Duration,
-    courtesy: Duration,
+    grace: Duration,
     /// When there were enough.
     begun: Option<Time>,
     /// Since when nobody may have workers of the last group.
@@ -158,24 +142,17 @@ pub struct Gate {
     wake: Option<Time>,
 }
 
-impl Gate {
+impl JoinWindow {
     /// A gate that waits `last_call` for more nodes once there are enough.
     pub fn new(limits: Limits, last_call: Duration) -> Self {
-        Self {
-            limits,
-            last_call,
-            courtesy: Duration::ZERO,
-            begun: None,
-            resolved: None,
-            wake: None,
-        }
+        Self { limits, last_call, grace: Duration::ZERO, begun: None, resolved: None, wake: None }
     }
 
-    /// The same, but it waits at least `courtesy` for live members of the last group. They were told to
+    /// The same, but it waits at least `grace` for live members of the last group. They were told to
     /// come just as those who are here; were they left out for being a moment slower, they would wait for
     /// the next round at once, and with a short last call that would go on for ever.
-    pub fn courteous(self, courtesy: Duration) -> Self {
-        Self { courtesy, ..self }
+    pub fn with_grace(self, grace: Duration) -> Self {
+        Self { grace, ..self }
     }
 
     /// Whether to go on taking nodes. The last call begins when there are enough of them, is not
@@ -183,43 +160,48 @@ impl Gate {
     /// members of a group that the server has forgotten have no workers any more, if there may be any.
     ///
     /// Invariant R5: it does not end while a member of the last group may have workers.
-    pub fn decide(&mut self, now: Time, roll: Roll, forgotten_until: Option<Time>) -> Verdict {
+    pub fn decide(
+        &mut self,
+        now: Time,
+        roll: MembershipCounts,
+        forgotten_until: Option<Time>,
+    ) -> JoinDecision {
         let Limits { min, max } = self.limits;
-        let Roll { joined, unresolved, .. } = roll;
+        let MembershipCounts { joined, unresolved, .. } = roll;
         self.wake = None;
         self.resolved = if unresolved > 0 { None } else { self.resolved.or(Some(now)) };
         if joined < min {
             self.begun = None;
-            return Verdict::Wait(Waiting::ForEnough { joined, min });
+            return JoinDecision::Wait(WaitReason::ForEnough { joined, min });
         }
         let begun = *self.begun.get_or_insert(now);
         if unresolved > 0 {
-            return Verdict::Wait(Waiting::ForLastGroup { joined, unresolved });
+            return JoinDecision::Wait(WaitReason::ForLastGroup { joined, unresolved });
         }
         if let Some(until) = forgotten_until.filter(|until| now < *until) {
             self.wake = Some(until);
-            return Verdict::Wait(Waiting::ForForgottenGroup { joined, until });
+            return JoinDecision::Wait(WaitReason::ForForgottenGroup { joined, until });
         }
         // A member of the last group that is on its way goes before others who are here already.
         let room_for_members = roll.returned < max && roll.members_to_come > 0;
         if joined >= max && !room_for_members {
-            return Verdict::Close(Cause::Full);
+            return JoinDecision::Close(FreezeReason::Full);
         }
         let to_come = roll.members_to_come + roll.others_to_come;
         if roll.returned > 0 && to_come == 0 {
-            return Verdict::Close(Cause::AllLiveCame);
+            return JoinDecision::Close(FreezeReason::AllLiveCame);
         }
         let mut until = begun.saturating_add(self.last_call);
         if roll.members_to_come > 0 {
             // Who has just stopped its workers is about to join.
             let since = self.resolved.map_or(begun, |resolved| resolved.max(begun));
-            until = until.max(since.saturating_add(self.courtesy));
+            until = until.max(since.saturating_add(self.grace));
         }
         if now >= until {
-            return Verdict::Close(Cause::LastCallOver);
+            return JoinDecision::Close(FreezeReason::LastCallOver);
         }
         self.wake = Some(until);
-        Verdict::Wait(Waiting::LastCall { joined, max, to_come, until })
+        JoinDecision::Wait(WaitReason::LastCall { joined, max, to_come, until })
     }
 
     /// When to decide again if nothing else happens before.

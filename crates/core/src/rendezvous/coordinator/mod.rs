@@ -7,14 +7,19 @@
 //! Whatever it writes is guarded by the document it wrote before, so a coordinator that was thought dead
 //! and comes back can change nothing.
 
+mod membership;
+pub mod window;
+
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::document::{Active, BootstrapStore, Earlier, History, NodeName, Ranked, Status, decode};
-use super::gate::{Cause, Gate, Verdict, Waiting};
-use super::interface::{Fault, Purpose, Settings};
+use self::membership::{RoundMembership, Term};
+use self::window::{FreezeReason, JoinDecision, JoinWindow, WaitReason};
+use super::documents::{
+    Active, BootstrapStore, Earlier, NodeName, Ranked, RunHistory, Status, decode,
+};
+use super::messages::{NodeConfig, Purpose, RendezvousFailure};
 use super::ranks;
-use super::request::{Own, RANKS_PER_TXN, Survey};
-use super::roster::{self, Roster, Term};
+use super::txn::{Own, RANKS_PER_TXN, Survey};
 use crate::kv::{Event, Revision, Time, Txn, TxnResult, Watch};
 
 /// So many names of lost nodes are told; the rest are counted.
@@ -26,7 +31,7 @@ const MOST_REFUSALS: u32 = 3;
 
 /// What the coordinator wants done next.
 #[derive(Debug)]
-pub(super) enum Step {
+pub(in crate::rendezvous) enum Step {
     /// These watches.
     Watch(Vec<Watch>),
     /// This request; if it succeeds, the document in force is the one beside it.
@@ -34,7 +39,7 @@ pub(super) enum Step {
     /// A new round, for this reason.
     Reopen(String),
     /// To end without a group: the shared documents make no sense, or more nodes disagree than agree.
-    Fail(Fault),
+    Fail(RendezvousFailure),
 }
 
 /// How well the coordinator sees.
@@ -49,7 +54,7 @@ enum Sight {
     /// The survey was asked for.
     Surveying,
     /// It sees all there is.
-    Clear(Box<Roster>),
+    Clear(Box<RoundMembership>),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -74,8 +79,8 @@ enum Stage {
 }
 
 #[derive(Debug)]
-pub(super) struct Coordinator {
-    history: History,
+pub(in crate::rendezvous) struct Coordinator {
+    history: RunHistory,
     round: u64,
     previous: u64,
     outlived: u64,
@@ -83,7 +88,7 @@ pub(super) struct Coordinator {
     began: Revision,
     /// How often the server refused to declare the group formed.
     refusals: u32,
-    gate: Gate,
+    gate: JoinWindow,
     sight: Sight,
     /// Events that came before the answer to the survey.
     early: Vec<(usize, Event)>,
@@ -95,15 +100,15 @@ pub(super) struct Coordinator {
     unwritten: Vec<(String, Ranked)>,
     /// Nodes that did not confirm in the round before this; nobody waits for them.
     slow: BTreeSet<String>,
-    why: Option<Waiting>,
-    cause: Option<Cause>,
+    why: Option<WaitReason>,
+    cause: Option<FreezeReason>,
     /// What the roster's count was when the lost were last looked for.
     changes: Option<usize>,
 }
 
 impl Coordinator {
-    pub(super) fn new(
-        settings: &Settings,
+    pub(in crate::rendezvous) fn new(
+        settings: &NodeConfig,
         (active, written): (&Active, Revision),
         slow: BTreeSet<String>,
     ) -> Self {
@@ -118,7 +123,7 @@ impl Coordinator {
             refusals: 0,
             // Before the first round there is nothing.
             swept: active.round <= 1,
-            gate: Gate::new(settings.limits, settings.last_call).courteous(settings.confirm),
+            gate: JoinWindow::new(settings.limits, settings.last_call).with_grace(settings.confirm),
             sight: Sight::None,
             early: Vec::new(),
             stage: if handed_over { Stage::Keeping { noting: false } } else { Stage::Gathering },
@@ -131,19 +136,21 @@ impl Coordinator {
         }
     }
 
-    pub(super) fn round(&self) -> u64 {
+    pub(in crate::rendezvous) fn round(&self) -> u64 {
         self.round
     }
 
     /// What the round waits for.
-    pub(super) fn why(&self, now: Time) -> Option<String> {
+    pub(in crate::rendezvous) fn why(&self, now: Time) -> Option<String> {
         match (self.stage, &self.sight) {
             (Stage::Gathering, Sight::Clear(roster)) => self.why.map(|why| {
                 let names = match why {
-                    Waiting::ForLastGroup { .. } => roster.names_of_unresolved(),
-                    Waiting::ForEnough { min, .. } => roster.names(min),
+                    WaitReason::ForLastGroup { .. } => roster.names_of_unresolved(),
+                    WaitReason::ForEnough { min, .. } => roster.names(min),
                     // The group is large enough, but a gap in the node ranks is worth naming.
-                    Waiting::LastCall { .. } | Waiting::ForForgottenGroup { .. } => roster.names(0),
+                    WaitReason::LastCall { .. } | WaitReason::ForForgottenGroup { .. } => {
+                        roster.names(0)
+                    }
                 };
                 format!("{}{names}", why.describe(now))
             }),
@@ -158,7 +165,7 @@ impl Coordinator {
     }
 
     /// Nothing while it cannot see: it would wake, find nothing to decide on, and wake again.
-    pub(super) fn next_wake(&self) -> Option<Time> {
+    pub(in crate::rendezvous) fn next_wake(&self) -> Option<Time> {
         match (self.stage, &self.sight) {
             (Stage::Gathering, Sight::Clear(_)) => self.gate.next_wake(),
             (Stage::Confirming(until), Sight::Clear(_)) => Some(until),
@@ -166,21 +173,21 @@ impl Coordinator {
         }
     }
 
-    pub(super) fn watching(&mut self) {
+    pub(in crate::rendezvous) fn watching(&mut self) {
         if matches!(self.sight, Sight::Opening) {
             self.sight = Sight::Watching;
         }
     }
 
     /// The watches missed something: look again.
-    pub(super) fn blinded(&mut self) {
+    pub(in crate::rendezvous) fn blinded(&mut self) {
         self.sight = Sight::None;
         self.early.clear();
         self.changes = None;
     }
 
     /// Takes in the answer to the survey; false if it is of another history.
-    pub(super) fn surveyed(&mut self, result: &TxnResult) -> bool {
+    pub(in crate::rendezvous) fn surveyed(&mut self, result: &TxnResult) -> bool {
         if !matches!(self.sight, Sight::Surveying) {
             return true;
         }
@@ -190,9 +197,9 @@ impl Coordinator {
         }
         let Self { history, began, previous, outlived, .. } = *self;
         let term = Term { history, began, previous, outlived };
-        let mut roster = Roster::new(&survey, term, &self.slow);
+        let mut roster = RoundMembership::new(&survey, term, &self.slow);
         if matches!(self.stage, Stage::Keeping { .. }) {
-            self.ranks = roster::ranks(&survey);
+            self.ranks = membership::ranks(&survey);
         }
         for (watch, event) in self.early.drain(..) {
             roster.apply(watch, &event);
@@ -201,7 +208,7 @@ impl Coordinator {
         true
     }
 
-    pub(super) fn saw(&mut self, watch: usize, events: Vec<Event>) {
+    pub(in crate::rendezvous) fn saw(&mut self, watch: usize, events: Vec<Event>) {
         match &mut self.sight {
             Sight::Clear(roster) => events.iter().for_each(|event| roster.apply(watch, event)),
             _ => self.early.extend(events.into_iter().map(|event| (watch, event))),
@@ -209,25 +216,30 @@ impl Coordinator {
     }
 
     /// A request of `purpose` was executed.
-    pub(super) fn succeeded(&mut self, now: Time, purpose: Purpose, settings: &Settings) {
+    pub(in crate::rendezvous) fn succeeded(
+        &mut self,
+        now: Time,
+        purpose: Purpose,
+        settings: &NodeConfig,
+    ) {
         self.stage = match (purpose, self.stage) {
-            (Purpose::Rank, Stage::Ranking(left)) => Stage::Ranking(left.saturating_sub(1)),
+            (Purpose::AssignRanks, Stage::Ranking(left)) => Stage::Ranking(left.saturating_sub(1)),
             (Purpose::Freeze, Stage::Freezing) => {
                 Stage::Confirming(now.saturating_add(settings.confirm))
             }
-            (Purpose::Finish, Stage::Finishing(_)) => Stage::Keeping { noting: false },
-            (Purpose::Note, Stage::Keeping { .. }) => Stage::Keeping { noting: false },
+            (Purpose::Finalize, Stage::Finishing(_)) => Stage::Keeping { noting: false },
+            (Purpose::PublishChanges, Stage::Keeping { .. }) => Stage::Keeping { noting: false },
             (_, stage) => stage,
         }
     }
 
     /// A request of `purpose` was refused, although this is still the coordinator: somebody is gone, or there
     /// again, which the watches have not told yet.
-    pub(super) fn refused(&mut self, purpose: Purpose) {
+    pub(in crate::rendezvous) fn refused(&mut self, purpose: Purpose) {
         match (purpose, self.stage) {
             // Ranks may have been written, which must not be given again.
             (Purpose::Freeze, Stage::Freezing) => self.stage = Stage::Refused,
-            (Purpose::Finish, Stage::Finishing(until)) => {
+            (Purpose::Finalize, Stage::Finishing(until)) => {
                 self.refusals += 1;
                 self.stage = match self.refusals {
                     ..=MOST_REFUSALS => Stage::Confirming(until),
@@ -242,10 +254,10 @@ impl Coordinator {
 
     /// What to do next, as long as there is something. `own` is the document in force, which is this
     /// coordinator's, and `history_since` when its history was first heard of.
-    pub(super) fn advance(
+    pub(in crate::rendezvous) fn advance(
         &mut self,
         now: Time,
-        settings: &Settings,
+        settings: &NodeConfig,
         own: Own<'_>,
         history_since: Time,
     ) -> Option<Step> {
@@ -262,10 +274,10 @@ impl Coordinator {
             return Some(self.reopen(format!("round {} lost its roster", self.round)));
         }
         if self.stage == Stage::Gathering {
-            if let Some(error) = self.roster().and_then(Roster::unreadable) {
-                return Some(Step::Fail(Fault::Unreadable(error.clone())));
+            if let Some(error) = self.roster().and_then(RoundMembership::unreadable) {
+                return Some(Step::Fail(RendezvousFailure::Unreadable(error.clone())));
             }
-            let outvoted = self.roster().and_then(Roster::outvoted);
+            let outvoted = self.roster().and_then(RoundMembership::outvoted);
             if let Some(fault) = outvoted.and_then(|by| settings.differ_from(by)) {
                 return Some(Step::Fail(fault));
             }
@@ -286,11 +298,11 @@ impl Coordinator {
     }
 
     /// The highest rounds that anybody who joined remembers of histories before this one.
-    pub(super) fn remembered(&self) -> Earlier {
-        self.roster().map(Roster::remembered).unwrap_or_default()
+    pub(in crate::rendezvous) fn remembered(&self) -> Earlier {
+        self.roster().map(RoundMembership::remembered).unwrap_or_default()
     }
 
-    fn roster(&self) -> Option<&Roster> {
+    fn roster(&self) -> Option<&RoundMembership> {
         match &self.sight {
             Sight::Clear(roster) => Some(roster),
             _ => None,
@@ -298,14 +310,14 @@ impl Coordinator {
     }
 
     /// Decides whether to take more nodes; if not, who is in and who has which rank.
-    fn gather(&mut self, now: Time, settings: &Settings, history_since: Time) {
+    fn gather(&mut self, now: Time, settings: &NodeConfig, history_since: Time) {
         let Sight::Clear(roster) = &self.sight else { return };
         // By then no node has workers that were started before the server lost its memory.
         let forgotten_for = roster.forgotten_for(settings.lease_ttl);
         let forgotten_until = forgotten_for.map(|time| history_since.saturating_add(time));
         match self.gate.decide(now, roster.roll(), forgotten_until) {
-            Verdict::Wait(why) => return self.why = Some(why),
-            Verdict::Close(cause) => self.cause = Some(cause),
+            JoinDecision::Wait(why) => return self.why = Some(why),
+            JoinDecision::Close(cause) => self.cause = Some(cause),
         }
         let chosen = ranks::select(roster.candidates(), settings.limits.max);
         let world = u32::try_from(chosen.len()).unwrap_or(u32::MAX);
@@ -319,7 +331,7 @@ impl Coordinator {
     }
 
     /// Writes the ranks, and when they are written, that there are no others.
-    fn rank(&mut self, left: usize, settings: &Settings, own: Own<'_>) -> Option<Step> {
+    fn rank(&mut self, left: usize, settings: &NodeConfig, own: Own<'_>) -> Option<Step> {
         if left > 0 {
             if self.unwritten.is_empty() {
                 return None;
@@ -327,7 +339,7 @@ impl Coordinator {
             let rest = self.unwritten.split_off(self.unwritten.len().min(RANKS_PER_TXN));
             let some = std::mem::replace(&mut self.unwritten, rest);
             let txn = settings.rank(own, &some);
-            return Some(Step::Request(Purpose::Rank, txn, None));
+            return Some(Step::Request(Purpose::AssignRanks, txn, None));
         }
         self.stage = Stage::Freezing;
         let rank0 = self.ranks.iter().find(|(_, rank)| **rank == 0);
@@ -350,7 +362,7 @@ impl Coordinator {
         &mut self,
         now: Time,
         until: Time,
-        settings: &Settings,
+        settings: &NodeConfig,
         own: Own<'_>,
     ) -> Option<Step> {
         let active = own.active;
@@ -371,7 +383,7 @@ impl Coordinator {
             let said = roster.said(&active.rank0)?;
             let store: BootstrapStore = match decode(active.rank0.as_bytes(), &said.what) {
                 Ok(store) => store,
-                Err(error) => return Some(Step::Fail(Fault::Unreadable(error))),
+                Err(error) => return Some(Step::Fail(RendezvousFailure::Unreadable(error))),
             };
             let (coordinator, keeper) = if self.ranks.contains_key(&active.coordinator.id) {
                 (active.coordinator.clone(), own.lease)
@@ -383,7 +395,7 @@ impl Coordinator {
             let formed =
                 Active { status: Status::Final, store: Some(store), coordinator, ..active.clone() };
             let txn = settings.finish(own, &formed, keeper);
-            return Some(Step::Request(Purpose::Finish, txn, Some(Box::new(formed))));
+            return Some(Step::Request(Purpose::Finalize, txn, Some(Box::new(formed))));
         }
         if now < until {
             return None;
@@ -395,7 +407,7 @@ impl Coordinator {
     }
 
     /// Tells the group of late and lost nodes.
-    fn keep(&mut self, settings: &Settings, own: Own<'_>) -> Option<Step> {
+    fn keep(&mut self, settings: &NodeConfig, own: Own<'_>) -> Option<Step> {
         let active = own.active;
         let roster = self.roster()?;
         if !self.swept {
@@ -417,26 +429,26 @@ impl Coordinator {
         let (lost, lost_names) = noted;
         let note = Active { waiting, lost, lost_names, ..active.clone() };
         let txn = settings.replace(own, &note);
-        Some(Step::Request(Purpose::Note, txn, Some(Box::new(note))))
+        Some(Step::Request(Purpose::PublishChanges, txn, Some(Box::new(note))))
     }
 
     /// Sees to it that there are watches and a survey.
-    fn look(&mut self, settings: &Settings) -> Option<Step> {
+    fn look(&mut self, settings: &NodeConfig) -> Option<Step> {
         match self.sight {
             Sight::None => {
                 self.sight = Sight::Opening;
-                Some(Step::Watch(roster::watches(&settings.keys, self.round, self.previous)))
+                Some(Step::Watch(membership::watches(&settings.keys, self.round, self.previous)))
             }
             Sight::Watching => {
                 self.sight = Sight::Surveying;
                 let survey = settings.survey(self.round, self.previous);
-                Some(Step::Request(Purpose::Survey, survey, None))
+                Some(Step::Request(Purpose::ReadMembership, survey, None))
             }
             Sight::Opening | Sight::Surveying | Sight::Clear(_) => None,
         }
     }
 
-    fn lost(&self, roster: &Roster) -> Vec<String> {
+    fn lost(&self, roster: &RoundMembership) -> Vec<String> {
         self.ranks.keys().filter(|id| roster.is_lost(id)).cloned().collect()
     }
 
@@ -446,13 +458,13 @@ impl Coordinator {
     }
 
     /// Who need not be waited for in the round after this.
-    pub(super) fn slow(&self) -> BTreeSet<String> {
+    pub(in crate::rendezvous) fn slow(&self) -> BTreeSet<String> {
         self.slow.clone()
     }
 }
 
 /// Names, but not more than fit into a sentence.
-pub(super) fn some_of(names: &[String]) -> String {
+pub(in crate::rendezvous) fn some_of(names: &[String]) -> String {
     let some = names.iter().take(NAMES).cloned().collect::<Vec<_>>().join(", ");
     match names.len().saturating_sub(NAMES) {
         0 => some,

@@ -2,7 +2,7 @@ use super::*;
 
 fn active() -> Active {
     Active {
-        history: History::new(7),
+        history: RunHistory::new(7),
         round: 3,
         status: Status::Final,
         limits: Limits { min: 1, max: 2 },
@@ -56,7 +56,7 @@ fn a_field_that_an_earlier_version_did_not_write_has_its_default() {
     assert_eq!((read.world, read.waiting, read.store), (0, 0, None));
     let joined: Joined = decode(b"k", br#"{"format":1}"#).unwrap();
     assert_eq!(joined, Joined::default());
-    let node: Node = decode(b"k", br#"{"format":1,"id":"a"}"#).unwrap();
+    let node: NodeDocument = decode(b"k", br#"{"format":1,"id":"a"}"#).unwrap();
     assert_eq!(node.id, "a");
 }
 

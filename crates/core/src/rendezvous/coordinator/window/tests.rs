@@ -2,21 +2,26 @@ use super::*;
 
 const SECOND: Time = Time::from_secs(1);
 
-fn roll(joined: usize, members_to_come: usize, others_to_come: usize, returned: usize) -> Roll {
-    Roll { joined, members_to_come, others_to_come, returned, unresolved: 0 }
+fn roll(
+    joined: usize,
+    members_to_come: usize,
+    others_to_come: usize,
+    returned: usize,
+) -> MembershipCounts {
+    MembershipCounts { joined, members_to_come, others_to_come, returned, unresolved: 0 }
 }
 
 /// A gate for 2 to 4 nodes with a last call of 10 s, which began at 0 if there were enough then.
-fn decide(before: Roll, now: u64, roll: Roll) -> Verdict {
-    let mut gate = Gate::new(Limits { min: 2, max: 4 }, 10 * SECOND);
+fn decide(before: MembershipCounts, now: u64, roll: MembershipCounts) -> JoinDecision {
+    let mut gate = JoinWindow::new(Limits { min: 2, max: 4 }, 10 * SECOND);
     gate.decide(Time::ZERO, before, None);
     gate.decide(now as u32 * SECOND, roll, None)
 }
 
 #[test]
 fn a_round_closes_when_it_should_and_says_why() {
-    use Cause::{AllLiveCame, Full, LastCallOver};
-    let nobody = Roll::default();
+    use FreezeReason::{AllLiveCame, Full, LastCallOver};
+    let nobody = MembershipCounts::default();
     let enough = roll(2, 0, 0, 0);
     let calls = Some(LastCallOver);
     // Who was there at 0, then the time, who is there now, and why the round closes if it does.
@@ -42,8 +47,8 @@ fn a_round_closes_when_it_should_and_says_why() {
     ];
     for (before, now, roll, expected, why) in table {
         let cause = match decide(before, now, roll) {
-            Verdict::Close(cause) => Some(cause),
-            Verdict::Wait(_) => None,
+            JoinDecision::Close(cause) => Some(cause),
+            JoinDecision::Wait(_) => None,
         };
         assert_eq!(cause, expected, "{why}: {roll:?} at {now}");
     }
@@ -51,7 +56,7 @@ fn a_round_closes_when_it_should_and_says_why() {
 
 #[test]
 fn the_last_call_is_called_off_when_too_few_are_left() {
-    let mut gate = Gate::new(Limits { min: 2, max: 4 }, 10 * SECOND);
+    let mut gate = JoinWindow::new(Limits { min: 2, max: 4 }, 10 * SECOND);
     gate.decide(Time::ZERO, roll(2, 0, 0, 0), None);
     assert_eq!(gate.next_wake(), Some(10 * SECOND));
     gate.decide(5 * SECOND, roll(1, 0, 0, 0), None);
@@ -62,9 +67,9 @@ fn the_last_call_is_called_off_when_too_few_are_left() {
 
 #[test]
 fn a_wait_is_told_in_a_sentence() {
-    let enough = Waiting::ForEnough { joined: 1, min: 3 };
+    let enough = WaitReason::ForEnough { joined: 1, min: 3 };
     assert_eq!(enough.describe(SECOND), "1 of 3 nodes, waiting for 2 more");
-    let call = |to_come| Waiting::LastCall { joined: 2, max: 4, to_come, until: 10 * SECOND };
+    let call = |to_come| WaitReason::LastCall { joined: 2, max: 4, to_come, until: 10 * SECOND };
     assert_eq!(call(0).describe(SECOND), "2 of 4 nodes, 9 s of last call left");
     assert_eq!(
         call(1).describe(11 * SECOND),
@@ -74,8 +79,8 @@ fn a_wait_is_told_in_a_sentence() {
 
 #[test]
 fn members_who_live_are_waited_for_even_if_the_last_call_is_short() {
-    let mut gate = Gate::new(Limits { min: 2, max: 4 }, Time::ZERO).courteous(5 * SECOND);
-    let closes = |verdict| matches!(verdict, Verdict::Close(Cause::LastCallOver));
+    let mut gate = JoinWindow::new(Limits { min: 2, max: 4 }, Time::ZERO).with_grace(5 * SECOND);
+    let closes = |verdict| matches!(verdict, JoinDecision::Close(FreezeReason::LastCallOver));
     assert!(!closes(gate.decide(SECOND, roll(2, 1, 0, 1), None)), "a member is on its way");
     assert_eq!(gate.next_wake(), Some(6 * SECOND));
     assert!(closes(gate.decide(6 * SECOND, roll(2, 1, 0, 1), None)), "but not for ever");
@@ -85,38 +90,44 @@ fn members_who_live_are_waited_for_even_if_the_last_call_is_short() {
 #[test]
 fn no_round_closes_while_a_member_of_the_last_group_may_have_workers() {
     for (before, now, roll) in [
-        (Roll::default(), 0, roll(4, 0, 0, 4)),
+        (MembershipCounts::default(), 0, roll(4, 0, 0, 4)),
         (roll(2, 0, 0, 2), 10_000, roll(2, 1, 0, 2)),
-        (Roll::default(), 0, roll(3, 0, 0, 3)),
+        (MembershipCounts::default(), 0, roll(3, 0, 0, 3)),
         (roll(2, 0, 0, 0), 10_000, roll(3, 0, 0, 0)),
         (roll(4, 0, 0, 0), 10_000, roll(9, 0, 0, 4)),
     ] {
-        let one_left = |roll| Roll { unresolved: 1, ..roll };
+        let one_left = |roll| MembershipCounts { unresolved: 1, ..roll };
         let verdict = decide(one_left(before), now, one_left(roll));
-        let waits = Waiting::ForLastGroup { joined: roll.joined, unresolved: 1 };
-        assert_eq!(verdict, Verdict::Wait(waits), "{roll:?} at {now}");
-        assert!(matches!(decide(one_left(before), 10_000, roll), Verdict::Close(_)), "{roll:?}");
+        let waits = WaitReason::ForLastGroup { joined: roll.joined, unresolved: 1 };
+        assert_eq!(verdict, JoinDecision::Wait(waits), "{roll:?} at {now}");
+        assert!(
+            matches!(decide(one_left(before), 10_000, roll), JoinDecision::Close(_)),
+            "{roll:?}"
+        );
     }
 }
 
 #[test]
 fn who_has_just_stopped_its_workers_is_waited_for() {
-    let mut gate = Gate::new(Limits { min: 2, max: 4 }, Time::ZERO).courteous(5 * SECOND);
-    gate.decide(SECOND, Roll { unresolved: 1, ..roll(2, 1, 0, 2) }, None);
+    let mut gate = JoinWindow::new(Limits { min: 2, max: 4 }, Time::ZERO).with_grace(5 * SECOND);
+    gate.decide(SECOND, MembershipCounts { unresolved: 1, ..roll(2, 1, 0, 2) }, None);
     let waits = gate.decide(30 * SECOND, roll(2, 1, 0, 2), None);
-    assert!(matches!(waits, Verdict::Wait(Waiting::LastCall { to_come: 1, .. })), "{waits:?}");
+    assert!(
+        matches!(waits, JoinDecision::Wait(WaitReason::LastCall { to_come: 1, .. })),
+        "{waits:?}"
+    );
     assert_eq!(gate.next_wake(), Some(35 * SECOND));
     let closes = gate.decide(31 * SECOND, roll(3, 0, 0, 3), None);
-    assert_eq!(closes, Verdict::Close(Cause::AllLiveCame));
+    assert_eq!(closes, JoinDecision::Close(FreezeReason::AllLiveCame));
 }
 
 #[test]
 fn a_group_that_the_server_has_forgotten_is_waited_out() {
-    let mut gate = Gate::new(Limits { min: 2, max: 2 }, Time::ZERO);
+    let mut gate = JoinWindow::new(Limits { min: 2, max: 2 }, Time::ZERO);
     let until = Some(5 * SECOND);
-    let waits = Waiting::ForForgottenGroup { joined: 2, until: 5 * SECOND };
-    assert_eq!(gate.decide(SECOND, roll(2, 0, 0, 0), until), Verdict::Wait(waits));
+    let waits = WaitReason::ForForgottenGroup { joined: 2, until: 5 * SECOND };
+    assert_eq!(gate.decide(SECOND, roll(2, 0, 0, 0), until), JoinDecision::Wait(waits));
     assert_eq!(gate.next_wake(), until);
     let closes = gate.decide(5 * SECOND, roll(2, 0, 0, 0), until);
-    assert_eq!(closes, Verdict::Close(Cause::Full));
+    assert_eq!(closes, JoinDecision::Close(FreezeReason::Full));
 }
