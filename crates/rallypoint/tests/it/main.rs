@@ -20,6 +20,7 @@ mod embedded;
 mod etcd_server;
 mod etcd_store;
 mod etcdctl;
+mod examples;
 mod failover;
 mod fixtures;
 mod fuzz;

@@ -58,6 +58,14 @@ pub fn ip() -> PathBuf {
     places.find(|ip| ip.is_file()).expect("there is no `ip`: run scripts/test-tools")
 }
 
+/// The path of an example of this crate, which cargo builds before it runs all tests.
+pub fn example(name: &str) -> PathBuf {
+    let test = std::env::current_exe().unwrap();
+    let path = test.parent().unwrap().with_file_name("examples").join(name);
+    assert!(path.is_file(), "there is no {}: run cargo build --examples first", path.display());
+    path
+}
+
 /// The `tools` directory of the target directory that this test was built in.
 fn tools() -> PathBuf {
     // <target>/<profile>/deps/<test>, whatever the target directory is called.

@@ -1,7 +1,6 @@
 //! What clients cost: memory and descriptors, measured from outside.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::process::ChildStdin;
 use std::time::Duration;
 
@@ -12,6 +11,7 @@ use super::SOON;
 use super::raw::{Raw, add, barrier, get, list, number, ping, request, set, string, wait};
 use crate::support::hostile::eventually;
 use crate::support::process::{Directory, Process, Recipe};
+use crate::support::tools::example;
 
 /// A store in a process of its own, whose memory can be measured.
 struct Host {
@@ -24,11 +24,7 @@ struct Host {
 impl Host {
     /// `shell` is said before it is started.
     async fn start(shell: &str) -> Self {
-        let test = std::env::current_exe().unwrap();
-        let program: PathBuf =
-            test.parent().unwrap().with_file_name("examples").join("agent_store");
-        let found = program.is_file();
-        assert!(found, "there is no {}: run cargo build --examples first", program.display());
+        let program = example("agent_store");
         let directory = Directory::new();
         let log = directory.path().join("log");
         let command = format!("{shell}\nexec \"$0\"").into();

@@ -10,6 +10,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::support::process::{Directory, Process, Recipe};
+use crate::support::tools::example;
 
 /// Generous: other tests run beside this one, and each of them starts processes.
 pub const PATIENCE: Duration = Duration::from_secs(40);
@@ -37,16 +38,9 @@ impl Job {
 
     /// Starts a node.
     pub fn node(&self) -> Node {
-        let test = std::env::current_exe().unwrap();
-        let program: PathBuf = test.parent().unwrap().with_file_name("examples").join("node");
-        assert!(
-            program.is_file(),
-            "there is no {}: run cargo build --examples first",
-            program.display()
-        );
         let directory = Directory::new();
         let recipe = Recipe {
-            program,
+            program: example("node"),
             args: self.args.iter().flat_map(|(name, value)| [name.into(), value.into()]).collect(),
             env: Vec::new(),
             log: directory.path().join("log"),
