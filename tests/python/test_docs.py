@@ -59,7 +59,7 @@ def programs():
     for one in EXAMPLES:
         lines = [example.source for example in doctest.DocTestParser().get_examples(one.__doc__)]
         yield f"of_{one.__name__}.py", "import rallypoint\n\n" + "".join(lines)
-    for page in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]:
+    for page in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]:
         found = re.findall(r"^```python\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL)
         for number, program in enumerate(found):
             yield f"{page.stem.lower().replace('-', '_')}_{number}.py", program

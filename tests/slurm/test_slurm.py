@@ -1,4 +1,4 @@
-"""`rallypoint run` under a real Slurm. docs/slurm.md says what is seen here."""
+"""`rallypoint run` under a real Slurm. docs/guides/slurm.md says what is seen here."""
 
 import re
 import time
@@ -14,8 +14,9 @@ EXAMPLES = ROOT / "examples" / "slurm"
 GPUS = ["--nodes=3", "--gres=gpu:2"]
 
 
-def test_the_line_of_the_readme(submit):
-    lines = re.findall(r"^\$ (srun .*)$", (ROOT / "README.md").read_text(), re.MULTILINE)
+def test_the_line_of_the_guide(submit):
+    guide = ROOT / "docs" / "guides" / "slurm.md"
+    lines = re.findall(r"^\$ (srun .*)$", guide.read_text(), re.MULTILINE)
     assert len(lines) == 1 and lines[0] in (EXAMPLES / "train.sh").read_text()
     job = submit(script=EXAMPLES / "train.sh", options=GPUS)
     group = job.group(6)

@@ -285,7 +285,7 @@ def test_the_example():
 
 def test_the_page_on_moving_over():
     """Its programs run, and what it says of arguments is so."""
-    page = (ROOT / "docs" / "migrating-from-torch-etcd.md").read_text()
+    page = (ROOT / "docs" / "guides" / "migrating-from-torch-etcd.md").read_text()
     programs = re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
     assert programs
     for program in programs:

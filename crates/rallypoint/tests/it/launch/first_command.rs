@@ -10,6 +10,9 @@ use super::{Job, until};
 fn four_workers_say_hello_once_each() {
     let job = Job::new(&["--standalone", "--nproc-per-node", "4"]);
     let hello = r#"echo "hello from rank $RANK of $WORLD_SIZE""#;
+    let readme = concat!(env!("CARGO_MANIFEST_DIR"), "/../../README.md");
+    let line = format!("-- run --standalone --nproc-per-node 4 -- sh -c '{hello}'\n");
+    assert!(std::fs::read_to_string(readme).unwrap().contains(&line), "{line}");
     let ended = job.launcher().program(&["sh", "-c", hello]).start().ends_with(0);
     let mut lines: Vec<&str> = ended.stdout.lines().collect();
     lines.sort_unstable();

@@ -104,10 +104,10 @@ fn with(mut options: Vec<String>, more: &[&str]) -> Vec<String> {
 }
 
 #[test]
-fn the_command_of_the_readme_is_that_of_the_manifest() {
-    let readme = concat!(env!("CARGO_MANIFEST_DIR"), "/../../README.md");
+fn the_command_of_the_guide_is_that_of_the_manifest() {
+    let guide = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/guides/kubernetes.md");
     let line = format!("$ {}\n", command("job.yaml").join(" "));
-    assert!(std::fs::read_to_string(readme).unwrap().contains(&line), "{line}");
+    assert!(std::fs::read_to_string(guide).unwrap().contains(&line), "{line}");
 }
 
 #[test]
