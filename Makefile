@@ -1,9 +1,10 @@
 # What people and CI run. `verify` changes nothing; `fix` does.
-.PHONY: help check verify fix package-check test test-python test-torch test-wheel test-slurm wheel bench bench-stores bench-launcher tools
+.PHONY: help check verify docs fix package-check test test-python test-torch test-wheel test-slurm wheel bench bench-stores bench-launcher tools
 
 help:
 	@echo "make check           format, lints, unit tests, 10,000 seeds of each simulator: for every change, a few minutes (SEEDS=1000000: more)"
-	@echo "make verify          format, lints, docs, licences, oldest compiler, manifests; changes nothing"
+	@echo "make verify          format, lints, the book, licences, oldest compiler, manifests; changes nothing"
+	@echo "make docs            the book into target/book, its links and commands checked"
 	@echo "make fix             format, and whatever the linter can mend by itself"
 	@echo "make test            everything that can fail, against real etcd too (fetches it)"
 	@echo "make package-check   what would be published: the crates, the wheel and the sdist (RELEASE=1: before a release)"
@@ -41,6 +42,10 @@ verify:
 	scripts/test-watchdog
 	scripts/python-lints
 	scripts/manifests
+	scripts/docs
+
+docs:
+	scripts/docs
 
 fix:
 	cargo fmt --all

@@ -1,0 +1,275 @@
+"""Fails if a link, a command or a message in the documents is not true.
+
+Only the standard library, so that `make verify` needs nothing else for it.
+"""
+
+import argparse
+import html.parser
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
+# The README's lines are read on GitHub and in terminals; the two first pages stay short.
+LONGEST = {"README.md": 150, "ARCHITECTURE.md": 150}
+WIDEST = 100
+
+# Programs of others, which are not run here: `words that a command begins with` -> who runs it instead.
+ELSEWHERE = {
+    "etcdctl": "crates/rallypoint/tests/it/etcdctl.rs runs etcdctl against our server",
+    "export ETCDCTL_API": "belongs to etcdctl",
+    "pip install target/wheel": "make test-wheel installs the wheel",
+    "torchrun": "tests/torch runs torchrun with both backends",
+    "srun": "tests/slurm submits the line of the guide, examples/slurm/train.sh",
+    "cargo run": "crates/rallypoint/tests/it/launch/first_command.rs runs the first command of the README",
+    "cargo install --path": "installs into the user's home",
+}
+
+errors = []
+
+
+def wrong(page, line, what):
+    errors.append(f"{page.relative_to(ROOT)}:{line}: {what}")
+
+
+def blocks(text):
+    """The fenced blocks of a page: the language, the number of the first line, and the lines."""
+    language, first, found = None, 0, []
+    for number, line in enumerate(text.splitlines(), 1):
+        if not line.startswith("```"):
+            if language is not None:
+                found.append(line)
+        elif language is None:
+            language, first, found = line[3:].strip(), number + 1, []
+        else:
+            yield language, first, found
+            language = None
+
+
+def prose(text):
+    """The lines outside of fenced blocks, with their numbers, and without `code`."""
+    fenced = False
+    for number, line in enumerate(text.splitlines(), 1):
+        if line.startswith("```"):
+            fenced = not fenced
+        elif not fenced:
+            yield number, line
+
+
+def anchors(page):
+    """The headings of a page as links name them, on GitHub and in mdBook alike."""
+    names, seen = set(), {}
+    for _, line in prose(page.read_text()):
+        heading = re.match(r"#+ (.*)", line)
+        if heading:
+            name = re.sub(r"[^\w\- ]", "", heading[1].strip().lower()).replace(" ", "-")
+            count = seen.setdefault(name, 0)
+            names.add(f"{name}-{count}" if count else name)
+            seen[name] += 1
+    return names
+
+
+def check_links(page):
+    for number, line in prose(page.read_text()):
+        for target in re.findall(r"\[[^\]]*\]\(([^)\s]+)\)", re.sub(r"`[^`]*`", "``", line)):
+            if re.match(r"[a-z]+:", target):
+                continue
+            path, _, anchor = target.partition("#")
+            file = (page.parent / path).resolve() if path else page
+            if not file.exists():
+                wrong(page, number, f"there is no {target}")
+            elif anchor and anchor not in anchors(file):
+                wrong(page, number, f"{file.relative_to(ROOT)} has no heading #{anchor}")
+
+
+def check_names(page):
+    """Paths of this repository that are named as code exist."""
+    heads = r"(?:crates|docs|scripts|tests|examples)"
+    for number, line in prose(page.read_text()):
+        for name in re.findall(rf"`({heads}/[\w./*{{}},-]+)`", line):
+            for one in expand(name):
+                if not any(list(root.glob(one.rstrip("/"))) for root in (ROOT, ROOT / "crates/rallypoint")):
+                    wrong(page, number, f"there is no {one}")
+
+
+def expand(name):
+    braces = re.search(r"\{([^}]*)\}", name)
+    if not braces:
+        return [name]
+    return [one for part in braces[1].split(",") for one in expand(name[: braces.start()] + part + name[braces.end() :])]
+
+
+def commands(lines):
+    """The commands of a console block, continued lines joined, with the number of their line in it."""
+    index = 0
+    while index < len(lines):
+        start, line = index, lines[index]
+        index += 1
+        if not line.startswith("$ "):
+            continue
+        while line.endswith("\\") and index < len(lines):
+            line = line[:-1] + " " + lines[index].strip()
+            index += 1
+        yield start, line[2:]
+
+
+def check_command(page, number, command, rallypoint):
+    for begin in ELSEWHERE:
+        if command.startswith(begin):
+            used.add(begin)
+            # What is handed to our own program is still looked at.
+            if " -- run " in command:
+                check_rallypoint(page, number, shlex.split(command.split(" -- ", 1)[1]), rallypoint)
+            elif "rallypoint run" in command:
+                check_rallypoint(page, number, shlex.split(command.split("rallypoint ", 1)[1]), rallypoint)
+            check_files(page, number, command)
+            return
+    words = shlex.split(command, comments=True)
+    # Variables before a command.
+    while words and re.match(r"[A-Z_]+=", words[0]):
+        words.pop(0)
+    if words[0] == "make":
+        goals = [word for word in words[1:] if "=" not in word]
+        for goal in goals:
+            if not re.search(rf"^{re.escape(goal)}:", (ROOT / "Makefile").read_text(), re.MULTILINE):
+                wrong(page, number, f"the Makefile has no {goal}")
+        return
+    if words[0] == "rallypoint":
+        return check_rallypoint(page, number, words[1:], rallypoint)
+    wrong(page, number, f"`{command}`: nothing checks this; add it to ELSEWHERE in scripts/docs.py with who runs it")
+
+
+def check_rallypoint(page, number, words, rallypoint):
+    """Our own program accepts the options. A dry run reads everything and starts nothing."""
+    elided = [word for word in words if word != "…"]
+    command, rest = elided[0], elided[1:]
+    if command == "run":
+        # The machine that checks need not have GPUs.
+        rest = ["2" if word == "gpu" else word for word in rest if word != "--dry-run"]
+        arguments = ["run", "--dry-run", *rest]
+    else:
+        # There is no dry run of these: the options are read before help is shown, up to the first that is unknown.
+        arguments = [command, *rest, "--help"]
+        known = run([rallypoint, *arguments]).stdout
+        for option in [word.split("=")[0] for word in rest if word.startswith("--")]:
+            if not re.search(rf"(?<!\S){re.escape(option)}\b", known):
+                wrong(page, number, f"rallypoint {command} has no {option}")
+    ended = run([rallypoint, *arguments])
+    if ended.returncode:
+        wrong(page, number, f"rallypoint {' '.join(arguments)}: {ended.stderr.strip()}")
+
+
+def run(command):
+    # The environment of a scheduler would be read.
+    environment = {"PATH": "/usr/bin:/bin", "HOME": "/nonexistent"}
+    return subprocess.run(command, capture_output=True, text=True, env=environment, cwd=ROOT, timeout=60)
+
+
+def check_files(page, number, command):
+    for name in re.findall(r"\bexamples/[\w./-]+", command):
+        if not (ROOT / name).exists():
+            wrong(page, number, f"there is no {name}")
+
+
+def check_size(page):
+    lines = page.read_text().splitlines()
+    most = LONGEST.get(page.name) if page.parent == ROOT else None
+    if most is None:
+        return
+    if len(lines) > most:
+        wrong(page, len(lines), f"{len(lines)} lines, and {most} are the most")
+    for number, line in enumerate(lines, 1):
+        if len(line) > WIDEST and not line.startswith(("|", "$ ")):
+            wrong(page, number, f"{len(line)} characters, and {WIDEST} are the most; only tables and commands are longer")
+
+
+def check_summary():
+    """Every page is in the table of contents."""
+    docs = ROOT / "docs"
+    listed = {docs / path for path in re.findall(r"\]\(([^)]+)\)", (docs / "SUMMARY.md").read_text())}
+    for page in docs.rglob("*.md"):
+        if page.name != "SUMMARY.md" and page not in listed:
+            wrong(page, 1, "is not in docs/SUMMARY.md")
+
+
+def check_messages():
+    """The longest part of each message that has no values in it is somewhere in the sources."""
+    files = [*(ROOT / "crates").glob("*/src/**/*.rs"), *(ROOT / "crates/py/python").rglob("*.py")]
+    sources = "\n".join(file.read_text() for file in files)
+    # Strings that go on in the next line.
+    sources = re.sub(r"\\\n\s*", "", sources)
+    page = ROOT / "docs" / "troubleshooting.md"
+    found = 0
+    for number, line in prose(page.read_text()):
+        cells = line.split(" | ")
+        if len(cells) != 3:
+            continue
+        for message in re.findall(r"`([^`]+)`", cells[1]):
+            found += 1
+            # Numbers, addresses, names in quotes, and what is left out.
+            parts = re.split(r"\S*\d\S*|\"[^\"]*\"|\bhead\b|min:max nodes|\bnode1\S*|…|: (?=[A-Z])|; ", message)
+            part = max((part.strip(" ,:()") for part in parts), key=len)
+            if part not in sources:
+                wrong(page, number, f"nothing says {part!r}")
+    assert found > 10, "the table was not found"
+
+
+class Page(html.parser.HTMLParser):
+    """The links and the ids of a page of the book."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.links, self.ids = set(), set()
+        self.feed(text)
+
+    def handle_starttag(self, tag, attributes):
+        attributes = dict(attributes)
+        self.ids.add(attributes.get("id"))
+        if tag == "a" and "href" in attributes:
+            self.links.add(attributes["href"])
+
+
+def check_book(book):
+    """Links within the book lead to pages and headings that it has; those to files of the repository were checked."""
+    pages = {path.resolve(): Page(path.read_text()) for path in book.rglob("*.html")}
+    for path, page in pages.items():
+        for link in page.links:
+            target, _, anchor = link.partition("#")
+            file = (path.parent / target).resolve() if target else path
+            if re.match(r"[a-z]+:", link) or book not in file.parents or path.name in ("print.html", "404.html"):
+                continue
+            if file not in pages:
+                errors.append(f"{path.relative_to(book)}: the book has no {link}")
+            elif anchor and anchor not in pages[file].ids:
+                errors.append(f"{path.relative_to(book)}: {file.relative_to(book)} has no #{anchor}")
+    assert len(pages) > 20, "the book was not found"
+
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--rallypoint", required=True, help="the program whose options are checked")
+parser.add_argument("--book", required=True, type=Path, help="the book as it was built")
+arguments = parser.parse_args()
+rallypoint, book = arguments.rallypoint, arguments.book.resolve()
+used, checked = set(), 0
+for page in PAGES:
+    check_links(page)
+    check_names(page)
+    check_size(page)
+    for language, first, lines in blocks(page.read_text()):
+        if language == "console":
+            for offset, command in commands(lines):
+                checked += 1
+                check_command(page, first + offset, command, rallypoint)
+check_summary()
+check_messages()
+check_book(book)
+for begin in ELSEWHERE.keys() - used:
+    errors.append(f"scripts/docs.py: no document has a command that begins with {begin!r} any more")
+for error in errors:
+    print(error, file=sys.stderr)
+if errors:
+    sys.exit(f"docs: {len(errors)} errors")
+print(f"docs: {len(PAGES)} pages, {checked} commands, all links lead somewhere")
