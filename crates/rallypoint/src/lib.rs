@@ -35,3 +35,5 @@ mod util;
 pub use rallypoint_core as core;
 
 pub use self::util::error_chain::error_chain;
+#[doc(hidden)]
+pub use self::util::reminder::Reminder;

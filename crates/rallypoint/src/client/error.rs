@@ -113,6 +113,11 @@ impl ClientError {
         Self::Invalid { what, value: value.into(), fix: fix.into() }
     }
 
+    /// Whether the request may succeed if it is tried again: the server could not be reached, or its answer was lost.
+    pub(crate) fn is_transient(&self) -> bool {
+        matches!(self, Self::Unavailable { .. } | Self::OutcomeUnknown { .. })
+    }
+
     /// Whether the server requires authentication and has refused this client.
     pub(crate) fn is_unauthenticated(&self) -> bool {
         match self {

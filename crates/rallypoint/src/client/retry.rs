@@ -8,6 +8,8 @@ use std::time::Duration;
 
 use tonic::{Code, Status};
 
+use crate::util::backoff::Backoff;
+
 /// Whether a request may be executed twice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Repeat {
@@ -123,21 +125,19 @@ pub(crate) fn step(failure: Failure, repeat: Repeat, attempts: u32, endpoints: u
     }
 }
 
-const FIRST_DELAY: Duration = Duration::from_millis(50);
-const LONGEST_DELAY: Duration = Duration::from_secs(2);
+/// The backoff between attempts, once every endpoint was asked.
+const BACKOFF: Backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(2));
 
 /// How long to wait after the `attempts`-th attempt, given a random number from 0 to 1.
 ///
-/// While there are endpoints that were not asked, there is nothing to wait for. Then the delay doubles,
-/// and half of it is random, so that ten thousand nodes that lost one server do not return as one.
+/// While there are endpoints that were not asked, there is nothing to wait for.
 pub(crate) fn delay(step: Step, attempts: u32, endpoints: usize, random: f64) -> Duration {
     let rounds = match step {
         Step::Elsewhere if (attempts as usize) < endpoints => return Duration::ZERO,
         Step::Elsewhere => (attempts as usize).saturating_sub(endpoints) as u32,
         _ => attempts.saturating_sub(1),
     };
-    let longest = FIRST_DELAY.saturating_mul(1 << rounds.min(10)).min(LONGEST_DELAY);
-    longest.mul_f64(0.5 + random.clamp(0.0, 1.0) / 2.0)
+    BACKOFF.delay(rounds, random)
 }
 
 #[cfg(test)]

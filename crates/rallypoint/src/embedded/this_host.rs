@@ -2,6 +2,8 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 
+use crate::util::host::host_name;
+
 /// What a host knows of itself.
 #[derive(Debug, Clone)]
 pub struct ThisHost {
@@ -15,7 +17,7 @@ pub struct ThisHost {
 impl ThisHost {
     /// Looks around.
     pub fn look() -> Self {
-        let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
+        let name = host_name();
         Self { name, addresses: addresses(), resolve }
     }
 }

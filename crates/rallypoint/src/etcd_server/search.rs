@@ -1,13 +1,11 @@
 //! Where the `etcd` binary is.
 
 use std::env;
-use std::ffi::OsString;
-use std::io;
+use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{Access, access};
-
 use super::error::EtcdServerError;
+use crate::util::program::{SearchError, candidates, first_executable};
 
 /// The variable by which PyTorch's users name their etcd.
 pub(super) const VARIABLE: &str = "TORCHELASTIC_ETCD_BINARY_PATH";
@@ -40,7 +38,7 @@ impl Places {
     /// The first etcd that can be executed. An empty variable counts as none, as in a shell.
     pub(super) fn search(self) -> Result<PathBuf, EtcdServerError> {
         let variable = self.variable.filter(|value| !value.is_empty()).map(PathBuf::from);
-        let candidates = match (self.given, variable) {
+        let places = match (self.given, variable) {
             (Some(given), _) => vec![given],
             (None, Some(value)) if !value.is_file() => {
                 return Err(EtcdServerError::Variable { value });
@@ -51,35 +49,21 @@ impl Places {
                     .beside
                     .iter()
                     .flat_map(|directory| [directory.join("etcd"), directory.join("bin/etcd")]);
-                let path = self.path.iter().flat_map(|path| {
-                    env::split_paths(path).map(|directory| directory.join("etcd"))
-                });
-                beside.chain(path.collect::<Vec<_>>()).collect()
+                let path = self.path.as_deref();
+                let path = path.map(|path| candidates(OsStr::new("etcd"), Some(path)));
+                beside.chain(path.into_iter().flatten()).collect()
             }
         };
-        first_executable(candidates)
-    }
-}
-
-fn first_executable(candidates: Vec<PathBuf>) -> Result<PathBuf, EtcdServerError> {
-    let mut refused = None;
-    for path in candidates.iter().filter(|path| path.is_file()) {
-        match access(path, Access::EXEC_OK) {
-            // Without a slash in it a shell would search for it again.
-            Ok(()) => {
-                return std::path::absolute(path)
-                    .map_err(|source| EtcdServerError::Start { binary: path.clone(), source });
+        let found = first_executable(places).map_err(|error| match error {
+            SearchError::NotExecutable { path, source } => {
+                EtcdServerError::NotExecutable { path, source }
             }
-            // As a shell does: one further on may do.
-            Err(error) => {
-                refused.get_or_insert_with(|| EtcdServerError::NotExecutable {
-                    path: path.clone(),
-                    source: io::Error::from(error),
-                });
-            }
-        }
+            SearchError::NotFound { searched } => EtcdServerError::NotFound { searched },
+        })?;
+        // Without a slash in it a shell would search for it again.
+        std::path::absolute(&found)
+            .map_err(|source| EtcdServerError::Start { binary: found, source })
     }
-    Err(refused.unwrap_or(EtcdServerError::NotFound { searched: candidates }))
 }
 
 #[cfg(test)]

@@ -7,8 +7,8 @@ use tokio::net::{UdpSocket, lookup_host};
 use tokio::time::timeout;
 
 use super::ParameterError;
-use super::local::host_name;
 use crate::embedded::ThisHost;
+use crate::util::host::host_name;
 
 /// How long a name server may take.
 const RESOLUTION: Duration = Duration::from_secs(2);

@@ -10,12 +10,6 @@ use tokio::net::TcpSocket;
 use crate::config::ParameterError;
 use crate::util::random;
 
-/// The name of this host.
-pub(super) fn host_name() -> String {
-    let name = rustix::system::uname();
-    name.nodename().to_string_lossy().into_owned()
-}
-
 /// An id that no other node has, ever, and that still tells people which node it is.
 pub(super) fn node_id(host: &str) -> String {
     let plain = |c: char| if c.is_ascii_alphanumeric() || c == '.' { c } else { '-' };

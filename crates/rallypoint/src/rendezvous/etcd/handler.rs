@@ -31,6 +31,7 @@ use crate::rendezvous::{
 };
 use crate::session::Loss;
 use crate::store::{EtcdStore, StoreError};
+use crate::util::host::host_name;
 use crate::util::random;
 
 /// What a handler knows at the moment.
@@ -103,7 +104,7 @@ impl EtcdRendezvousHandler {
             what: error.to_string(),
             source: Some(Box::new(error)),
         })?;
-        let host = local::host_name();
+        let host = host_name();
         let liveness = options.liveness.clone().map(|liveness| LivenessAddress {
             host: if liveness.host.is_empty() { address.clone() } else { liveness.host },
             ..liveness

@@ -23,6 +23,7 @@ use thiserror::Error;
 
 use self::frame::{CHUNK, FRAME_HEADER, Frame, HEADER};
 
+use crate::util::backoff::Backoff;
 use crate::util::file_lock::try_lock;
 use crate::util::random;
 
@@ -33,9 +34,9 @@ const LOCK: &str = "lock";
 /// A log shorter than this is never worth writing anew.
 const SMALL: u64 = 64 << 20;
 
-/// How long to wait after a log could not be written anew: twice as long each time.
-const FIRST_PAUSE: Duration = Duration::from_secs(1);
-const LONGEST_PAUSE: Duration = Duration::from_secs(300);
+/// The backoff between attempts to rewrite the log.
+const REWRITE_BACKOFF: Backoff =
+    Backoff::new(Duration::from_secs(1), Duration::from_secs(300)).without_jitter();
 
 /// Why a data directory cannot be used. When a server does not start for one of these, nothing in the
 /// directory was changed.
@@ -113,8 +114,9 @@ pub(super) struct Wal {
     capacity: u64,
     /// How long the log was when it was last known to hold nothing superfluous; 0 if it never was.
     fresh: u64,
-    /// It could not be written anew: when to try again, and how long that was to wait for.
-    postponed: Option<(Instant, Duration)>,
+    /// If the last rewrite failed: when to try again.
+    postponed: Option<Instant>,
+    backoff: Backoff,
     _lock: File,
 }
 
@@ -171,8 +173,17 @@ impl Wal {
     ) -> Result<Self, WalError> {
         let path = dir.join(LOG);
         let capacity = file.metadata().map_err(context("measure", &path))?.len();
-        let (dir, postponed) = (dir.to_owned(), None);
-        Ok(Self { dir, cluster_id, file, end, capacity, fresh, postponed, _lock: lock })
+        Ok(Self {
+            dir: dir.to_owned(),
+            cluster_id,
+            file,
+            end,
+            capacity,
+            fresh,
+            postponed: None,
+            backoff: REWRITE_BACKOFF,
+            _lock: lock,
+        })
     }
 
     /// Appends records. They are on the disk when this returns.
@@ -222,7 +233,7 @@ impl Wal {
 
     /// Whether it is long, and no attempt to write it anew failed a short while ago.
     pub(super) fn is_due(&self) -> bool {
-        self.is_long() && self.postponed.is_none_or(|(again, _)| Instant::now() >= again)
+        self.is_long() && self.postponed.is_none_or(|again| Instant::now() >= again)
     }
 
     /// Puts a log with these records in the place of the old one, and tells whether that was possible. If
@@ -236,12 +247,11 @@ impl Wal {
         let (file, end) = match replaced {
             Ok(written) => written,
             Err(error) => {
-                let pause = self.postponed.map_or(FIRST_PAUSE, |(_, pause)| pause * 2);
-                let pause = pause.min(LONGEST_PAUSE);
-                self.postponed = Some((Instant::now() + pause, pause));
+                let delay = self.backoff.next_delay();
+                self.postponed = Some(Instant::now() + delay);
                 let source = std::error::Error::source(&error).map(ToString::to_string);
                 tracing::warn!(
-                    %error, source, log_bytes = self.end, again_in = ?pause,
+                    %error, source, log_bytes = self.end, again_in = ?delay,
                     "the log cannot be written anew and goes on growing; make room on the disk"
                 );
                 if let Err(error) = remove_new(&self.dir) {
@@ -255,6 +265,7 @@ impl Wal {
         let capacity = capacity(end);
         (self.file, self.end, self.capacity, self.fresh) = (file, end, capacity, end);
         self.postponed = None;
+        self.backoff.reset();
         Ok(true)
     }
 }

@@ -25,6 +25,7 @@ use self::points::MAX_OPS;
 use super::timeout::Timeout;
 use super::{Store, StoreError};
 use crate::client::Client;
+use crate::util::backoff::Backoff;
 
 /// The largest request that etcd takes unless it is told to take more.
 const MAX_REQUEST: usize = 1536 << 10;
@@ -134,11 +135,9 @@ fn read_last(answer: TxnResult) -> Vec<KeyValue> {
     }
 }
 
-/// Lets others go first who were quicker, for longer the more often they were.
-async fn stand_back(attempts: u32) {
-    let most = 1 << attempts.min(6);
-    tokio::time::sleep(Duration::from_millis(fastrand::u64(0..=most))).await;
-}
+/// The backoff of an update after another writer has changed the value first.
+const CONFLICT_BACKOFF: Backoff =
+    Backoff::new(Duration::from_millis(2), Duration::from_millis(64)).with_full_jitter();
 
 /// Of each call that writes, an answer that is lost is an error
 /// ([`ClientError::OutcomeUnknown`](crate::client::ClientError::OutcomeUnknown)): it may have been executed.

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use rallypoint_core::kv::{Op, Range, Txn};
 
 use super::cell::Cell;
-use super::{EtcdStore, StoreError, read_last, stand_back};
+use super::{CONFLICT_BACKOFF, EtcdStore, StoreError, read_last};
 
 impl EtcdStore {
     /// Writes what `change` makes of the value, which counts as empty if there is none, and tries again
@@ -19,7 +19,7 @@ impl EtcdStore {
         let read = Range::new(keys.digits_and_value());
         let found = self.client.range(read.clone()).await?;
         let mut cell = Cell::new(&keys, found.revision, found.kvs);
-        let mut attempts = 0;
+        let mut backoff = CONFLICT_BACKOFF;
         loop {
             let before = cell.value().map_err(|error| Self::no_number(name, error))?;
             let Some(after) = change(before.as_deref().unwrap_or_default()) else {
@@ -34,8 +34,7 @@ impl EtcdStore {
                 return Ok(Some(after));
             }
             cell = Cell::new(&keys, answer.revision, read_last(answer));
-            attempts += 1;
-            stand_back(attempts).await;
+            backoff.wait().await;
         }
     }
 }

@@ -16,13 +16,13 @@ use self::connection::{Connection, ROUND_TRIP};
 pub(crate) use self::presence::{Presence, PresenceEnd};
 use super::timeout::{Patience, Timeout};
 use super::{DEFAULT_TIMEOUT, StoreError};
+use crate::util::backoff::Backoff;
 
 /// So many connections are kept for later calls.
 const MAX_IDLE: usize = 4;
 
-/// How long to wait before connecting is tried again: at first, and in the end.
-const FIRST_PAUSE: Duration = Duration::from_millis(10);
-const LAST_PAUSE: Duration = Duration::from_secs(1);
+/// The backoff between attempts to connect.
+const CONNECT_BACKOFF: Backoff = Backoff::new(Duration::from_millis(10), Duration::from_secs(1));
 
 /// What a server may take to answer when the time of a call that waits is up.
 const LAST_WORD: Duration = Duration::from_secs(1);
@@ -63,7 +63,7 @@ impl TcpStore {
     /// As the server may come later than its clients, it is tried again until `timeout` is over.
     pub async fn connect(address: &str, timeout: Duration) -> Result<Self, StoreError> {
         let patience = Patience::new(timeout);
-        let mut pause = FIRST_PAUSE;
+        let mut backoff = CONNECT_BACKOFF;
         loop {
             let error = match open(address, patience.left()).await {
                 Ok(connection) => {
@@ -76,14 +76,14 @@ impl TcpStore {
                 }
                 Err(error) => error,
             };
-            // An address that nobody can read does not get better.
-            if patience.left() <= pause || error.kind() == ErrorKind::InvalidInput {
+            let delay = backoff.next_delay();
+            // An invalid address stays invalid.
+            if patience.left() <= delay || error.kind() == ErrorKind::InvalidInput {
                 let (address, waited) = (address.to_owned(), timeout - patience.left());
                 return Err(StoreError::Connect { address, waited, source: error });
             }
             tracing::debug!(%error, address, "no store yet");
-            sleep(pause.mul_f64(0.5 + fastrand::f64() / 2.0)).await;
-            pause = (pause * 2).min(LAST_PAUSE);
+            sleep(delay).await;
         }
     }
 

@@ -1,0 +1,243 @@
+//! Following keys of a server: a snapshot, then every change, and a new snapshot when the watch cannot go on.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rallypoint_core::kv::{Event, EventKind, KeyRange, KeyValue, RangeResult, Revision, Watch};
+use tokio::sync::watch;
+use tokio::time::sleep;
+use tokio_util::task::AbortOnDropHandle;
+use tonic::Status;
+
+use super::retry::{SERVER_BACKOFF, retry, transient};
+use crate::client::{Client, ClientError, WatchError, Watcher};
+
+/// How long to wait after the server has refused a watch or a read, in case its administrator changes that.
+pub(crate) const AFTER_REFUSAL: Duration = Duration::from_secs(1);
+
+/// A request that is under way.
+type Pending<T> = Pin<Box<dyn Future<Output = Result<T, ClientError>> + Send>>;
+
+/// Opens watches, and retries until it has them.
+///
+/// # Errors
+/// If the server refuses them.
+pub(crate) async fn open_watches(
+    client: &Client,
+    watches: &[Watch],
+) -> Result<Watcher, ClientError> {
+    let failed = |error| match error {
+        WatchError::Client(error) => transient(error).map(drop),
+        WatchError::Refused { endpoint, reason, .. } => {
+            let (request, source) = ("watch", Status::permission_denied(reason));
+            Err(ClientError::Refused { request, endpoint, source })
+        }
+        error => {
+            tracing::debug!(%error, "a watch could not be opened yet");
+            Ok(())
+        }
+    };
+    retry(SERVER_BACKOFF, || client.watch(watches.iter().cloned()), failed).await
+}
+
+/// What a [`Follower`] learns.
+#[derive(Debug)]
+pub(crate) enum Update<S> {
+    /// The whole of it, at first and whenever changes may have been missed.
+    Snapshot {
+        /// The result of the read.
+        found: S,
+        /// The server belongs to another cluster than the one of the snapshot before.
+        is_other_cluster: bool,
+    },
+    /// Changes since the last update.
+    Changed(Vec<Event>),
+}
+
+/// Follows what some watches are about. A snapshot is read after the watches have begun, so that no change is missed.
+pub(crate) struct Follower<S> {
+    client: Client,
+    watches: Vec<Watch>,
+    read: Arc<dyn Fn(Client) -> Pending<S> + Send + Sync>,
+    stage: Stage<S>,
+    is_other_cluster: bool,
+}
+
+enum Stage<S> {
+    Opening(Pending<(Watcher, S)>),
+    Watching(Box<Watcher>),
+}
+
+impl<S: Send + 'static> Follower<S> {
+    /// Follows `watches`; `read` takes a snapshot of what they are about.
+    pub(crate) fn new<F>(
+        client: Client,
+        watches: Vec<Watch>,
+        read: impl Fn(Client) -> F + Send + Sync + 'static,
+    ) -> Self
+    where
+        F: Future<Output = Result<S, ClientError>> + Send + 'static,
+    {
+        let read: Arc<dyn Fn(Client) -> Pending<S> + Send + Sync> =
+            Arc::new(move |client| Box::pin(read(client)));
+        let never: Pending<(Watcher, S)> = Box::pin(std::future::pending());
+        let mut follower =
+            Self { client, watches, read, stage: Stage::Opening(never), is_other_cluster: false };
+        follower.restart(Duration::ZERO);
+        follower
+    }
+
+    /// Begins again with a snapshot, after `delay`.
+    pub(crate) fn restart(&mut self, delay: Duration) {
+        let (client, watches) = (self.client.clone(), self.watches.clone());
+        let read = self.read.clone();
+        self.stage = Stage::Opening(Box::pin(async move {
+            sleep(delay).await;
+            let watcher = open_watches(&client, &watches).await?;
+            let failed = |error| transient(error).map(drop);
+            let found = retry(SERVER_BACKOFF, || read(client.clone()), failed).await?;
+            Ok((watcher, found))
+        }));
+    }
+
+    /// The next update. Cancel-safe.
+    ///
+    /// # Errors
+    /// If the server refuses the watches or the read. They are tried again after [`AFTER_REFUSAL`].
+    pub(crate) async fn next(&mut self) -> Result<Update<S>, ClientError> {
+        loop {
+            match &mut self.stage {
+                Stage::Opening(opening) => match opening.as_mut().await {
+                    Ok((watcher, found)) => {
+                        self.stage = Stage::Watching(Box::new(watcher));
+                        let is_other_cluster = std::mem::take(&mut self.is_other_cluster);
+                        return Ok(Update::Snapshot { found, is_other_cluster });
+                    }
+                    Err(error) => {
+                        self.restart(AFTER_REFUSAL);
+                        return Err(error);
+                    }
+                },
+                Stage::Watching(watcher) => match watcher.next().await {
+                    Ok(batch) if batch.events.is_empty() => {}
+                    Ok(batch) => return Ok(Update::Changed(batch.events)),
+                    Err(error) => {
+                        tracing::warn!(%error, "a watch begins again with a snapshot");
+                        self.is_other_cluster |= matches!(error, WatchError::ClusterChanged { .. });
+                        self.restart(Duration::ZERO);
+                    }
+                },
+            }
+        }
+    }
+}
+
+/// The newest known state of one key.
+#[derive(Debug)]
+pub(crate) enum KeyState<'a> {
+    /// The key exists.
+    Present(&'a KeyValue),
+    /// The key does not exist at this revision.
+    Absent(Revision),
+}
+
+/// A key that a task follows until this is dropped.
+#[derive(Debug)]
+pub(crate) struct FollowedKey<T> {
+    latest: watch::Receiver<T>,
+    _task: AbortOnDropHandle<()>,
+}
+
+impl<T: Send + Sync + 'static> FollowedKey<T> {
+    /// Follows `key`. The value is `initial` until `decode` makes another one of a state of the key.
+    pub(crate) fn new(
+        client: Client,
+        key: String,
+        initial: T,
+        decode: impl Fn(KeyState<'_>) -> Option<T> + Send + Sync + 'static,
+    ) -> Self {
+        let (sender, latest) = watch::channel(initial);
+        let task = tokio::spawn(follow(client, key, sender, decode));
+        Self { latest, _task: AbortOnDropHandle::new(task) }
+    }
+
+    /// The newest value, and its changes.
+    pub(crate) fn latest(&self) -> &watch::Receiver<T> {
+        &self.latest
+    }
+}
+
+async fn follow<T>(
+    client: Client,
+    key: String,
+    latest: watch::Sender<T>,
+    decode: impl Fn(KeyState<'_>) -> Option<T>,
+) {
+    let set = |state: KeyState<'_>| {
+        if let Some(value) = decode(state) {
+            latest.send_replace(value);
+        }
+    };
+    let range = KeyRange::key(key.clone());
+    let watches = vec![Watch::new(range.clone())];
+    let read = move |client: Client| {
+        let range = range.clone();
+        async move { client.range(range).await }
+    };
+    let mut follower: Follower<RangeResult> = Follower::new(client, watches, read);
+    let mut snapshot = 0;
+    loop {
+        match follower.next().await {
+            Ok(Update::Snapshot { found, .. }) => {
+                snapshot = found.revision;
+                set(found.kvs.first().map_or(KeyState::Absent(found.revision), KeyState::Present));
+            }
+            Ok(Update::Changed(events)) => {
+                // The watch began before the snapshot, which may be newer than its first events.
+                let Some(event) = events.last().filter(|event| event.kv.mod_revision > snapshot)
+                else {
+                    continue;
+                };
+                set(match event.kind {
+                    EventKind::Put => KeyState::Present(&event.kv),
+                    EventKind::Delete => KeyState::Absent(event.kv.mod_revision),
+                });
+            }
+            Err(error) => tracing::debug!(key, %error, "a key cannot be followed; trying again"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rallypoint_core::kv::Put;
+    use tokio::net::TcpListener;
+
+    use super::*;
+    use crate::client::ClientOptions;
+    use crate::server::{ServerOptions, serve};
+
+    #[tokio::test]
+    async fn a_key_is_known_before_and_after_each_change() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let endpoint = listener.local_addr().unwrap().to_string();
+        let server = serve(listener, ServerOptions::default(), std::future::pending());
+        let _server = AbortOnDropHandle::new(tokio::spawn(server));
+        let client = Client::connect(ClientOptions::new([endpoint])).await.unwrap();
+        client.put(Put::new("key", "1")).await.unwrap();
+        let decode = |state: KeyState<'_>| match state {
+            KeyState::Present(kv) => Some(String::from_utf8_lossy(&kv.value).into_owned()),
+            KeyState::Absent(_) => Some("absent".to_owned()),
+        };
+        let followed =
+            FollowedKey::new(client.clone(), "key".to_owned(), "unknown".to_owned(), decode);
+        let mut latest = followed.latest().clone();
+        latest.wait_for(|value| value == "1").await.unwrap();
+        client.put(Put::new("key", "2")).await.unwrap();
+        latest.wait_for(|value| value == "2").await.unwrap();
+        client.delete(KeyRange::key("key")).await.unwrap();
+        latest.wait_for(|value| value == "absent").await.unwrap();
+    }
+}
