@@ -1,56 +1,57 @@
-//! Whether a failure was the fault of the workers that failed.
+//! Collateral failures: workers that fail because another node was lost.
 //!
-//! When a member dies, the workers of the others often fail before it is missed. That is no failure of theirs: it
-//! uses no restart, and is no reason to end the job. That others meet again is no sign of it, since they may do so
-//! because of what failed here.
+//! When a member dies, workers of its peers often fail before the loss is detected. Such a failure is collateral: it
+//! uses no restart, and does not end the job. A new round of the peers is no evidence of it, since they may have
+//! started the round because of the failure here.
 
 use std::time::Duration;
 
-use super::interface::Change;
+use super::messages::GroupChange;
 use crate::rendezvous::RendezvousView;
 
-/// How long it may take until a member that has died is missed.
-pub const MISSED_WITHIN: Duration = Duration::from_secs(1);
+/// The time within which the failure detector reports a dead member.
+pub const DETECTION_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Whether this change of the group excuses a failure of workers in the same round.
-pub fn excuses(change: &Change) -> bool {
-    matches!(change, Change::PeerLost(_))
+pub fn excuses(change: &GroupChange) -> bool {
+    matches!(change, GroupChange::PeerLost(_))
 }
 
-/// What can be said of a failure in the group that a node is, or was, in.
+/// The origin of a failure in the group that a node is, or was, a member of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fault {
-    /// Another node died, or this one lost its place: the workers failed because of that.
+pub enum FailureOrigin {
+    /// Another node died, or this node lost its session, and the workers failed because of that.
     Collateral,
     /// The workers failed by themselves.
     Own,
-    /// Nothing tells yet. After [`MISSED_WITHIN`], the members of the round decide: see [`RollCall`].
-    Open(u64),
+    /// Not known yet. After [`DETECTION_TIMEOUT`], the members of the round decide: see [`RoundMembers`].
+    Undecided(u64),
 }
 
-/// What a node's own view says of a failure of its workers. `fenced`: it has lost its place.
-pub fn fault(view: &RendezvousView, fenced: bool) -> Fault {
+/// The origin of a failure of a node's workers, as its own view tells. `fenced`: the node has lost its session.
+pub fn failure_origin(view: &RendezvousView, fenced: bool) -> FailureOrigin {
     match view.member_of {
-        _ if fenced || !view.lost.is_empty() => Fault::Collateral,
-        Some(round) if view.closed.is_none() => Fault::Open(round),
-        _ => Fault::Own,
+        _ if fenced || !view.lost.is_empty() => FailureOrigin::Collateral,
+        Some(round) if view.closed.is_none() => FailureOrigin::Undecided(round),
+        _ => FailureOrigin::Own,
     }
 }
 
-/// Who is there of the group of a round. Once the others meet again, nobody tells its members of losses any more.
+/// Counts of a round's members. Once a later round has begun, members of this one are not told of losses any more, so
+/// they count by themselves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct RollCall {
-    /// Members whose leases live.
+pub struct RoundMembers {
+    /// Members with a live lease.
     pub there: u64,
-    /// Ranks that were given.
+    /// Ranks that were assigned.
     pub all: u64,
-    /// Members that somebody has reported as dead.
+    /// Members that a peer has reported as suspect.
     pub suspects: u64,
 }
 
-impl RollCall {
-    /// Whether the group has lost a member. A server that knows of no member has taken the place of one that was
-    /// lost, and a node with it.
+impl RoundMembers {
+    /// Whether the group has lost a member. A server without any member replaced one that was lost together with a
+    /// node.
     pub fn lost_a_member(self) -> bool {
         self.there == 0 || self.there < self.all || self.suspects > 0
     }
@@ -69,16 +70,20 @@ mod tests {
         let by = NodeName { id: "b".into(), address: String::new() };
         let closed = Some(RunClosed { by, outcome: RunOutcome::Failed, reason: String::new() });
         let table = [
-            (running.clone(), false, Fault::Open(4)),
-            (running.clone(), true, Fault::Collateral),
-            (lost.clone(), false, Fault::Collateral),
-            (RendezvousView { round: 5, ..running.clone() }, false, Fault::Open(4)),
-            (RendezvousView { closed: closed.clone(), ..running.clone() }, false, Fault::Own),
-            (RendezvousView { closed, ..lost }, false, Fault::Collateral),
-            (RendezvousView { member_of: None, ..running }, false, Fault::Own),
+            (running.clone(), false, FailureOrigin::Undecided(4)),
+            (running.clone(), true, FailureOrigin::Collateral),
+            (lost.clone(), false, FailureOrigin::Collateral),
+            (RendezvousView { round: 5, ..running.clone() }, false, FailureOrigin::Undecided(4)),
+            (
+                RendezvousView { closed: closed.clone(), ..running.clone() },
+                false,
+                FailureOrigin::Own,
+            ),
+            (RendezvousView { closed, ..lost }, false, FailureOrigin::Collateral),
+            (RendezvousView { member_of: None, ..running }, false, FailureOrigin::Own),
         ];
         for (view, fenced, expected) in table {
-            assert_eq!(fault(&view, fenced), expected, "{view:?}");
+            assert_eq!(failure_origin(&view, fenced), expected, "{view:?}");
         }
     }
 
@@ -86,7 +91,7 @@ mod tests {
     fn a_group_has_lost_a_member_if_one_is_missing_or_reported() {
         let table = [((2, 2, 0), false), ((1, 2, 0), true), ((0, 0, 0), true), ((2, 2, 1), true)];
         for ((there, all, suspects), lost) in table {
-            assert_eq!(RollCall { there, all, suspects }.lost_a_member(), lost);
+            assert_eq!(RoundMembers { there, all, suspects }.lost_a_member(), lost);
         }
     }
 }

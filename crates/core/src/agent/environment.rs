@@ -1,59 +1,59 @@
-//! What a worker finds in its environment: torchrun's names and values, and ours beside them.
+//! The environment variables of a worker: torchrun's names and values, and Rallypoint's own.
 //!
-//! One table. What it does not name, a worker inherits from the launcher.
+//! This table is complete: a worker inherits every other variable from the launcher.
 
 use std::collections::BTreeMap;
 
-use super::interface::Start;
+use super::messages::Start;
 
-/// What all workers of a node have in common.
+/// The values that all workers of a node share.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Job {
-    /// The name of the run.
+pub struct JobEnvironment {
+    /// The run id.
     pub run_id: String,
-    /// This node's id in it.
+    /// This node's id in the run.
     pub node_id: String,
-    /// What its workers do.
+    /// The role of this node's workers.
     pub role: String,
-    /// How many workers this node has.
+    /// The number of workers of this node.
     pub local_workers: u32,
-    /// How many restarts the job may use.
+    /// The restart limit of the job.
     pub max_restarts: u32,
-    /// Whether the store at the master's address is served by an agent. If not, worker 0 serves it.
+    /// Whether an agent serves the store at the master's address. Otherwise worker 0 serves it.
     pub use_agent_store: bool,
-    /// The signals that the launcher passes on, by name, with commas between them.
+    /// The names of the signals that the launcher passes on, separated by commas.
     pub signals_to_handle: String,
-    /// Each worker sees one device, and takes itself for the first of its node.
+    /// Whether each worker sees one device, and has LOCAL_RANK 0.
     pub virtual_local_rank: bool,
-    /// The launcher's own environment.
+    /// The environment of the launcher.
     pub inherited: BTreeMap<String, String>,
 }
 
-/// Names the file in which a worker is told that it will be stopped. There is none until then.
+/// The variable with the path of a worker's notice file. The file appears when the worker is about to be stopped.
 pub const NOTICE_FILE: &str = "RALLYPOINT_NOTICE_FILE";
 
-/// Which devices a worker may use, on the platforms that ask.
+/// The variables with the devices that a worker may use.
 const VISIBLE_DEVICES: [&str; 2] = ["CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"];
 
-/// The variables of one worker, by name. `error_file` is where it may say why it failed; empty if nowhere.
+/// The variables of one worker, by name. `error_file` is the path of its error file, or empty without one.
 ///
 /// ```
-/// use rallypoint_core::agent::environment::{Job, variables};
+/// use rallypoint_core::agent::environment::{JobEnvironment, variables};
 /// use rallypoint_core::agent::placement::Placement;
-/// use rallypoint_core::agent::{Group, Start};
+/// use rallypoint_core::agent::{NodeGroup, Start};
 /// use rallypoint_core::rendezvous::documents::Address;
 ///
 /// let store = Address { host: "node7".into(), port: 29500 };
-/// let group = Group { round: 3, rank: 1, nodes: 2, restarts: 0, store };
+/// let group = NodeGroup { round: 3, rank: 1, nodes: 2, restarts: 0, store };
 /// let start = Start { attempt: 2, group, placement: Placement::identical(1, 2, 4) };
-/// let job = Job { run_id: "demo".into(), local_workers: 4, ..Job::default() };
+/// let job = JobEnvironment { run_id: "demo".into(), local_workers: 4, ..JobEnvironment::default() };
 /// let variables = variables(&job, &start, 2, "");
 /// assert_eq!(variables["RANK"], "6");
 /// assert_eq!(variables["WORLD_SIZE"], "8");
 /// assert_eq!(variables["RALLYPOINT_ATTEMPT"], "2");
 /// ```
 pub fn variables(
-    job: &Job,
+    job: &JobEnvironment,
     start: &Start,
     local_rank: u32,
     error_file: &str,
@@ -81,7 +81,7 @@ pub fn variables(
         ("TORCHELASTIC_SIGNALS_TO_HANDLE", job.signals_to_handle.clone()),
         ("RALLYPOINT_ATTEMPT", attempt.to_string()),
         ("RALLYPOINT_NODE_ID", job.node_id.clone()),
-        // Not that of a launcher above this one. Whoever has a file for it puts its name here.
+        // Hides the file of an outer launcher. A caller with a notice file sets its path.
         (NOTICE_FILE, String::new()),
         ("RALLYPOINT_ROUND", group.round.to_string()),
     ]);
@@ -92,7 +92,7 @@ pub fn variables(
     };
     unless_inherited("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1");
     if job.local_workers > 1 {
-        // Or else each of them would take all cores for itself.
+        // Otherwise each worker would start one thread for each core.
         unless_inherited("OMP_NUM_THREADS", "1");
     }
     if job.virtual_local_rank {
@@ -106,7 +106,7 @@ pub fn variables(
     variables
 }
 
-/// The worker's own of the devices that the launcher may use.
+/// The device of this worker among those that the launcher may use.
 fn device(listed: Option<&String>, local_rank: u32) -> String {
     let mut devices = listed.map_or("", String::as_str).split(',');
     let own = devices.nth(local_rank as usize).map(str::trim).filter(|device| !device.is_empty());

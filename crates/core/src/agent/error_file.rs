@@ -1,10 +1,10 @@
-//! What a worker leaves behind when it fails, in the file that `TORCHELASTIC_ERROR_FILE` names. The format
+//! Error files: a failing worker describes its failure in the file that `TORCHELASTIC_ERROR_FILE` names. The format
 //! is torchrun's.
 
 use serde_json::{Map, Value, json};
 use thiserror::Error;
 
-/// What an error file says.
+/// The content of an error file.
 ///
 /// ```
 /// use rallypoint_core::agent::error_file::ErrorFile;
@@ -15,21 +15,21 @@ use thiserror::Error;
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ErrorFile {
-    /// What went wrong, such as `ValueError: no such file`.
+    /// The error, such as `ValueError: no such file`.
     pub message: String,
-    /// Where, if the worker says.
+    /// The stack trace, if the worker wrote one.
     pub traceback: Option<String>,
-    /// When, in seconds since 1970 on the worker's clock, if it says.
+    /// The time of the failure in seconds since 1970, by the worker's clock, if the worker wrote it.
     pub timestamp: Option<u64>,
 }
 
 /// Why an error file cannot be read.
 #[derive(Debug, Error)]
 pub enum ErrorFileError {
-    /// It is not JSON.
+    /// The file is not JSON.
     #[error("the error file is no JSON: {0}")]
     NotJson(#[from] serde_json::Error),
-    /// It has no message.
+    /// The file has no message.
     #[error(
         "the error file is {0}: give {{\"message\": \"<text>\", \"timestamp\": <seconds>}} or what \
          torch.distributed.elastic's @record writes"
@@ -38,10 +38,10 @@ pub enum ErrorFileError {
 }
 
 impl ErrorFile {
-    /// Reads either of the two forms that torchrun reads: that of `@record`, and a plain message.
+    /// Parses either of the two forms that torchrun reads: that of `@record`, and a plain message.
     ///
     /// # Errors
-    /// [`ErrorFileError`], for any other.
+    /// [`ErrorFileError`], for any other form.
     pub fn parse(text: &str) -> Result<Self, ErrorFileError> {
         let document: Value = serde_json::from_str(text)?;
         let seconds = |value: &Value| match value {
@@ -67,7 +67,7 @@ impl ErrorFile {
         }
     }
 
-    /// The form of `@record`.
+    /// The file's text in the form of `@record`.
     pub fn format(&self) -> String {
         let mut extra = Map::new();
         if let Some(traceback) = &self.traceback {
@@ -81,8 +81,8 @@ impl ErrorFile {
     }
 }
 
-/// A worker's error file as the launcher's own: the exit code is added, the rest is left as it is. A plain
-/// message has no place for it.
+/// A worker's error file as the launcher writes it for an outer launcher: the exit code is added, the rest is unchanged.
+/// A plain message has no field for the exit code.
 ///
 /// # Errors
 /// [`ErrorFileError::NotJson`].

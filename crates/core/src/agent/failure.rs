@@ -1,20 +1,20 @@
-//! How a worker ended, and what is known of one that failed.
+//! How a worker exited, and the description of a failed one.
 
 use std::fmt;
 
-/// How a worker ended.
+/// How a worker exited.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Exit {
-    /// By itself, with this code.
+    /// The worker exited with this code.
     Code(i32),
-    /// By this signal.
+    /// This signal killed the worker.
     Signal(i32),
-    /// In a way that could not be found out, for this reason.
+    /// The exit status could not be determined, for this reason.
     Unknown(String),
 }
 
 impl Exit {
-    /// Whether the worker has done its part.
+    /// Whether the worker exited with 0.
     pub fn is_success(&self) -> bool {
         *self == Self::Code(0)
     }
@@ -36,8 +36,8 @@ impl fmt::Display for Exit {
 /// A worker that failed.
 ///
 /// ```
-/// use rallypoint_core::agent::{Exit, Failure};
-/// let failure = Failure {
+/// use rallypoint_core::agent::{Exit, WorkerFailure};
+/// let failure = WorkerFailure {
 ///     host: "node7".into(),
 ///     local_rank: 1,
 ///     rank: 5,
@@ -47,20 +47,20 @@ impl fmt::Display for Exit {
 /// assert_eq!(failure.to_string(), "rank 5 (local rank 1 on node7) failed with signal 9 (SIGKILL)");
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Failure {
-    /// The host that it ran on.
+pub struct WorkerFailure {
+    /// The host of the worker.
     pub host: String,
-    /// Its rank among the workers of its node.
+    /// The worker's rank among the workers of its node.
     pub local_rank: u32,
-    /// Its rank among all workers.
+    /// The worker's rank among all workers.
     pub rank: u32,
-    /// How it ended.
+    /// How the worker exited.
     pub exit: Exit,
-    /// What its error file says, if it left one.
+    /// The message in the worker's error file, if it wrote one.
     pub message: Option<String>,
 }
 
-impl fmt::Display for Failure {
+impl fmt::Display for WorkerFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { host, local_rank, rank, exit, message } = self;
         write!(f, "rank {rank} (local rank {local_rank} on {host}) failed with {exit}")?;

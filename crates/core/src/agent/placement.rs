@@ -1,46 +1,46 @@
-//! Which workers have which ranks, as torchrun gives them.
+//! Rank assignment: the workers' ranks, as torchrun assigns them.
 //!
-//! Each node writes its [`RoleInfo`] under [`role_info_key`]. The node of rank 0 reads them all, and writes
-//! what [`assign`] says under [`assigned_ranks_key`] of each node, which reads its own. The nodes need not
-//! have the same number of workers, nor the same role.
+//! Each node writes its [`RoleInfo`] under [`role_info_key`]. The rank-0 node reads them all, and writes
+//! the result of [`assign`] under [`assigned_ranks_key`] of each node, which reads its own. Nodes may
+//! differ in the number of workers and in their role.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-/// Where a node says what it has, in the round's store.
+/// The key of a node's [`RoleInfo`] in the round's store.
 pub fn role_info_key(node_rank: u32) -> String {
     format!("torchelastic/role_info/{node_rank}")
 }
 
-/// Where a node finds its place, in the round's store.
+/// The key of a node's [`Placement`] in the round's store.
 pub fn assigned_ranks_key(node_rank: u32) -> String {
     format!("torchelastic/assigned_ranks/{node_rank}")
 }
 
-/// What a node has.
+/// The workers of a node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RoleInfo {
-    /// What its workers do. Those of one role are counted apart, besides.
+    /// The role of the workers. Each role also has ranks of its own.
     pub role: String,
-    /// Its rank among the nodes.
+    /// The rank of the node.
     pub rank: u32,
-    /// How many workers it has.
+    /// The number of workers of the node.
     pub local_world_size: u32,
 }
 
-/// The ranks of a node's workers: each has the base plus its local rank. In the store, a list of four.
+/// The ranks of a node's workers: the base plus the local rank. Encoded in the store as a list of four numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "[u32; 4]", into = "[u32; 4]")]
 pub struct Placement {
-    /// The rank of its first worker.
+    /// The rank of the node's first worker.
     pub base_rank: u32,
-    /// How many workers there are.
+    /// The number of workers of all nodes.
     pub world_size: u32,
-    /// The rank of its first worker among those of the same role.
+    /// The rank of the node's first worker among the workers of the same role.
     pub base_role_rank: u32,
-    /// How many workers have that role.
+    /// The number of workers with that role.
     pub role_world_size: u32,
 }
 
@@ -57,29 +57,29 @@ impl From<Placement> for [u32; 4] {
     }
 }
 
-/// Why there are no ranks.
+/// Why no ranks could be assigned.
 #[derive(Debug, Error)]
 pub enum PlacementError {
-    /// What a node says cannot be read.
+    /// The value of a node cannot be decoded.
     #[error("the value at {key} is {value:?}: {source}")]
     Unreadable {
-        /// Where it lies.
+        /// The key of the value.
         key: String,
-        /// What lies there.
+        /// The value.
         value: String,
-        /// What is wrong with it.
+        /// The decoding error.
         source: serde_json::Error,
     },
-    /// A node speaks for another.
+    /// A node has written the rank of another.
     #[error("the value at {} says rank {found}: two agents take themselves for the same node",
         role_info_key(*.expected))]
     WrongRank {
-        /// Which node was asked.
+        /// The rank in the key.
         expected: u32,
-        /// Which one answered.
+        /// The rank in the value.
         found: u32,
     },
-    /// More workers than can be counted.
+    /// The number of workers exceeds `u32::MAX`.
     #[error(
         "the workers of all nodes are more than {}: check the number of workers per node",
         u32::MAX
@@ -88,7 +88,7 @@ pub enum PlacementError {
 }
 
 impl RoleInfo {
-    /// Reads what the node of this rank has written.
+    /// Decodes the value that the node of this rank has written.
     ///
     /// # Errors
     /// [`PlacementError::Unreadable`].
@@ -96,22 +96,22 @@ impl RoleInfo {
         decode(role_info_key(node_rank), value)
     }
 
-    /// What it writes.
+    /// The value that a node writes.
     pub fn encode(&self) -> String {
         encode(self)
     }
 }
 
 impl Placement {
-    /// The place of a node if every node has the same number of workers and the same role: no node need be
-    /// asked. torchrun does so under `TORCH_ELASTIC_WORKER_IDENTICAL=1`.
+    /// The placement of a node if every node has the same number of workers and the same role, without an exchange
+    /// through the store. torchrun does so under `TORCH_ELASTIC_WORKER_IDENTICAL=1`.
     pub fn identical(node_rank: u32, nodes: u32, local_workers: u32) -> Self {
         let base = node_rank.saturating_mul(local_workers);
         let world = nodes.saturating_mul(local_workers);
         Self::from([base, world, base, world])
     }
 
-    /// Reads what was written for the node of this rank.
+    /// Decodes the value that was written for the node of this rank.
     ///
     /// # Errors
     /// [`PlacementError::Unreadable`].
@@ -119,13 +119,13 @@ impl Placement {
         decode(assigned_ranks_key(node_rank), value)
     }
 
-    /// What is written for it.
+    /// The value that the rank-0 node writes.
     pub fn encode(&self) -> String {
         encode(self)
     }
 }
 
-/// The place of each node, `nodes` being in the order of their ranks, from 0.
+/// The placement of each node. `nodes` are in the order of their ranks, from 0.
 ///
 /// ```
 /// use rallypoint_core::agent::placement::{Placement, RoleInfo, assign};
@@ -135,7 +135,7 @@ impl Placement {
 /// ```
 ///
 /// # Errors
-/// [`PlacementError::WrongRank`] if they are not; [`PlacementError::TooMany`].
+/// [`PlacementError::WrongRank`] if the nodes are in another order; [`PlacementError::TooMany`].
 pub fn assign(nodes: &[RoleInfo]) -> Result<Vec<Placement>, PlacementError> {
     let mut world_size: u32 = 0;
     let mut role_sizes: BTreeMap<&str, u32> = BTreeMap::new();
@@ -165,7 +165,7 @@ fn decode<T: for<'a> Deserialize<'a>>(key: String, value: &[u8]) -> Result<T, Pl
 }
 
 fn encode<T: Serialize>(value: &T) -> String {
-    // Numbers and strings: there is nothing that JSON could not say.
+    // Numbers and strings always serialize.
     serde_json::to_string(value).unwrap_or_default()
 }
 

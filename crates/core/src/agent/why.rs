@@ -1,20 +1,20 @@
-//! Why the agent does what it does.
+//! The reasons of the agent's decisions.
 
 use std::fmt;
 
-use super::ending::Closed;
-use super::failure::{Failure, signal_name};
-use super::interface::Change;
+use super::failure::{WorkerFailure, signal_name};
+use super::messages::GroupChange;
+use super::outcome::RunClosure;
 
-/// Why the agent does what it does.
+/// The reason of a decision of the agent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Why {
-    /// The node has only just come.
+    /// The node has just started.
     Begin,
     /// The group changed.
-    Changed(Change),
+    Changed(GroupChange),
     /// A worker of this node failed.
-    WorkerFailed(Failure),
+    WorkerFailed(WorkerFailure),
     /// The node lost its session, for this reason.
     SessionLost(String),
     /// The workers got no ranks, for this reason.
@@ -22,8 +22,8 @@ pub enum Why {
     /// Not all workers could be started, for this reason.
     NotStarted(String),
     /// The run was closed.
-    Closed(Closed),
-    /// The launcher got this signal.
+    Closed(RunClosure),
+    /// The launcher received this signal.
     Signal(i32),
 }
 
@@ -45,7 +45,7 @@ impl fmt::Display for Why {
     }
 }
 
-impl fmt::Display for Change {
+impl fmt::Display for GroupChange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NodesWaiting(1) => f.write_str("a node waits to join"),

@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 
 use rallypoint_core::agent::{
-    Change, Closing, Ending, Others, Outcome, Output, Start, Trouble, Why,
+    AgentOutput, CloseReason, GroupChange, NodeError, NodeOutcome, PeersAtExit, RunResult, Start,
+    Why,
 };
 use rallypoint_core::rendezvous::RendezvousView;
 
@@ -23,10 +24,10 @@ const TO_SEE: [&str; 21] = [
     "notice",
     "announced",
     "notice of a departure",
-    "forgiven",
+    "refunded",
     "closed Done",
     "closed Failed",
-    "closed Hopeless",
+    "closed NonRetryable",
     "Succeeded, Done",
     "Succeeded, NotDone",
     "Succeeded, GoneOn",
@@ -48,33 +49,33 @@ impl Seen {
         TO_SEE.into_iter().filter(|what| !self.0.contains(what)).collect()
     }
 
-    pub(crate) fn note(&mut self, output: &Output) {
+    pub(crate) fn note(&mut self, output: &AgentOutput) {
         let what = match output {
-            Output::Meet { why: Why::WorkerFailed(_) } => "again for WorkerFailed",
-            Output::Meet { why: Why::Changed(_) } => "again for Changed",
-            Output::Meet { why: Why::SessionLost(_) } => "again for SessionLost",
-            Output::Meet { why: Why::NotPlaced(_) } => "again for NotPlaced",
-            Output::NotifyWorkers { why: Why::Changed(Change::PeerLeaves(_)), .. } => {
-                "notice of a departure"
-            }
-            Output::NotifyWorkers { .. } => "notice",
-            Output::Announce { .. } => "announced",
-            Output::ForgiveRestart { .. } => "forgiven",
-            Output::Close(Closing::Done) => "closed Done",
-            Output::Close(Closing::Failed(_)) => "closed Failed",
-            Output::Close(Closing::Hopeless(_)) => "closed Hopeless",
-            Output::Finish(Outcome { ending, .. }) => match ending {
-                Ending::Succeeded(Others::Done) => "Succeeded, Done",
-                Ending::Succeeded(Others::NotDone) => "Succeeded, NotDone",
-                Ending::Succeeded(Others::GoneOn(_)) => "Succeeded, GoneOn",
-                Ending::NotNeeded(_) => "NotNeeded",
-                Ending::WorkerFailed(_) => "WorkerFailed",
-                Ending::RunFailed(_) => "RunFailed",
-                Ending::Signalled(_) => "Signalled",
-                Ending::NodeFailed(Trouble::NoGroup(_)) => "NoGroup",
-                Ending::NodeFailed(Trouble::NotStarted(_)) => "NotStarted",
-                Ending::NodeFailed(Trouble::NotStopped(_)) => "NotStopped",
-                Ending::NodeFailed(_) => return,
+            AgentOutput::Rendezvous { why: Why::WorkerFailed(_) } => "again for WorkerFailed",
+            AgentOutput::Rendezvous { why: Why::Changed(_) } => "again for Changed",
+            AgentOutput::Rendezvous { why: Why::SessionLost(_) } => "again for SessionLost",
+            AgentOutput::Rendezvous { why: Why::NotPlaced(_) } => "again for NotPlaced",
+            AgentOutput::NotifyWorkers {
+                why: Why::Changed(GroupChange::PeerLeaves(_)), ..
+            } => "notice of a departure",
+            AgentOutput::NotifyWorkers { .. } => "notice",
+            AgentOutput::Announce { .. } => "announced",
+            AgentOutput::RefundRestart { .. } => "refunded",
+            AgentOutput::Close(CloseReason::Succeeded) => "closed Done",
+            AgentOutput::Close(CloseReason::Failed(_)) => "closed Failed",
+            AgentOutput::Close(CloseReason::NonRetryable(_)) => "closed NonRetryable",
+            AgentOutput::Finish(RunResult { outcome, .. }) => match outcome {
+                NodeOutcome::Succeeded(PeersAtExit::Done) => "Succeeded, Done",
+                NodeOutcome::Succeeded(PeersAtExit::NotDone) => "Succeeded, NotDone",
+                NodeOutcome::Succeeded(PeersAtExit::WentOn(_)) => "Succeeded, GoneOn",
+                NodeOutcome::NotNeeded(_) => "NotNeeded",
+                NodeOutcome::WorkerFailed(_) => "WorkerFailed",
+                NodeOutcome::RunFailed(_) => "RunFailed",
+                NodeOutcome::Signalled(_) => "Signalled",
+                NodeOutcome::NodeFailed(NodeError::NoGroup(_)) => "NoGroup",
+                NodeOutcome::NodeFailed(NodeError::NotStarted(_)) => "NotStarted",
+                NodeOutcome::NodeFailed(NodeError::NotStopped(_)) => "NotStopped",
+                NodeOutcome::NodeFailed(_) => return,
             },
             _ => return,
         };
@@ -94,7 +95,7 @@ impl World {
             }
         }
         self.job.closed |= self.inspector.closed;
-        let used = self.job.restarted.difference(&self.job.forgiven).count();
+        let used = self.job.restarted.difference(&self.job.refunded).count();
         let allowed = self.job.work.max_restarts;
         if used.max(self.job.budget.used as usize) > allowed as usize {
             return violation("budget", format!("{used} restarts, {allowed} are allowed"));
@@ -104,14 +105,14 @@ impl World {
 
     /// Who knows that a later group has formed without it has killed its workers.
     pub(crate) fn check_left_behind(&self, who: Who, view: &RendezvousView) -> Verdict {
-        let crew = self.nodes[who].top.crew.as_ref();
-        let left = crew.filter(|crew| {
-            view.replaced_by.is_some_and(|later| later > crew.round)
-                && !crew.is_being_killed(self.now)
+        let workers = self.nodes[who].top.workers.as_ref();
+        let left = workers.filter(|workers| {
+            view.replaced_by.is_some_and(|later| later > workers.round)
+                && !workers.is_being_killed(self.now)
         });
         match left.filter(|_| self.top_workers(who).is_some()) {
-            Some(crew) if !world::broken::takes_its_time(self.broken) => {
-                let (round, later) = (crew.round, view.replaced_by);
+            Some(workers) if !world::broken::takes_its_time(self.broken) => {
+                let (round, later) = (workers.round, view.replaced_by);
                 let what = format!("n{who} has workers of round {round} and knows of {later:?}");
                 violation("left behind", what)
             }
@@ -119,24 +120,24 @@ impl World {
         }
     }
 
-    pub(crate) fn check_output(&self, who: Who, output: &Output) -> Verdict {
+    pub(crate) fn check_output(&self, who: Who, output: &AgentOutput) -> Verdict {
         let top = &self.nodes[who].top;
-        if top.outcome.is_some() {
+        if top.result.is_some() {
             return violation("one outcome", format!("n{who} goes on with {output:?}"));
         }
         let lives = self.top_workers(who).is_some();
         match output {
-            Output::Meet { .. } | Output::Leave if lives => {
-                violation("one crew at a time", format!("n{who} has workers left at {output:?}"))
+            AgentOutput::Rendezvous { .. } | AgentOutput::Leave if lives => {
+                violation("one workers at a time", format!("n{who} has workers left at {output:?}"))
             }
-            Output::StartWorkers(start) => self.check_start(who, start),
-            Output::Close(_) if top.signalled && !top.workers_failed() && !top.succeeded() => {
+            AgentOutput::StartWorkers(start) => self.check_start(who, start),
+            AgentOutput::Close(_) if top.signalled && !top.workers_failed() && !top.succeeded() => {
                 violation("a signal leaves the run open", format!("n{who}: {output:?}"))
             }
-            Output::Close(Closing::Done) if !top.succeeded() => {
+            AgentOutput::Close(CloseReason::Succeeded) if !top.succeeded() => {
                 violation("done means done", format!("n{who} has not succeeded"))
             }
-            Output::Finish(outcome) => self.check_end(who, outcome),
+            AgentOutput::Finish(result) => self.check_end(who, result),
             _ => Ok(()),
         }
     }
@@ -148,29 +149,30 @@ impl World {
         if top.placed != Some((start.group.round, start.placement)) {
             return violation("ranks first", format!("n{who}: {start:?}, {:?}", top.placed));
         }
-        if top.crew.as_ref().is_some_and(|crew| crew.attempt >= start.attempt) {
+        if top.workers.as_ref().is_some_and(|workers| workers.attempt >= start.attempt) {
             return violation("every start has its number", format!("n{who}: {start:?}"));
         }
         Ok(())
     }
 
-    fn check_end(&self, who: Who, outcome: &Outcome) -> Verdict {
+    fn check_end(&self, who: Who, result: &RunResult) -> Verdict {
         let top = &self.nodes[who].top;
-        let true_to_life = match &outcome.ending {
-            Ending::Succeeded(_) => outcome.exit_code == 0 && top.succeeded(),
-            Ending::NotNeeded(_) => outcome.exit_code == 0 && outcome.failures.is_empty(),
-            Ending::Signalled(signal) => outcome.exit_code == 128 + signal && top.signalled,
-            Ending::WorkerFailed(_) => {
-                let known = outcome.failures.first().map(|failure| failure.exit.clone());
-                outcome.exit_code != 0 && known == top.crew.as_ref().and_then(|crew| crew.failed())
+        let true_to_life = match &result.outcome {
+            NodeOutcome::Succeeded(_) => result.exit_code == 0 && top.succeeded(),
+            NodeOutcome::NotNeeded(_) => result.exit_code == 0 && result.failures.is_empty(),
+            NodeOutcome::Signalled(signal) => result.exit_code == 128 + signal && top.signalled,
+            NodeOutcome::WorkerFailed(_) => {
+                let known = result.failures.first().map(|failure| failure.exit.clone());
+                result.exit_code != 0
+                    && known == top.workers.as_ref().and_then(|workers| workers.failed())
             }
-            Ending::RunFailed(_) => outcome.exit_code != 0 && self.job.closed,
-            Ending::NodeFailed(_) => outcome.exit_code == 1,
+            NodeOutcome::RunFailed(_) => result.exit_code != 0 && self.job.closed,
+            NodeOutcome::NodeFailed(_) => result.exit_code == 1,
         };
         if true_to_life {
             return Ok(());
         }
-        violation("the outcome is what happened", format!("n{who}: {outcome:?}, {:?}", top.crew))
+        violation("the outcome is what happened", format!("n{who}: {result:?}, {:?}", top.workers))
     }
 
     /// When nothing is under way any more: every node that lives has come to its end.

@@ -13,8 +13,8 @@
 //! world (see `world::plan::Only`), and `RALLYPOINT_AGENTS_AS_RELEASED=1` takes the guard and the proofs away
 //! that the launcher of 0.1 did not have.
 
+mod events;
 mod invariants;
-mod news;
 mod plan;
 mod shared;
 mod top;
@@ -109,7 +109,7 @@ fn one_seed() {
 #[test]
 fn every_broken_variant_is_found() {
     let table = [
-        (Wrong::StopsTooSoon, Broken::Nothing, Only::Kind, "one crew at a time"),
+        (Wrong::StopsTooSoon, Broken::Nothing, Only::Kind, "one workers at a time"),
         (Wrong::ForgetsHaste, Broken::NoGuard, Only::Cut, "fencing"),
         (Wrong::Nothing, Broken::NoGuard, Only::Standstill, "fencing"),
         (Wrong::GrantsEveryRestart, Broken::Nothing, Only::Kind, "budget"),

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use rallypoint_core::agent::{RestartDelay, Settings};
+use rallypoint_core::agent::{AgentSettings, RestartBackoff};
 
 use crate::world::plan::{Death, Millis, Mishap, Plan};
 use crate::world::random::Random;
@@ -25,7 +25,7 @@ pub(crate) enum Wrong {
 /// How the agents are set, and how their workers fare.
 #[derive(Debug, Clone)]
 pub(crate) struct Work {
-    pub(crate) settings: Settings,
+    pub(crate) settings: AgentSettings,
     pub(crate) max_restarts: u32,
     /// The longest delay of any news within a node.
     pub(crate) delay: Millis,
@@ -33,7 +33,7 @@ pub(crate) struct Work {
     pub(crate) work: Millis,
     /// How many workers in a thousand fail, and how many of these say that a restart is no use.
     pub(crate) failing: u64,
-    pub(crate) hopeless: u64,
+    pub(crate) non_retryable: u64,
     /// How many in a thousand do not heed a signal, and how many cannot even be killed.
     pub(crate) stubborn: u64,
     pub(crate) undying: u64,
@@ -46,7 +46,7 @@ impl Work {
         let millis = |random: &mut Random, from: &[u64]| Duration::from_millis(random.pick(from));
         let slowest = plan.slowest().max(100);
         Self {
-            settings: Settings {
+            settings: AgentSettings {
                 host: "host".into(),
                 local_workers: random.between(1, 3) as u32,
                 shutdown_timeout: millis(random, &[0, 100, slowest, slowest]),
@@ -54,7 +54,7 @@ impl Work {
                 exit_barrier: random.chance(500).then(|| Duration::from_millis(700)),
                 settle: millis(random, &[0, 50, 1_000]),
                 no_restart_exit_code: random.chance(800).then_some(78),
-                restart_delay: RestartDelay {
+                restart_backoff: RestartBackoff {
                     first: millis(random, &[0, 20, 1_000]),
                     longest: Duration::from_secs(3),
                 },
@@ -63,7 +63,7 @@ impl Work {
             delay: random.pick(&[0, 5, 50]),
             work: random.pick(&[100, 1_000, 6_000, 20_000]),
             failing: random.pick(&[0, 50, 400]),
-            hopeless: random.pick(&[0, 0, 200]),
+            non_retryable: random.pick(&[0, 0, 200]),
             stubborn: random.pick(&[0, 200, 900]),
             undying: random.pick(&[0, 0, 0, 20]),
             trouble: random.pick(&[0, 0, 100]),

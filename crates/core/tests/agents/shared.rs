@@ -1,7 +1,7 @@
 //! What the nodes of a job share besides the rendezvous: the count of its restarts, and the barrier at which
 //! they wait for each other when their workers are done.
 
-use rallypoint_core::agent::{Budget, Departure, Input};
+use rallypoint_core::agent::{AgentInput, Departure, RestartBudget};
 
 use crate::plan::Wrong;
 use crate::top::{Alarm, Charge};
@@ -27,34 +27,34 @@ impl World {
             Wrong::GrantsEveryRestart => u32::MAX,
             _ => self.job.work.max_restarts,
         };
-        let (budget, answer) = self.budget_of(who).charge(round, max, &blame, lived);
+        let (budget, answer) = self.budget_of(who).consume(round, max, &blame, lived);
         self.changes_budget(budget);
-        let answer = Box::new(Input::Counted { round, answer });
+        let answer = Box::new(AgentInput::Counted { round, answer });
         self.alarm_in_order(who, 1, Alarm::Counted(number, answer));
     }
 
     /// The document of the restarts; if the server has forgotten it, what the node remembers of it.
-    fn budget_of(&self, who: Who) -> Budget {
-        if self.job.budget != Budget::default() {
+    fn budget_of(&self, who: Who) -> RestartBudget {
+        if self.job.budget != RestartBudget::default() {
             return self.job.budget.clone();
         }
-        Budget { used: self.nodes[who].top.budget.used, ..Budget::default() }
+        RestartBudget { used: self.nodes[who].top.budget.used, ..RestartBudget::default() }
     }
 
     /// The server has forgotten everything. From here on the restarts of the new history are counted.
     pub(crate) fn top_forgets(&mut self) {
-        self.job.budget = Budget::default();
+        self.job.budget = RestartBudget::default();
         self.job.restarted.clear();
-        self.job.forgiven.clear();
+        self.job.refunded.clear();
     }
 
     /// The node gives a restart back, if it can.
     pub(crate) fn forgives(&mut self, who: Who, round: u64, group: Option<GroupId>) {
         if !self.reaches_server(who) {
-            return self.ring(who, AGAIN, Timer::Top(Alarm::Forgive(round, group)));
+            return self.ring(who, AGAIN, Timer::Top(Alarm::Refund(round, group)));
         }
-        self.changes_budget(self.budget_of(who).forgive(round, ""));
-        self.job.forgiven.extend(group);
+        self.changes_budget(self.budget_of(who).refund(round, ""));
+        self.job.refunded.extend(group);
     }
 
     /// The node tells the others that it goes, if it can.
@@ -68,7 +68,7 @@ impl World {
     }
 
     /// Everybody hears of it.
-    fn changes_budget(&mut self, budget: Budget) {
+    fn changes_budget(&mut self, budget: RestartBudget) {
         if budget == self.job.budget {
             return;
         }
@@ -93,7 +93,7 @@ impl World {
         for member in 0..self.nodes.len() {
             let node = &self.nodes[member];
             if node.alive && node.last_group == Some(id) {
-                let passed = Alarm::Process(Input::BarrierPassed { round });
+                let passed = Alarm::Process(AgentInput::BarrierPassed { round });
                 self.alarm_in_order(member, 0, passed);
             }
         }

@@ -8,17 +8,18 @@ use std::time::Duration;
 
 use rallypoint_core::agent::placement::Placement;
 use rallypoint_core::agent::{
-    Agent, Budget, Closed, Closing, Exit, Group, Input, Membership, NoGroup, Outcome, Output, Why,
+    Agent, AgentInput, AgentOutput, CloseReason, Exit, KnownGroup, NoGroup, NodeGroup,
+    RestartBudget, RunClosure, RunResult, Why,
 };
 use rallypoint_core::rendezvous::documents::RunOutcome;
 use rallypoint_core::rendezvous::{
     CommandDone, FormedGroup, NodeInput as Rendezvous, RendezvousFailure,
 };
 
+use crate::events::Events;
 use crate::invariants::Seen;
-use crate::news::News;
 use crate::plan::{Work, Wrong};
-use crate::workers::Crew;
+use crate::workers::ModelWorkers;
 use crate::world::happening::{Timer, Who, World, tell};
 use crate::world::inspector::GroupId;
 use crate::world::invariants::{Verdict, violation};
@@ -32,10 +33,10 @@ const GOODBYE: Millis = 10_000;
 pub(crate) struct Job {
     pub(crate) work: Work,
     pub(crate) wrong: Wrong,
-    pub(crate) budget: Budget,
+    pub(crate) budget: RestartBudget,
     /// The groups after which a node has met again for a failure.
     pub(crate) restarted: BTreeSet<GroupId>,
-    pub(crate) forgiven: BTreeSet<GroupId>,
+    pub(crate) refunded: BTreeSet<GroupId>,
     /// Who is at the exit barrier of which group.
     pub(crate) done: BTreeMap<GroupId, BTreeSet<String>>,
     /// The run was closed at some time.
@@ -48,9 +49,9 @@ impl Job {
         Self {
             work,
             wrong,
-            budget: Budget::default(),
+            budget: RestartBudget::default(),
             restarted: BTreeSet::new(),
-            forgiven: BTreeSet::new(),
+            refunded: BTreeSet::new(),
             done: BTreeMap::new(),
             closed: false,
             seen: Seen::default(),
@@ -63,21 +64,21 @@ impl Job {
 pub(crate) enum Alarm {
     /// The agent wants to be woken.
     Wake,
-    /// News of its processes.
-    Process(Input),
+    /// Events of its processes.
+    Process(AgentInput),
     /// What came of the errand of this number.
-    Errand(u64, Box<Input>),
+    Errand(u64, Box<AgentInput>),
     /// The node enters, on the errand of this number.
     Enter(u64),
     /// The run is to be closed.
-    Close(Closing),
+    Close(CloseReason),
     /// The budget is asked, on the errand of this number, and answers.
     Charge(u64, Charge),
-    Counted(u64, Box<Input>),
-    Forgive(u64, Option<GroupId>),
+    Counted(u64, Box<AgentInput>),
+    Refund(u64, Option<GroupId>),
     /// The others of this round are told that the node goes at this time, and why.
     Announce(u64, Millis, String),
-    Hears(Budget),
+    Hears(RestartBudget),
     /// Workers of this start that are left are killed.
     Kill(u64),
     /// All is said, or has taken too long: the node leaves.
@@ -106,15 +107,15 @@ pub(crate) enum Process {
 #[derive(Debug)]
 pub(crate) struct Top {
     pub(crate) agent: Agent,
-    pub(crate) outcome: Option<Outcome>,
+    pub(crate) result: Option<RunResult>,
     pub(crate) signalled: bool,
-    pub(crate) crew: Option<Crew>,
+    pub(crate) workers: Option<ModelWorkers>,
     pub(crate) placed: Option<(u64, Placement)>,
-    news: News,
+    events: Events,
     /// The round of the group that the launcher knows of.
     group: Option<u64>,
     asked: Option<u64>,
-    pub(crate) budget: Budget,
+    pub(crate) budget: RestartBudget,
     /// What is waited for: one thing at a time, by its number; and the count of a restart.
     errand: u64,
     counting: u64,
@@ -127,11 +128,11 @@ pub(crate) struct Top {
 
 impl Top {
     pub(crate) fn succeeded(&self) -> bool {
-        self.crew.as_ref().is_some_and(Crew::succeeded)
+        self.workers.as_ref().is_some_and(ModelWorkers::succeeded)
     }
 
     pub(crate) fn workers_failed(&self) -> bool {
-        self.crew.as_ref().is_some_and(|crew| crew.failed().is_some())
+        self.workers.as_ref().is_some_and(|workers| workers.failed().is_some())
     }
 }
 
@@ -139,14 +140,14 @@ impl World {
     pub(crate) fn new_top(&mut self) -> Top {
         Top {
             agent: Agent::new(self.job.work.settings.clone()),
-            outcome: None,
+            result: None,
             signalled: false,
-            crew: None,
+            workers: None,
             placed: None,
-            news: News::default(),
+            events: Events::default(),
             group: None,
             asked: None,
-            budget: Budget::default(),
+            budget: RestartBudget::default(),
             errand: 0,
             counting: 0,
             closing: false,
@@ -157,7 +158,7 @@ impl World {
     }
 
     pub(crate) fn top_comes(&mut self, who: Who) -> Verdict {
-        self.takes(who, Some(Input::Begin))
+        self.takes(who, Some(AgentInput::Begin))
     }
 
     /// Whether the node holds on to its connection to rank 0: until it enters, or leaves.
@@ -186,22 +187,23 @@ impl World {
     pub(crate) fn top_formed(&mut self, who: Who, formed: &FormedGroup) -> Verdict {
         let FormedGroup { round, rank, world, ref store, .. } = *formed;
         let restarts = self.job.budget.used_before(round);
-        let group = Group { round, rank, nodes: world, restarts, store: store.clone() };
-        let met = Alarm::Errand(self.nodes[who].top.errand, Box::new(Input::Formed(group)));
+        let group = NodeGroup { round, rank, nodes: world, restarts, store: store.clone() };
+        let met = Alarm::Errand(self.nodes[who].top.errand, Box::new(AgentInput::Formed(group)));
         self.alarm_in_order(who, 1, met);
         Ok(())
     }
 
     pub(crate) fn top_failed(&mut self, who: Who, fault: &RendezvousFailure) -> Verdict {
         let no_group = match fault {
-            RendezvousFailure::Closed(closed) => NoGroup::Closed(Closed::from(closed)),
+            RendezvousFailure::Closed(closed) => NoGroup::Closed(RunClosure::from(closed)),
             RendezvousFailure::NotNeeded(closed) => NoGroup::NotNeeded(closed.reason.clone()),
             RendezvousFailure::Mismatch { .. } | RendezvousFailure::Unreadable(_) => {
                 return violation("sound", format!("{}: {fault:?}", self.nodes[who].id));
             }
             fault => NoGroup::Failed(format!("{fault:?}")),
         };
-        let met = Alarm::Errand(self.nodes[who].top.errand, Box::new(Input::NotFormed(no_group)));
+        let met =
+            Alarm::Errand(self.nodes[who].top.errand, Box::new(AgentInput::NotFormed(no_group)));
         self.alarm_in_order(who, 1, met);
         Ok(())
     }
@@ -212,7 +214,7 @@ impl World {
             CommandDone::Left if top.leaving => self.ends(who, true),
             CommandDone::Closed => {
                 top.closing = false;
-                if top.outcome.is_some() {
+                if top.result.is_some() {
                     self.alarm(who, Alarm::Leave);
                 }
             }
@@ -227,26 +229,26 @@ impl World {
     }
 
     /// Something happened; and whatever else is so by now, the agent is told as well.
-    pub(crate) fn takes(&mut self, who: Who, input: Option<Input>) -> Verdict {
-        if let Some(Input::Formed(group)) = &input {
+    pub(crate) fn takes(&mut self, who: Who, input: Option<AgentInput>) -> Verdict {
+        if let Some(AgentInput::Formed(group)) = &input {
             let top = &mut self.nodes[who].top;
             top.group = Some(group.round);
-            top.news.begin();
+            top.events.begin();
         }
         if let Some(input) = input {
             self.handles(who, input)?;
         }
-        if !self.nodes[who].alive || self.nodes[who].top.outcome.is_some() {
+        if !self.nodes[who].alive || self.nodes[who].top.result.is_some() {
             return Ok(());
         }
         let view = self.nodes[who].machine.view(self.time());
         let node = &mut self.nodes[who];
         let top = &mut node.top;
-        let known = top.group.map(|round| Membership { round, asked: top.asked == Some(round) });
-        let news = top.news.tell((&view, &top.budget), known, node.fenced);
+        let known = top.group.map(|round| KnownGroup { round, asked: top.asked == Some(round) });
+        let news = top.events.tell((&view, &top.budget), known, node.fenced);
         for input in news {
-            use rallypoint_core::agent::Change::PeerLost;
-            let lost = matches!(&input, Input::Changed { change: PeerLost(_), .. });
+            use rallypoint_core::agent::GroupChange::PeerLost;
+            let lost = matches!(&input, AgentInput::Changed { change: PeerLost(_), .. });
             if !(lost && self.job.wrong == Wrong::LosesNews) {
                 self.handles(who, input)?;
             }
@@ -254,12 +256,12 @@ impl World {
         self.check_left_behind(who, &view)
     }
 
-    fn handles(&mut self, who: Who, input: Input) -> Verdict {
+    fn handles(&mut self, who: Who, input: AgentInput) -> Verdict {
         if !self.nodes[who].alive {
             return Ok(());
         }
         tell!(self, "{} agent: {input:?}", self.nodes[who].id);
-        if let Input::Placed { round, placement } = &input {
+        if let AgentInput::Placed { round, placement } = &input {
             self.nodes[who].top.placed = Some((*round, *placement));
         }
         let time = self.time();
@@ -282,62 +284,62 @@ impl World {
     }
 
     /// What the launcher does.
-    fn does(&mut self, who: Who, output: Output) -> Verdict {
-        let round_of = |crew: &Crew| crew.group;
+    fn does(&mut self, who: Who, output: AgentOutput) -> Verdict {
+        let round_of = |workers: &ModelWorkers| workers.group;
         let top = &mut self.nodes[who].top;
         match output {
-            Output::Meet { why } => {
-                if let (Why::WorkerFailed(_), Some(crew)) = (&why, &top.crew) {
-                    self.job.restarted.insert(round_of(crew));
+            AgentOutput::Rendezvous { why } => {
+                if let (Why::WorkerFailed(_), Some(workers)) = (&why, &top.workers) {
+                    self.job.restarted.insert(round_of(workers));
                 }
                 (top.group, top.counting) = (None, top.counting + 1);
-                top.news.begin();
+                top.events.begin();
                 top.errand += 1;
                 let enter = Alarm::Enter(top.errand);
                 self.alarm(who, enter);
             }
-            Output::AssignRanks(group) => {
+            AgentOutput::AssignRanks(group) => {
                 top.errand += 1;
                 let errand = top.errand;
                 let (round, local) = (group.round, self.job.work.settings.local_workers);
                 let placement = Placement::identical(group.rank, group.nodes, local);
                 let answer = match self.troubled(self.job.work.trouble) {
-                    true => Input::NotPlaced { round, reason: "time-out".into() },
-                    false => Input::Placed { round, placement },
+                    true => AgentInput::NotPlaced { round, reason: "time-out".into() },
+                    false => AgentInput::Placed { round, placement },
                 };
                 self.alarm(who, Alarm::Errand(errand, Box::new(answer)));
             }
-            Output::StartWorkers(start) => return self.starts(who, &start),
-            Output::NotifyWorkers { attempt, stops_at, .. } => {
+            AgentOutput::StartWorkers(start) => return self.starts(who, &start),
+            AgentOutput::NotifyWorkers { attempt, stops_at, .. } => {
                 self.notified(who, attempt, stops_at.as_millis() as Millis);
             }
-            Output::StopWorkers { attempt, signal, kill_at, .. } => {
+            AgentOutput::StopWorkers { attempt, signal, kill_at, .. } => {
                 self.stops(who, attempt, signal, kill_at.as_millis() as Millis);
             }
-            Output::Announce { round, stops_at, why } => {
+            AgentOutput::Announce { round, stops_at, why } => {
                 self.alarm(who, Alarm::Announce(round, stops_at.as_millis() as Millis, why));
             }
-            Output::CountRestart { round, blame, lived } => {
+            AgentOutput::ConsumeRestart { round, blame, lived } => {
                 top.asked = Some(round);
                 top.counting += 1;
                 let charge = Alarm::Charge(top.counting, Charge { round, blame, lived });
                 self.alarm(who, charge);
             }
-            Output::ForgiveRestart { round, .. } => {
-                let group = top.crew.as_ref().map(round_of);
-                self.alarm(who, Alarm::Forgive(round, group));
+            AgentOutput::RefundRestart { round, .. } => {
+                let group = top.workers.as_ref().map(round_of);
+                self.alarm(who, Alarm::Refund(round, group));
             }
-            Output::ExitBarrier { .. } => {
+            AgentOutput::ExitBarrier { .. } => {
                 top.errand += 1;
                 self.reaches_barrier(who);
             }
-            Output::Close(closing) => {
+            AgentOutput::Close(closing) => {
                 top.closing = true;
                 self.alarm(who, Alarm::Close(closing));
             }
-            Output::Leave => (top.errand, top.counting) = (top.errand + 1, top.counting + 1),
-            Output::Finish(outcome) => {
-                top.outcome = Some(outcome);
+            AgentOutput::Leave => (top.errand, top.counting) = (top.errand + 1, top.counting + 1),
+            AgentOutput::Finish(result) => {
+                top.result = Some(result);
                 if !top.closing {
                     self.alarm(who, Alarm::Leave);
                 }
@@ -352,13 +354,13 @@ impl World {
         let node = &mut self.nodes[who];
         let top = &mut node.top;
         match alarm {
-            Alarm::Wake => self.takes(who, Some(Input::Wake)),
+            Alarm::Wake => self.takes(who, Some(AgentInput::Wake)),
             Alarm::Process(input) => self.takes(who, Some(input)),
-            Alarm::Signal(signal) => self.takes(who, Some(Input::Signal(signal))),
+            Alarm::Signal(signal) => self.takes(who, Some(AgentInput::Signal(signal))),
             // Workers start only while the node is sure of its place: it may have stood still.
             Alarm::Errand(number, input)
                 if number == top.errand
-                    && matches!(*input, Input::Placed { .. })
+                    && matches!(*input, AgentInput::Placed { .. })
                     && node.guard.deadline.is_some_and(|deadline| deadline <= now) =>
             {
                 self.ring(who, 20, Timer::Top(Alarm::Errand(number, input)));
@@ -371,7 +373,7 @@ impl World {
             Alarm::Enter(number) if number == top.errand => self.give(who, Rendezvous::Enter),
             Alarm::Errand(..) | Alarm::Counted(..) | Alarm::Enter(_) => Ok(()),
             Alarm::Close(closing) => {
-                let (outcome, reason) = (closing.outcome(), closing.reason().to_owned());
+                let (outcome, reason) = (closing.outcome(), closing.message().to_owned());
                 self.give(who, Rendezvous::Close { outcome, reason })
             }
             Alarm::Charge(number, charge) if number == top.counting => {
@@ -383,7 +385,7 @@ impl World {
                 self.announces(who, round, stops_at, why);
                 Ok(())
             }
-            Alarm::Forgive(round, group) => {
+            Alarm::Refund(round, group) => {
                 self.forgives(who, round, group);
                 Ok(())
             }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use rallypoint_core::agent::{Exit, Exited, Input, SIGKILL, Start};
+use rallypoint_core::agent::{AgentInput, Exit, Exited, SIGKILL, Start};
 
 use crate::plan::Wrong;
 use crate::top::{Alarm, Process};
@@ -16,7 +16,7 @@ const DEATH: Millis = 1_000;
 
 /// The processes of one start.
 #[derive(Debug)]
-pub(crate) struct Crew {
+pub(crate) struct ModelWorkers {
     pub(crate) attempt: u64,
     pub(crate) round: u64,
     pub(crate) group: GroupId,
@@ -32,7 +32,7 @@ pub(crate) struct Crew {
     pub(crate) undying: bool,
 }
 
-impl Crew {
+impl ModelWorkers {
     pub(crate) fn lives(&self) -> bool {
         !self.alive.is_empty()
     }
@@ -55,8 +55,8 @@ impl Crew {
 impl World {
     /// The group whose workers live at this node. Those that nothing can kill do not count.
     pub(crate) fn top_workers(&self, who: Who) -> Option<GroupId> {
-        let crew = self.nodes[who].top.crew.as_ref();
-        crew.filter(|crew| crew.lives() && !crew.undying).map(|crew| crew.group)
+        let workers = self.nodes[who].top.workers.as_ref();
+        workers.filter(|workers| workers.lives() && !workers.undying).map(|workers| workers.group)
     }
 
     pub(crate) fn starts(&mut self, who: Who, start: &Start) -> Verdict {
@@ -73,11 +73,20 @@ impl World {
         let (ended, noticed, kill_at) = (Vec::new(), false, None);
         let node = &mut self.nodes[who];
         let group = node.last_group.unwrap_or_default();
-        node.top.crew =
-            Some(Crew { attempt, round, group, alive, all, ended, noticed, kill_at, undying });
+        node.top.workers = Some(ModelWorkers {
+            attempt,
+            round,
+            group,
+            alive,
+            all,
+            ended,
+            noticed,
+            kill_at,
+            undying,
+        });
         if self.troubled(self.job.work.trouble) {
             let reason = "no program".into();
-            let not_started = Alarm::Process(Input::NotStarted { attempt, reason });
+            let not_started = Alarm::Process(AgentInput::NotStarted { attempt, reason });
             self.alarm_in_order(who, 0, not_started);
         }
         self.guard_begins(who)?;
@@ -85,7 +94,7 @@ impl World {
     }
 
     fn some_failure(&mut self) -> Exit {
-        if self.random.chance(self.job.work.hopeless) {
+        if self.random.chance(self.job.work.non_retryable) {
             return Exit::Code(78);
         }
         if self.random.chance(300) { Exit::Signal(11) } else { Exit::Code(7) }
@@ -94,9 +103,11 @@ impl World {
     /// One of the node's workers fails now.
     pub(crate) fn fails(&mut self, who: Who) {
         let exit = self.some_failure();
-        let crew = self.nodes[who].top.crew.as_ref();
-        if let Some((crew, first)) = crew.and_then(|crew| Some((crew, *crew.alive.first()?))) {
-            self.works_after(who, 0, Process::Ends(crew.attempt, first, exit));
+        let workers = self.nodes[who].top.workers.as_ref();
+        if let Some((workers, first)) =
+            workers.and_then(|workers| Some((workers, *workers.alive.first()?)))
+        {
+            self.works_after(who, 0, Process::Ends(workers.attempt, first, exit));
         }
     }
 
@@ -108,20 +119,20 @@ impl World {
 
     /// A process ends by itself, or is killed.
     fn worker_ends(&mut self, who: Who, attempt: u64, local_rank: u32, exit: Exit) {
-        let Some(crew) = self.crew_of(who, attempt) else { return };
-        if !crew.alive.remove(&local_rank) {
+        let Some(workers) = self.crew_of(who, attempt) else { return };
+        if !workers.alive.remove(&local_rank) {
             return;
         }
-        let told = crew.kill_at.is_some() || crew.noticed;
+        let told = workers.kill_at.is_some() || workers.noticed;
         if !told {
-            crew.ended.push(exit.clone());
+            workers.ended.push(exit.clone());
         }
-        let round = crew.round;
+        let round = workers.round;
         tell!(self, "{}: worker {local_rank} ends: {exit:?}", self.nodes[who].id);
         if !exit.is_success() && !told {
             self.shakes(who, round);
         }
-        let exited = Input::Exited(Exited { attempt, local_rank, exit, message: None });
+        let exited = AgentInput::Exited(Exited { attempt, local_rank, exit, message: None });
         self.alarm_in_order(who, 0, Alarm::Process(exited));
         self.perhaps_stopped(who, attempt);
     }
@@ -129,9 +140,9 @@ impl World {
     /// A worker is gone, and those of other nodes may fail for it.
     fn shakes(&mut self, gone: Who, round: u64) {
         for who in (0..self.nodes.len()).filter(|who| *who != gone) {
-            let crew = self.nodes[who].top.crew.as_ref();
-            let Some(crew) = crew.filter(|crew| crew.round == round) else { continue };
-            let (attempt, ranks) = (crew.attempt, crew.alive.clone());
+            let workers = self.nodes[who].top.workers.as_ref();
+            let Some(workers) = workers.filter(|workers| workers.round == round) else { continue };
+            let (attempt, ranks) = (workers.attempt, workers.alive.clone());
             for local_rank in ranks {
                 if !self.healed && self.random.chance(400) {
                     let delay = self.random.between(0, 300);
@@ -143,9 +154,9 @@ impl World {
 
     pub(crate) fn notified(&mut self, who: Who, attempt: u64, stops_at: Millis) {
         let left = stops_at.saturating_sub(self.now);
-        let Some(crew) = self.crew_of(who, attempt) else { return };
-        crew.noticed = true;
-        for local_rank in crew.alive.clone() {
+        let Some(workers) = self.crew_of(who, attempt) else { return };
+        workers.noticed = true;
+        for local_rank in workers.alive.clone() {
             if self.random.chance(600) {
                 let exit = Exit::Code(self.random.pick(&[0, 3]));
                 let delay = self.random.between(0, left);
@@ -156,12 +167,12 @@ impl World {
 
     pub(crate) fn stops(&mut self, who: Who, attempt: u64, signal: i32, kill_at: Millis) {
         let forgets = self.job.wrong == Wrong::ForgetsHaste;
-        let Some(crew) = self.crew_of(who, attempt) else { return };
-        if crew.kill_at.is_some() && forgets {
+        let Some(workers) = self.crew_of(who, attempt) else { return };
+        if workers.kill_at.is_some() && forgets {
             return;
         }
-        crew.kill_at = Some(kill_at);
-        for local_rank in crew.alive.clone() {
+        workers.kill_at = Some(kill_at);
+        for local_rank in workers.alive.clone() {
             if !self.random.chance(self.job.work.stubborn) {
                 let exit =
                     if self.random.chance(200) { Exit::Code(1) } else { Exit::Signal(signal) };
@@ -172,7 +183,7 @@ impl World {
         let delay = kill_at.saturating_sub(self.now);
         self.ring(who, delay, Timer::Top(Alarm::Kill(attempt)));
         if self.job.wrong == Wrong::StopsTooSoon {
-            self.alarm_in_order(who, 0, Alarm::Process(Input::Stopped { attempt }));
+            self.alarm_in_order(who, 0, Alarm::Process(AgentInput::Stopped { attempt }));
         }
         self.perhaps_stopped(who, attempt);
     }
@@ -180,20 +191,23 @@ impl World {
     /// The launcher kills what is left of its workers, if their time is over.
     pub(crate) fn kills(&mut self, who: Who, attempt: u64) {
         let now = self.now;
-        let Some(crew) = self.crew_of(who, attempt) else { return };
-        if crew.kill_at.is_none_or(|kill_at| kill_at > now) || !crew.lives() {
+        let Some(workers) = self.crew_of(who, attempt) else { return };
+        if workers.kill_at.is_none_or(|kill_at| kill_at > now) || !workers.lives() {
             return;
         }
-        if crew.undying {
-            let last = &mut self.nodes[who].top.crew;
-            if let Some(crew) = last.as_mut().filter(|crew| crew.kill_at != Some(Millis::MAX)) {
-                crew.kill_at = Some(Millis::MAX);
-                let not_stopped = Input::NotStopped { attempt, reason: "in the kernel".into() };
+        if workers.undying {
+            let last = &mut self.nodes[who].top.workers;
+            if let Some(workers) =
+                last.as_mut().filter(|workers| workers.kill_at != Some(Millis::MAX))
+            {
+                workers.kill_at = Some(Millis::MAX);
+                let not_stopped =
+                    AgentInput::NotStopped { attempt, reason: "in the kernel".into() };
                 self.ring(who, DEATH, Timer::Top(Alarm::Process(not_stopped)));
             }
             return;
         }
-        for local_rank in crew.alive.clone() {
+        for local_rank in workers.alive.clone() {
             self.worker_ends(who, attempt, local_rank, Exit::Signal(SIGKILL));
         }
     }
@@ -202,14 +216,16 @@ impl World {
     pub(crate) fn top_fenced(&mut self, who: Who) -> Verdict {
         let deadline = self.time();
         let reason = "the guard has killed the workers".to_owned();
-        self.alarm_in_order(who, 0, Alarm::Process(Input::SessionLost { deadline, reason }));
+        self.alarm_in_order(who, 0, Alarm::Process(AgentInput::SessionLost { deadline, reason }));
         self.top_killed(who)
     }
 
     /// The guard kills the workers, or they are gone with their host.
     pub(crate) fn top_killed(&mut self, who: Who) -> Verdict {
-        let crew = self.nodes[who].top.crew.as_ref().filter(|crew| !crew.undying);
-        if let Some((attempt, alive)) = crew.map(|crew| (crew.attempt, crew.alive.clone())) {
+        let workers = self.nodes[who].top.workers.as_ref().filter(|workers| !workers.undying);
+        if let Some((attempt, alive)) =
+            workers.map(|workers| (workers.attempt, workers.alive.clone()))
+        {
             for local_rank in alive {
                 self.worker_ends(who, attempt, local_rank, Exit::Signal(SIGKILL));
             }
@@ -218,14 +234,14 @@ impl World {
     }
 
     fn perhaps_stopped(&mut self, who: Who, attempt: u64) {
-        let Some(crew) = self.crew_of(who, attempt) else { return };
-        if crew.kill_at.is_some() && !crew.lives() {
-            self.alarm_in_order(who, 0, Alarm::Process(Input::Stopped { attempt }));
+        let Some(workers) = self.crew_of(who, attempt) else { return };
+        if workers.kill_at.is_some() && !workers.lives() {
+            self.alarm_in_order(who, 0, Alarm::Process(AgentInput::Stopped { attempt }));
         }
     }
 
     /// The processes of a start.
-    fn crew_of(&mut self, who: Who, attempt: u64) -> Option<&mut Crew> {
-        self.nodes[who].top.crew.as_mut().filter(|crew| crew.attempt == attempt)
+    fn crew_of(&mut self, who: Who, attempt: u64) -> Option<&mut ModelWorkers> {
+        self.nodes[who].top.workers.as_mut().filter(|workers| workers.attempt == attempt)
     }
 }

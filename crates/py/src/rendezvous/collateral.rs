@@ -2,32 +2,38 @@
 
 use rallypoint::client::ClientError;
 use rallypoint::rendezvous::{EtcdRendezvousHandler, Standing};
-use rallypoint_core::agent::collateral::{Fault, MISSED_WITHIN, RollCall, fault};
+use rallypoint_core::agent::collateral::{
+    DETECTION_TIMEOUT, FailureOrigin, RoundMembers, failure_origin,
+};
 use rallypoint_core::kv::{KeyRange, Range};
 use rallypoint_core::rendezvous::keys::Keys;
 use tokio::time::timeout;
 
-fn known(standing: &Standing) -> Fault {
-    fault(&standing.view, standing.fenced.is_some())
+fn known(standing: &Standing) -> FailureOrigin {
+    failure_origin(&standing.view, standing.fenced.is_some())
 }
 
 /// Whether the group of this node has lost a member, this one included, or has within a second. If nobody can
 /// tell, it is taken for true.
 pub(super) async fn is_collateral(handler: &EtcdRendezvousHandler) -> bool {
     let mut changes = handler.changes();
-    let decided = changes.wait_for(|standing| !matches!(known(standing), Fault::Open(_)));
-    let _ = timeout(MISSED_WITHIN, decided).await;
+    let decided =
+        changes.wait_for(|standing| !matches!(known(standing), FailureOrigin::Undecided(_)));
+    let _ = timeout(DETECTION_TIMEOUT, decided).await;
     match known(&handler.standing()) {
-        Fault::Collateral => true,
-        Fault::Own => false,
-        Fault::Open(round) => {
-            let call = roll_call(handler, round).await;
-            call.map_or(true, RollCall::lost_a_member)
+        FailureOrigin::Collateral => true,
+        FailureOrigin::Own => false,
+        FailureOrigin::Undecided(round) => {
+            let members = round_members(handler, round).await;
+            members.map_or(true, RoundMembers::lost_a_member)
         }
     }
 }
 
-async fn roll_call(handler: &EtcdRendezvousHandler, round: u64) -> Result<RollCall, ClientError> {
+async fn round_members(
+    handler: &EtcdRendezvousHandler,
+    round: u64,
+) -> Result<RoundMembers, ClientError> {
     let (client, keys) = (handler.client(), handler.keys());
     let count = async |range: KeyRange| {
         let found = client.range(Range { count_only: true, ..Range::new(range) }).await?;
@@ -40,5 +46,5 @@ async fn roll_call(handler: &EtcdRendezvousHandler, round: u64) -> Result<RollCa
         // Reports of members of earlier groups may still be there.
         suspects += count(KeyRange::key(keys.member(round, suspect))).await?;
     }
-    Ok(RollCall { there, all, suspects })
+    Ok(RoundMembers { there, all, suspects })
 }

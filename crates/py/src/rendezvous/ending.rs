@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use rallypoint::embedded::{EmbeddedServer, clients_gone};
 use rallypoint::rendezvous::{EtcdRendezvousHandler, RendezvousHandler as _, Standing};
-use rallypoint_core::agent::{Closing, Why, must_stop};
+use rallypoint_core::agent::{CloseReason, Why, must_stop};
 use rallypoint_core::rendezvous::RendezvousView;
 use tokio::time::timeout;
 
@@ -38,12 +38,12 @@ pub(super) async fn end(
     ending: Ending,
 ) -> bool {
     let closing = match ending {
-        Ending::Done => Some(Closing::Done),
+        Ending::Done => Some(CloseReason::Succeeded),
         Ending::Failed(_) if is_collateral(handler).await => {
             tracing::warn!("the group has lost a member anyway, so the run is left to the others");
             None
         }
-        Ending::Failed(reason) => Some(Closing::Failed(reason)),
+        Ending::Failed(reason) => Some(CloseReason::Failed(reason)),
         Ending::Leaves => None,
     };
     let closed = match closing {
@@ -69,16 +69,16 @@ pub(super) async fn end(
 
 /// Whether this node can say for all that the job is over: it is in the group, and that is the last. Others that
 /// meet again are not done, whoever is; but they need not know yet that there is no point in it.
-fn speaks_for_all(view: &RendezvousView, closing: &Closing) -> bool {
+fn speaks_for_all(view: &RendezvousView, closing: &CloseReason) -> bool {
     let last = match closing {
-        Closing::Done => view.round,
-        Closing::Failed(_) | Closing::Hopeless(_) => view.formed,
+        CloseReason::Succeeded => view.round,
+        CloseReason::Failed(_) | CloseReason::NonRetryable(_) => view.formed,
     };
     view.member_of.is_some_and(|round| round >= last)
 }
 
 /// A run that is closed already stays as it is.
-async fn close(handler: &EtcdRendezvousHandler, closing: &Closing) -> bool {
+async fn close(handler: &EtcdRendezvousHandler, closing: &CloseReason) -> bool {
     let view = handler.standing().view;
     if view.closed.is_some() {
         return true;
@@ -87,7 +87,7 @@ async fn close(handler: &EtcdRendezvousHandler, closing: &Closing) -> bool {
         tracing::info!("others go on without this node, so the run is left to them");
         return true;
     }
-    match timeout(CLOSING, handler.close(closing.outcome(), closing.reason())).await {
+    match timeout(CLOSING, handler.close(closing.outcome(), closing.message())).await {
         Ok(Ok(())) => true,
         Ok(Err(error)) => {
             tracing::warn!(%error, "the run could not be closed");

@@ -22,11 +22,11 @@ use tracing_subscriber::fmt::MakeWriter;
 
 pub use self::descriptors::make_room;
 use self::descriptors::raise_descriptor_limit;
-use self::run::Errand;
+use self::run::RunAction;
 use self::run::error::RunError;
-use self::run::host::Host;
+use self::run::host::HostFacts;
 pub use self::run::surroundings::{FoundIn, SurroundingsError, master, node_rank};
-use self::run::taken::Environment;
+use crate::launch::job::Environment;
 use crate::launch::{Console, launch};
 use crate::rendezvous::RendezvousHandlerRegistry;
 
@@ -37,31 +37,31 @@ type AnyError = Box<dyn Error + Send + Sync>;
 #[derive(Parser)]
 #[command(name = "rallypoint", version, arg_required_else_help = true)]
 struct Cli {
-    /// How log lines look, on standard error
+    /// Format of log lines on standard error
     #[arg(long, global = true, value_name = "FORMAT", default_value = "text")]
     log_format: LogFormat,
     #[command(subcommand)]
-    command: Command,
+    command: CliCommand,
 }
 
 #[derive(Subcommand)]
-enum Command {
+enum CliCommand {
     /// Run the coordination server, which speaks etcd's v3 API
     #[command(after_help = serve::AFTER_HELP)]
     Serve(Box<serve::Serve>),
-    /// Begin a run anew that is over
+    /// Open a closed run again
     #[command(after_help = reopen::AFTER_HELP)]
     Reopen(reopen::Reopen),
-    /// Measure this machine, its network and its servers
+    /// Benchmark this host, its network and its servers
     #[command(subcommand)]
     Bench(bench::Bench),
 }
 
 #[derive(Clone, Copy, ValueEnum)]
 enum LogFormat {
-    /// For people
+    /// Human-readable text
     Text,
-    /// One JSON object a line
+    /// One JSON object per line
     Json,
 }
 
@@ -96,16 +96,16 @@ fn exit_code_with(
     let environment = run::host::environment();
     let (done, format) = match parse(arguments, &environment) {
         Ok(Parsed::Run(matches, format)) => {
-            return run_job(&matches, format, Host::look(environment).under(python), registry);
+            return run_job(&matches, format, HostFacts::look(environment).under(python), registry);
         }
         Ok(Parsed::Other(cli)) => {
             // A benchmark plays thousands of nodes, each with something to say.
-            let usual = if matches!(cli.command, Command::Serve(_)) { "info" } else { "warn" };
+            let usual = if matches!(cli.command, CliCommand::Serve(_)) { "info" } else { "warn" };
             start_log(cli.log_format, usual, std::io::stderr);
             let done = match cli.command {
-                Command::Serve(serve) => serve.run(),
-                Command::Reopen(reopen) => reopen.run(),
-                Command::Bench(bench) => bench.run(),
+                CliCommand::Serve(serve) => serve.run(),
+                CliCommand::Reopen(reopen) => reopen.run(),
+                CliCommand::Bench(bench) => bench.run(),
             };
             (done, cli.log_format)
         }
@@ -165,16 +165,16 @@ fn refuse(error: &RunError) -> u8 {
     if usage.use_stderr() { WRONG } else { DONE }
 }
 
-/// `rallypoint run`. What is looked up for the plan blocks, so it is made before there is a runtime.
+/// `rallypoint run`. Lookups for the job block, so the job is resolved before there is a runtime.
 fn run_job(
     matches: &ArgMatches,
     format: LogFormat,
-    host: Host,
+    host: HostFacts,
     registry: &RendezvousHandlerRegistry,
 ) -> u8 {
-    let plan = match run::prepare(matches, &host, registry) {
-        Ok(Errand::Launch(plan)) => *plan,
-        Ok(Errand::Show(text)) => {
+    let job = match run::prepare(matches, &host, registry) {
+        Ok(RunAction::Launch(job)) => *job,
+        Ok(RunAction::Show(text)) => {
             // Nobody may be there to read it.
             let _ = std::io::stdout().write_all(text.as_bytes());
             return DONE;
@@ -191,10 +191,10 @@ fn run_job(
     start_log(format, run::LOGGED, console.clone());
     // This node may run the server, and may have rank 0: each node is a connection to both, and each worker
     // one to the store of the latter.
-    let of_a_node = u64::from(plan.agent.local_workers) + 2;
-    let nodes = u64::try_from(plan.rendezvous.parameters.max_nodes).unwrap_or(u64::MAX);
+    let of_a_node = u64::from(job.agent.local_workers) + 2;
+    let nodes = u64::try_from(job.rendezvous.parameters.max_nodes).unwrap_or(u64::MAX);
     raise_descriptor_limit(Some(nodes.saturating_mul(of_a_node)));
-    let code = match launch(plan, registry, &console) {
+    let code = match launch(job, registry, &console) {
         Ok(code) => u8::try_from(code).unwrap_or(FAILED),
         Err(error) => {
             match format {

@@ -1,40 +1,40 @@
-//! `rallypoint reopen`: begins a run anew that is over.
+//! `rallypoint reopen`: opens a closed run again.
 
 use std::io::Write;
 
 use clap::Args;
 
 use super::AnyError;
-use super::run::secret::VARIABLE;
 use crate::embedded::{RALLYPOINT_BACKEND, RendezvousConfig, ThisHost};
+use crate::launch::job::SECRET;
 use crate::rendezvous::{
     EtcdRendezvousHandler, PASSWORD, RendezvousHandler, RendezvousParameters, add_password,
     parse_config,
 };
 
-/// What follows the options.
+/// The text after the options in `--help`.
 pub(super) const AFTER_HELP: &str = "\
-A run that is over refuses nodes of its name for two hours. After this, they meet in it again; its rounds go on from
-the last. `rallypoint run --reopen` does the same for a job that begins.
+A closed run refuses nodes for two hours. This command opens it again, so that nodes can join; round numbers continue
+from the last round. `rallypoint run --reopen` does the same when a job starts.
 
 Examples:
   rallypoint reopen --rdzv-endpoint head:29400 job-7
   rallypoint reopen --rdzv-endpoint etcd1:2379,etcd2:2379 --rdzv-conf user=ops,password_file=/etc/etcd.password job-7
 
-Exit codes: 0 the run is open again; 1 it was not over, or no server answers; 2 the command line is wrong.";
+Exit codes: 0 the run is open again; 1 it was not closed, or no server answers; 2 the command line is wrong.";
 
 /// Seconds for which a server may be late.
 const PATIENCE: &str = "10";
 
 #[derive(Debug, Args)]
 pub(super) struct Reopen {
-    /// The name of the run
+    /// Run id
     #[arg(value_name = "RUN")]
     run_id: String,
-    /// Its server: one host, at port 29400 unless given; or the members of an etcd, at port 2379
-    #[arg(long, value_name = "HOST[:DEFAULT_PORT],...")]
+    /// Rendezvous server: one host, on port 29400 by default, or the members of an etcd cluster, on port 2379
+    #[arg(long, value_name = "HOST[:PORT],...")]
     rdzv_endpoint: String,
-    /// Options of the backend, as for rallypoint run
+    /// Backend options, as for rallypoint run
     #[arg(long, value_name = "KEY=VALUE,...", default_value = "", hide_default_value = true)]
     rdzv_conf: String,
 }
@@ -48,7 +48,7 @@ impl Reopen {
         add_password(&mut parameters.config, std::env::var(PASSWORD).ok());
         parameters.config.insert("is_host".to_owned(), "false".to_owned());
         parameters.config.entry("timeout".to_owned()).or_insert_with(|| PATIENCE.to_owned());
-        let secret = std::env::var(VARIABLE).ok().filter(|secret| !secret.is_empty());
+        let secret = std::env::var(SECRET).ok().filter(|secret| !secret.is_empty());
         let config =
             RendezvousConfig::from_parameters(parameters, &ThisHost::look(), secret.as_deref())?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;

@@ -15,7 +15,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 use super::error::EtcdServerError;
 use super::output::{EtcdOutput, Output};
 use crate::client::{Client, ClientError, ClientOptions};
-use crate::process::{self, Group};
+use crate::process::{self, ProcessGroup};
 
 /// How long an etcd may take to be gone after SIGKILL.
 const DEATH: Duration = Duration::from_secs(10);
@@ -77,7 +77,7 @@ pub(super) struct Member {
 
 #[derive(Debug)]
 struct Running {
-    group: Group,
+    group: ProcessGroup,
     output: Output,
 }
 
@@ -104,7 +104,7 @@ impl Member {
         let destination = self.recipe.output.open()?;
         let started = self.recipe.command().and_then(|mut command| {
             let output = Output::of(&mut command, destination)?;
-            Ok((Group::start(&mut command)?, output))
+            Ok((ProcessGroup::start(&mut command)?, output))
         });
         let (group, output) = started.map_err(|source| {
             let binary = self.recipe.binary.clone();

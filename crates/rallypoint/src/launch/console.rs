@@ -1,9 +1,9 @@
-//! The console: standard output and standard error, shared by all who have something to say.
+//! The console: standard output and standard error, shared by the log, the live line and the workers' output.
 //!
-//! What is written is whole lines, so that no two are ever mixed. Below them there may be a live line, which
-//! is taken away before anything else is written and put back after it.
+//! Writes are whole lines, so that lines never mix. A live line may stand below them; it is
+//! erased before any other write and redrawn after it.
 //!
-//! Nobody may be reading. Those who copy a worker's output wait then, as the worker would; the launcher does
+//! The reader may be slow. Copiers of a worker's output block then, as the worker would; the launcher does
 //! not: its log lines and the live line wait in a [`Queue`] for a thread that writes them.
 
 mod queue;
@@ -14,28 +14,28 @@ use std::time::Duration;
 
 use rustix::termios::tcgetwinsize;
 
-use self::queue::{Item, Queue};
+use self::queue::{ConsoleItem, Queue};
 
-/// Takes away what the cursor's line says.
+/// Erases the cursor's line.
 const CLEAR: &[u8] = b"\r\x1b[K";
 
-/// The width of a terminal that does not tell.
+/// The width of a terminal that does not report one.
 const USUAL_WIDTH: usize = 80;
 
-/// How long the last words may take to be written.
-const LAST_WORDS: Duration = Duration::from_secs(2);
+/// The time limit for writing the last lines at exit.
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Where a line goes.
+/// One of the two output streams.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Stream {
+pub(crate) enum OutputStream {
     Stdout,
     Stderr,
 }
 
-/// The console. Errors of writing are nobody's concern: there is nowhere left to tell of them.
+/// The console. Write errors are ignored: there is no other place to report them.
 ///
 /// Log lines go through it as well: `Arc<Console>` is a writer for `tracing_subscriber`. When it is dropped,
-/// its thread writes what is left, and ends; it is not waited for, as it may wait for whoever reads.
+/// its thread writes the remaining lines, and ends. Nothing joins the thread, since a slow reader may block it.
 pub(crate) struct Console {
     screen: Arc<Screen>,
     queue: Arc<Queue>,
@@ -44,7 +44,7 @@ pub(crate) struct Console {
     is_for_people: bool,
 }
 
-/// Both streams, for those who can wait.
+/// Both streams, with blocking writes.
 struct Screen {
     /// Locked before the other.
     error: Mutex<Below>,
@@ -60,11 +60,11 @@ struct Below {
 }
 
 impl Console {
-    /// That of this process. If it is not for people, a program takes every line of standard error that is
-    /// ours for a line of the log.
+    /// The console of this process. If it is not for people, a program parses every line that the launcher writes to
+    /// standard error as a log line.
     ///
     /// # Errors
-    /// If there can be no thread.
+    /// The writing thread cannot be started.
     pub(crate) fn new(is_for_people: bool) -> io::Result<Self> {
         let is_set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
         let is_dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
@@ -90,46 +90,46 @@ impl Console {
         Ok(Self { screen, queue, error_is_terminal, may_colour, is_for_people })
     }
 
-    /// Whether other things than the log may be on standard error.
+    /// Whether standard error may have lines that are not log lines.
     pub(crate) fn is_for_people(&self) -> bool {
         self.is_for_people
     }
 
-    /// Whether colours are of use there.
-    pub(crate) fn is_coloured(&self, stream: Stream) -> bool {
+    /// Whether the stream is a terminal that shows colours.
+    pub(crate) fn is_coloured(&self, stream: OutputStream) -> bool {
         let is_terminal = match stream {
-            Stream::Stdout => self.screen.output_is_terminal,
-            Stream::Stderr => self.error_is_terminal,
+            OutputStream::Stdout => self.screen.output_is_terminal,
+            OutputStream::Stderr => self.error_is_terminal,
         };
         is_terminal && self.may_colour
     }
 
-    /// Writes one or several whole lines, each with its end. Blocks until somebody takes them.
-    pub(crate) fn write(&self, stream: Stream, lines: &[u8]) {
+    /// Writes whole lines, each with its line end. Blocks until the stream accepts them.
+    pub(crate) fn write(&self, stream: OutputStream, lines: &[u8]) {
         self.screen.write(stream, lines);
     }
 
-    /// Says one or several whole lines on standard error, after the log lines before them. Waits for nothing.
+    /// Queues whole lines for standard error, after the log lines before them. Does not block.
     pub(crate) fn say(&self, lines: &str) {
         self.queue.insist(lines.as_bytes());
     }
 
-    /// Whether a live line would be seen.
+    /// Whether there is a terminal for the live line.
     pub(crate) fn has_live_line(&self) -> bool {
         self.error_is_terminal
     }
 
-    /// Shows this line below all others until another one is set, or none. Only on a terminal. Waits for
-    /// nothing.
+    /// Shows this line below all others until the next call. Only on a terminal. Does not
+    /// block.
     pub(crate) fn set_live(&self, line: Option<String>) {
         if self.error_is_terminal {
             self.queue.set_live(line);
         }
     }
 
-    /// Blocks until what was said is written, for two seconds at most: nobody may be reading.
+    /// Blocks until all queued lines are written, for two seconds at most, since the reader may be slow.
     pub(crate) fn flush(&self) {
-        self.queue.flush(LAST_WORDS);
+        self.queue.flush(FLUSH_TIMEOUT);
     }
 }
 
@@ -140,28 +140,28 @@ impl Drop for Console {
 }
 
 impl Screen {
-    /// Writes what comes until nothing will.
+    /// Writes queued items until the queue is closed and empty.
     fn write_all(&self, queue: &Queue) {
         while let Some(item) = queue.next() {
             match item {
-                Item::Lines(lines) => self.write(Stream::Stderr, &lines),
-                Item::Live(line) => self.set_live(line),
-                // A log line itself, with a look of its own. It comes here in its turn.
-                Item::Dropped(count) => {
+                ConsoleItem::Lines(lines) => self.write(OutputStream::Stderr, &lines),
+                ConsoleItem::Live(line) => self.set_live(line),
+                // The warning is a log line and passes through this queue as well.
+                ConsoleItem::Dropped(count) => {
                     tracing::warn!("{count} log lines were dropped: nobody read them");
                 }
             }
         }
     }
 
-    fn write(&self, stream: Stream, lines: &[u8]) {
+    fn write(&self, stream: OutputStream, lines: &[u8]) {
         match stream {
-            Stream::Stderr => lock(&self.error).above(|writer| put(writer, lines)),
-            Stream::Stdout if self.output_is_terminal => {
+            OutputStream::Stderr => lock(&self.error).above(|writer| put(writer, lines)),
+            OutputStream::Stdout if self.output_is_terminal => {
                 lock(&self.error).above(|_| put(&mut **lock(&self.output), lines));
             }
-            // Whoever reads there may be slow, and the log must not wait for it.
-            Stream::Stdout => put(&mut **lock(&self.output), lines),
+            // The reader of standard output may be slow, and the log must not wait for it.
+            OutputStream::Stdout => put(&mut **lock(&self.output), lines),
         }
     }
 
@@ -285,11 +285,11 @@ pub(super) mod tests {
         let (console, output, error) = Console::shown(true);
         console.set_live(Some("waiting for two\nnodes".to_owned()));
         console.settle();
-        console.write(Stream::Stderr, b"one\n");
-        console.write(Stream::Stdout, b"two\n");
+        console.write(OutputStream::Stderr, b"one\n");
+        console.write(OutputStream::Stdout, b"two\n");
         console.set_live(None);
         console.settle();
-        console.write(Stream::Stderr, b"three\n");
+        console.write(OutputStream::Stderr, b"three\n");
         let live = "waiting f";
         let clear = "\r\x1b[K";
         assert_eq!(error.text(), format!("{live}{clear}one\n{live}{clear}{live}{clear}three\n"));
@@ -301,9 +301,12 @@ pub(super) mod tests {
         let (console, _, error) = Console::shown(false);
         console.set_live(Some("waiting".to_owned()));
         console.settle();
-        console.write(Stream::Stderr, b"one\n");
+        console.write(OutputStream::Stderr, b"one\n");
         assert_eq!(error.text(), "one\n");
-        assert!(!console.is_coloured(Stream::Stdout) && !console.is_coloured(Stream::Stderr));
+        assert!(
+            !console.is_coloured(OutputStream::Stdout)
+                && !console.is_coloured(OutputStream::Stderr)
+        );
     }
 
     #[test]
@@ -346,7 +349,7 @@ pub(super) mod tests {
         let console = Arc::new(Console::of(true, Shown::default(), Stuck(stuck, error.clone())));
         // As a copier of a worker's output, which does wait.
         let copier = console.clone();
-        let copier = std::thread::spawn(move || copier.write(Stream::Stderr, b"copied\n"));
+        let copier = std::thread::spawn(move || copier.write(OutputStream::Stderr, b"copied\n"));
         for number in 0..100_000 {
             writeln!(&*console, "line {number}").unwrap();
         }

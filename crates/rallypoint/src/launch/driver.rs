@@ -1,127 +1,129 @@
-//! The loop between the agent and the world: what happened goes in, what comes out is done.
+//! The loop that drives the agent: events go in as inputs, outputs are executed.
 
-mod obey;
+mod execute;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use rallypoint_core::agent::{Agent, Exit, Exited, Group, Input, Membership, NoGroup, Outcome};
+use rallypoint_core::agent::{
+    Agent, AgentInput, Exit, Exited, KnownGroup, NoGroup, NodeGroup, RunResult,
+};
 use rallypoint_core::kv::Time;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::task::AbortOnDropHandle;
 
-use super::news::News;
+use super::events::MembershipEvents;
 use super::peers::Peers;
-use super::signals::{Signals, Told};
-use super::waiting::{Detail, Waiting};
-use super::workers::{Crew, Outfit, StartError};
+use super::signals::{SignalAction, SignalListener};
+use super::wait_reporter::{Detail, WaitReporter};
+use super::workers::{StartError, WorkerGroup, WorkerSpec};
 use crate::process;
 use crate::rendezvous::RendezvousInfo;
 use crate::util::clock::boot_time;
 
-/// How long killed workers may take to be gone. The kernel cannot end one that waits for a device.
+/// The time limit for killed workers to disappear. The kernel cannot end a process that waits for a device.
 const DEATH: Duration = Duration::from_secs(10);
 
-/// How long it may take at the end to tell the others, such as of restarts that are given back.
+/// The time limit for the last best-effort writes at exit, such as refunded restarts.
 const TELLING: Duration = Duration::from_secs(1);
 
-/// What Ctrl-C and Ctrl-\\ send.
+/// The signals of Ctrl-C and Ctrl-\\.
 const TYPED: [i32; 2] = [2, 3];
 
-/// What an agent is driven with.
+/// The agent and everything that it acts on.
 pub(super) struct Parts {
     pub(super) agent: Agent,
     pub(super) peers: Arc<Peers>,
-    pub(super) signals: Signals,
-    pub(super) outfit: Outfit,
-    pub(super) waiting: Waiting,
-    /// The signal by which workers are told that they will be stopped.
+    pub(super) signals: SignalListener,
+    pub(super) spec: WorkerSpec,
+    pub(super) waiting: WaitReporter,
+    /// The signal that notifies workers of their stop.
     pub(super) notice_signal: i32,
-    /// Every node is known to have the same workers.
+    /// Whether every node is known to have the same number of workers and the same role.
     pub(super) identical: bool,
 }
 
-pub(super) struct Driver {
+pub(super) struct AgentDriver {
     parts: Parts,
     origin: Instant,
-    news: News,
-    /// The group that the node is in, and what it shares.
-    group: Option<(Group, RendezvousInfo)>,
-    /// The round in which a restart was asked for.
+    events: MembershipEvents,
+    /// The current group, and its store.
+    group: Option<(NodeGroup, RendezvousInfo)>,
+    /// The round in which this node asked for a restart.
     asked: Option<u64>,
-    /// When the workers were started, on the clock of fences.
+    /// The start of the workers, by the clock of the fence.
     began: Time,
-    crew: Option<Crew>,
+    workers: Option<WorkerGroup>,
     stop: Option<Stop>,
-    /// What is waited for: one thing at a time.
-    errand: Option<BoxFuture<'static, Event>>,
-    counting: Option<BoxFuture<'static, Input>>,
+    /// The request in progress: one at a time.
+    pending: Option<BoxFuture<'static, DriverEvent>>,
+    counting: Option<BoxFuture<'static, AgentInput>>,
     /// The run is being closed.
     closing: Option<AbortOnDropHandle<()>>,
-    /// The others are told something that nobody waits for: of restarts that are given back, of our going.
+    /// Best-effort writes: refunded restarts, and this node's departure.
     telling: JoinSet<()>,
-    /// What workers are to be told: that they will be stopped.
-    notice: Option<Notice>,
-    /// It is being written down for them; then they are told by a signal.
+    /// A notice that the workers have not got yet.
+    notice: Option<PendingNotice>,
+    /// The write of the notice files; the signal follows it.
     noticing: Option<BoxFuture<'static, ()>>,
-    outcome: Option<Outcome>,
+    result: Option<RunResult>,
 }
 
-/// Workers that are to go.
+/// Workers that are being stopped.
 struct Stop {
     attempt: u64,
     signal: i32,
     kill_at: Instant,
-    /// They were killed, and have until then to be gone.
+    /// The deadline for killed workers to disappear.
     give_up_at: Option<Instant>,
 }
 
-/// What workers are told before they are stopped.
-struct Notice {
+/// A notice to the workers of their stop.
+struct PendingNotice {
     attempt: u64,
     stops_at: Instant,
     why: String,
 }
 
-/// What came of an errand.
-enum Event {
-    Met(Result<(Group, RendezvousInfo), NoGroup>),
-    Started(Crew, Result<(), StartError>),
-    Told(Input),
+/// The result of a request, or an input for the agent.
+enum DriverEvent {
+    Rendezvous(Result<(NodeGroup, RendezvousInfo), NoGroup>),
+    Started(WorkerGroup, Result<(), StartError>),
+    Input(AgentInput),
 }
 
-impl Driver {
+impl AgentDriver {
     pub(super) fn new(parts: Parts) -> Self {
-        let news = parts.peers.news();
+        let events = parts.peers.events();
         Self {
             parts,
             origin: Instant::now(),
-            news,
+            events,
             group: None,
             asked: None,
             began: boot_time(),
-            crew: None,
+            workers: None,
             stop: None,
-            errand: None,
+            pending: None,
             counting: None,
             closing: None,
             telling: JoinSet::new(),
             notice: None,
             noticing: None,
-            outcome: None,
+            result: None,
         }
     }
 
-    /// Runs until the agent has nothing left to do.
-    pub(super) async fn run(&mut self) -> Outcome {
-        self.handle(Input::Begin);
+    /// Runs until the agent has finished.
+    pub(super) async fn run(&mut self) -> RunResult {
+        self.handle(AgentInput::Begin);
         loop {
-            if let Some(outcome) = self.outcome.take() {
+            if let Some(result) = self.result.take() {
                 self.parts.waiting.show(None, None);
-                (self.errand, self.counting) = (None, None);
-                return outcome;
+                (self.pending, self.counting) = (None, None);
+                return result;
             }
             self.show();
             let wake = self.parts.agent.next_wake().map(|wake| self.origin + wake);
@@ -129,16 +131,16 @@ impl Driver {
             let event = tokio::select! {
                 biased;
                 told = self.parts.signals.told() => match told {
-                    Told::End(signal) => Some(Event::Told(Input::Signal(signal))),
-                    Told::PassOn(signal) => {
+                    SignalAction::End(signal) => Some(DriverEvent::Input(AgentInput::Signal(signal))),
+                    SignalAction::PassOn(signal) => {
                         self.pass_on(signal);
                         None
                     }
                 },
-                () = self.news.changed() => None,
+                () = self.events.changed() => None,
                 () = at(kill) => self.kill(),
-                event = ready(&mut self.errand) => {
-                    self.errand = None;
+                event = ready(&mut self.pending) => {
+                    self.pending = None;
                     Some(event)
                 }
                 () = ready(&mut self.noticing) => {
@@ -148,15 +150,15 @@ impl Driver {
                 }
                 input = ready(&mut self.counting) => {
                     self.counting = None;
-                    Some(Event::Told(input))
+                    Some(DriverEvent::Input(input))
                 }
-                // When they are gone, all of their ends have been told before.
-                exited = next_exit(&self.crew) => Some(Event::Told(Input::Exited(exited))),
-                attempt = gone(&self.crew, self.stop.is_some()) => {
+                // Exits come before the end of the group.
+                exited = next_exit(&self.workers) => Some(DriverEvent::Input(AgentInput::Exited(exited))),
+                attempt = gone(&self.workers, self.stop.is_some()) => {
                     self.stop = None;
-                    Some(Event::Told(Input::Stopped { attempt }))
+                    Some(DriverEvent::Input(AgentInput::Stopped { attempt }))
                 }
-                () = at(wake) => Some(Event::Told(Input::Wake)),
+                () = at(wake) => Some(DriverEvent::Input(AgentInput::Wake)),
                 () = self.parts.waiting.tick() => {
                     self.parts.peers.refresh();
                     None
@@ -166,10 +168,10 @@ impl Driver {
         }
     }
 
-    /// Tells the others what is left to tell, unless a signal says that it takes too long. The node leaves
-    /// last: what it closes must be closed by then.
-    pub(super) async fn end(self) -> (Option<Crew>, Signals) {
-        let Self { parts, crew, mut telling, closing, .. } = self;
+    /// Completes the pending writes, unless a signal cuts them short. The node leaves the rendezvous
+    /// last, after the run is closed.
+    pub(super) async fn end(self) -> (Option<WorkerGroup>, SignalListener) {
+        let Self { parts, workers, mut telling, closing, .. } = self;
         let mut signals = parts.signals;
         let goodbye = async {
             let told = async { while telling.join_next().await.is_some() {} };
@@ -186,90 +188,92 @@ impl Driver {
         tokio::select! {
             () = goodbye => {}
             signal = signals.next() => {
-                tracing::warn!(signal, "leaving without a word; the others notice by themselves");
+                tracing::warn!(signal, "exiting without leaving the rendezvous; peers will detect it by lease expiry");
             }
         }
-        (crew, signals)
+        (workers, signals)
     }
 
     fn now(&self) -> Time {
         self.origin.elapsed()
     }
 
-    fn take(&mut self, event: Option<Event>) {
+    fn take(&mut self, event: Option<DriverEvent>) {
         match event {
             None => {}
-            Some(Event::Told(Input::Exited(exited))) => {
+            Some(DriverEvent::Input(AgentInput::Exited(exited))) => {
                 self.note_fence();
                 if let Some(signal) = self.typed(&exited) {
-                    self.handle(Input::Signal(signal));
+                    self.handle(AgentInput::Signal(signal));
                 }
-                self.handle(Input::Exited(exited));
+                self.handle(AgentInput::Exited(exited));
             }
-            Some(Event::Told(input)) => self.handle(input),
-            Some(Event::Met(Err(no_group))) => self.handle(Input::NotFormed(no_group)),
-            Some(Event::Met(Ok((group, info)))) => {
+            Some(DriverEvent::Input(input)) => self.handle(input),
+            Some(DriverEvent::Rendezvous(Err(no_group))) => {
+                self.handle(AgentInput::NotFormed(no_group))
+            }
+            Some(DriverEvent::Rendezvous(Ok((group, info)))) => {
                 self.group = Some((group.clone(), info));
-                self.news.begin();
-                self.handle(Input::Formed(group));
+                self.events.begin();
+                self.handle(AgentInput::Formed(group));
             }
-            Some(Event::Started(crew, started)) => {
-                let attempt = crew.attempt();
-                self.crew = Some(crew);
-                // They may have been told to go before they were there, or that they will be.
+            Some(DriverEvent::Started(workers, started)) => {
+                let attempt = workers.attempt();
+                self.workers = Some(workers);
+                // A stop or a notice may have been requested before the workers were started.
                 self.signal_again();
                 self.give_notice();
                 if let Err(error) = started {
-                    self.handle(Input::NotStarted { attempt, reason: error.to_string() });
+                    self.handle(AgentInput::NotStarted { attempt, reason: error.to_string() });
                 }
             }
         }
         let group = self.group.as_ref().map(|(group, _)| group.round);
-        let known = group.map(|round| Membership { round, asked: self.asked == Some(round) });
-        for input in self.news.tell(self.now(), known) {
+        let known = group.map(|round| KnownGroup { round, asked: self.asked == Some(round) });
+        for input in self.events.tell(self.now(), known) {
             self.handle(input);
         }
     }
 
-    /// Workers that their guard ended have not failed: the node has lost its place, or could not be sure of it.
+    /// Workers that the guard killed have not failed: the node has lost its session, or could not prove that it has one.
     fn note_fence(&mut self) {
-        // What a guard says late may be of workers before these.
+        // A late report of the guard may be about earlier workers.
         let is_of_these = process::fenced().is_some_and(|at| at >= self.began);
         if is_of_these || self.parts.peers.is_overdue() {
             let reason =
                 "the guard ended the workers, since the lease was not renewed in time".to_owned();
-            self.handle(Input::SessionLost { deadline: self.now(), reason });
+            self.handle(AgentInput::SessionLost { deadline: self.now(), reason });
         }
     }
 
-    /// What somebody has typed at a worker to end it, such as Ctrl-C, if it died of that. It was meant for all of us.
+    /// The signal of Ctrl-C or Ctrl-\\, if a worker with the terminal died of it. The user meant the whole job.
     fn typed(&self, exited: &Exited) -> Option<i32> {
         let has_terminal =
-            self.crew.as_ref().is_some_and(|crew| crew.has_terminal(exited.local_rank));
+            self.workers.as_ref().is_some_and(|workers| workers.has_terminal(exited.local_rank));
         match exited.exit {
             Exit::Signal(signal) if has_terminal && TYPED.contains(&signal) => Some(signal),
             _ => None,
         }
     }
 
-    fn handle(&mut self, input: Input) {
+    fn handle(&mut self, input: AgentInput) {
         self.parts.agent.handle(self.now(), input);
         while let Some(output) = self.parts.agent.poll_output() {
-            self.obey(output);
+            self.execute(output);
         }
     }
 
-    /// Says what is waited for, where somebody looks.
+    /// Reports what the agent waits for.
     fn show(&mut self) {
         let detail = match self.parts.agent.pauses_until() {
             Some(until) => Some(pause(until.saturating_sub(self.now()))),
-            None => self.news.waits_for(),
+            None => self.events.waits_for(),
         };
         self.parts.waiting.show(self.parts.agent.waits_for(), detail);
     }
 }
 
-/// What a node waits for that pauses so much longer.
+/// The report of a restart backoff with this much time left.
 fn pause(left: Duration) -> Detail {
     let seconds = left.as_secs_f64().ceil();
     let waits_for = format!(
@@ -292,19 +296,19 @@ async fn at(time: Option<Instant>) {
     }
 }
 
-async fn next_exit(crew: &Option<Crew>) -> Exited {
-    match crew {
-        Some(crew) => crew.next_exit().await,
+async fn next_exit(workers: &Option<WorkerGroup>) -> Exited {
+    match workers {
+        Some(workers) => workers.next_exit().await,
         None => std::future::pending().await,
     }
 }
 
-/// Waits until nothing is left of workers that are to go.
-async fn gone(crew: &Option<Crew>, stopping: bool) -> u64 {
-    match crew {
-        Some(crew) if stopping => {
-            crew.gone().await;
-            crew.attempt()
+/// Waits until no process of the stopped workers is left.
+async fn gone(workers: &Option<WorkerGroup>, stopping: bool) -> u64 {
+    match workers {
+        Some(workers) if stopping => {
+            workers.gone().await;
+            workers.attempt()
         }
         _ => std::future::pending().await,
     }

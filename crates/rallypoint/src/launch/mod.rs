@@ -1,41 +1,42 @@
-//! `rallypoint run`, from a plan to an exit code: one node's agent, with real processes and real peers.
+//! `rallypoint run`, from a job specification to an exit code: one node's agent, with real processes and real peers.
 //!
 //! - `driver`: the loop between the agent of [`rallypoint_core::agent`], which decides, and the world.
-//! - `peers`, `news`, `ledger`: the other nodes: meeting them, what happens to them, what the job has used.
+//! - `peers`, `news`, `restarts`: the other nodes: meeting them, what happens to them, what the job has used.
 //! - `workers`: the processes.
 //! - `liveness`: the guard, what others see of our end, and the fence.
-//! - `ending`: what is left to do then.
+//! - `outcome`: what is left to do then.
 //! - `signals`, `console`, `waiting`, `report`: whoever started the launcher.
 
 mod console;
 mod driver;
-mod ending;
-mod ledger;
+mod events;
+pub(crate) mod job;
 mod liveness;
-mod news;
 mod peers;
 mod report;
+mod restarts;
+mod shutdown;
 mod signals;
-mod waiting;
+mod wait_reporter;
 mod workers;
 
 use std::io;
 use std::pin::pin;
 use std::sync::Arc;
 
-use rallypoint_core::agent::{Agent, Closed, Ending};
+use rallypoint_core::agent::{Agent, NodeOutcome, RunClosure};
 use thiserror::Error;
 use tokio::runtime::{Builder, Runtime};
 
 pub(crate) use self::console::Console;
-use self::driver::{Driver, Parts};
-use self::ending::{finish, stay, written};
+use self::driver::{AgentDriver, Parts};
+use self::job::JobSpec;
 use self::liveness::Liveness;
 use self::peers::Peers;
-use self::signals::Signals;
-use self::waiting::{Detail, Waiting};
-use self::workers::{Outfit, Output, StartError};
-use crate::cli::run::plan::Plan;
+use self::shutdown::{finish, stay, written};
+use self::signals::SignalListener;
+use self::wait_reporter::{Detail, WaitReporter};
+use self::workers::{OutputCopiers, StartError, WorkerSpec};
 use crate::embedded::{EmbeddedServer, EmbeddedServerError, SecretError, ServerPlacement};
 use crate::rendezvous::{RegistryError, RendezvousHandlerRegistry};
 use crate::util::blocking::blocking;
@@ -60,7 +61,7 @@ pub(crate) enum LaunchError {
         "run {run_id:?} is over, so this node has nothing to do: {closed}; a new job needs another \
          --rdzv-id, or --reopen to begin this one anew"
     )]
-    Closed { run_id: String, closed: Closed },
+    Closed { run_id: String, closed: RunClosure },
     /// The others cannot be reached.
     #[error(transparent)]
     Peers(#[from] RegistryError),
@@ -71,27 +72,27 @@ pub(crate) enum LaunchError {
 /// # Errors
 /// [`LaunchError`], if it did not even begin.
 pub(crate) fn launch(
-    plan: Plan,
+    job: JobSpec,
     registry: &RendezvousHandlerRegistry,
     console: &Arc<Console>,
 ) -> Result<i32, LaunchError> {
     // Before anybody counts on this node.
-    workers::check(&plan.program)?;
-    let runtime = runtime(&plan)?;
-    let done = runtime.block_on(run(plan, registry, console));
+    workers::check(&job.program)?;
+    let runtime = runtime(&job)?;
+    let done = runtime.block_on(run(job, registry, console));
     // A name server or a disk that hangs is nothing to wait for; what must be done was waited for.
     runtime.shutdown_background();
     done
 }
 
 /// A server for many nodes has work for many threads; everything else waits most of the time.
-fn runtime(plan: &Plan) -> io::Result<Runtime> {
+fn runtime(job: &JobSpec) -> io::Result<Runtime> {
     // A name that is out of date is rare, and its host can serve with one thread.
     let serves = !matches!(
-        plan.rendezvous.server,
+        job.rendezvous.server,
         ServerPlacement::Elsewhere | ServerPlacement::Undecided { resolves: true }
     );
-    match serves && plan.rendezvous.parameters.max_nodes > 1 {
+    match serves && job.rendezvous.parameters.max_nodes > 1 {
         true => Builder::new_multi_thread(),
         false => Builder::new_current_thread(),
     }
@@ -100,40 +101,40 @@ fn runtime(plan: &Plan) -> io::Result<Runtime> {
 }
 
 async fn run(
-    mut plan: Plan,
+    mut job: JobSpec,
     registry: &RendezvousHandlerRegistry,
     console: &Arc<Console>,
 ) -> Result<i32, LaunchError> {
     // Before anything is there that they could leave behind.
-    let mut signals = Signals::listen(&plan.handled)?;
-    say(&plan);
-    let mut liveness = Liveness::start(&mut plan.rendezvous.parameters).await?;
-    let output = Arc::new(Output::new()?);
-    let (planned, shown, copied) = (plan.clone(), console.clone(), output.clone());
-    let outfit = move || Outfit::new(&planned, planned.job("", true), shown, copied);
-    let mut outfit = blocking(outfit).await?;
-    let host = EmbeddedServer::start(&mut plan.rendezvous).await?;
-    let mut waiting = Waiting::new(console.clone());
+    let mut signals = SignalListener::listen(&job.handled)?;
+    say(&job);
+    let mut liveness = Liveness::start(&mut job.rendezvous.parameters).await?;
+    let output = Arc::new(OutputCopiers::new()?);
+    let (planned, shown, copied) = (job.clone(), console.clone(), output.clone());
+    let spec = move || WorkerSpec::new(&planned, planned.environment("", true), shown, copied);
+    let mut spec = blocking(spec).await?;
+    let host = EmbeddedServer::start(&mut job.rendezvous).await?;
+    let mut waiting = WaitReporter::new(console.clone());
     let peers = tokio::select! {
-        peers = open(&plan, registry, &mut waiting) => Arc::new(peers.map_err(|error| no_peers(&plan, error))?),
-        signal = signals.next() => return Ok(Ending::Signalled(signal).exit_code(None)),
+        peers = open(&job, registry, &mut waiting) => Arc::new(peers.map_err(|error| no_peers(&job, error))?),
+        signal = signals.next() => return Ok(NodeOutcome::Signalled(signal).exit_code(None)),
     };
     liveness.follow(&peers);
     if let Some(closed) = peers.closed() {
         peers.leave().await;
-        return Err(LaunchError::Closed { run_id: plan.rendezvous.parameters.run_id, closed });
+        return Err(LaunchError::Closed { run_id: job.rendezvous.parameters.run_id, closed });
     }
-    outfit.job = plan.job(peers.node_id(), peers.use_agent_store());
-    let mut driver = Driver::new(Parts {
-        agent: Agent::new(plan.agent.clone()),
+    spec.environment = job.environment(peers.node_id(), peers.use_agent_store());
+    let mut driver = AgentDriver::new(Parts {
+        agent: Agent::new(job.agent.clone()),
         peers: peers.clone(),
         signals,
-        outfit,
+        spec,
         waiting,
-        notice_signal: plan.notice_signal,
-        identical: plan.inherited.get(IDENTICAL).is_some_and(|value| value == "1"),
+        notice_signal: job.notice_signal,
+        identical: job.inherited.get(IDENTICAL).is_some_and(|value| value == "1"),
     });
-    let outcome = driver.run().await;
+    let result = driver.run().await;
     // Whoever only stands by is not to serve when all are about to go.
     let host = match host {
         Some(host) if !host.serves() => {
@@ -142,29 +143,30 @@ async fn run(
         }
         host => host,
     };
-    let (crew, mut signals) = driver.end().await;
+    let (workers, mut signals) = driver.end().await;
     // Whatever they have left is ended with them.
-    let traces = blocking(move || crew.map(|crew| crew.traces()).unwrap_or_default()).await;
-    written(&output, &outcome, &mut signals).await;
-    finish(&plan, outcome.clone(), traces, console).await;
+    let exit_records =
+        blocking(move || workers.map(|workers| workers.exit_records()).unwrap_or_default()).await;
+    written(&output, &result, &mut signals).await;
+    finish(&job, result.clone(), exit_records, console).await;
     if let Some(host) = host {
         if let Some(etcd) = peers.etcd() {
             stay(etcd, &mut signals).await;
         }
         host.stop().await;
     }
-    Ok(outcome.exit_code)
+    Ok(result.exit_code)
 }
 
 /// Connects to the others, and says so if that takes long.
 async fn open(
-    plan: &Plan,
+    job: &JobSpec,
     registry: &RendezvousHandlerRegistry,
-    waiting: &mut Waiting,
+    waiting: &mut WaitReporter,
 ) -> Result<Peers, RegistryError> {
-    let parameters = plan.rendezvous.parameters.clone();
+    let parameters = job.rendezvous.parameters.clone();
     let waits_for = format!("a server at {}", parameters.endpoint);
-    let mut opening = pin!(Peers::open(registry, parameters, plan.max_restarts));
+    let mut opening = pin!(Peers::open(registry, parameters, job.max_restarts));
     loop {
         let detail = Detail { waits_for: waits_for.clone(), patience: None };
         waiting.show(Some("a server"), Some(detail));
@@ -176,9 +178,9 @@ async fn open(
 }
 
 /// A server that the nodes bring knows of users and passwords, but its users only of a secret.
-fn no_peers(plan: &Plan, error: RegistryError) -> LaunchError {
+fn no_peers(job: &JobSpec, error: RegistryError) -> LaunchError {
     let secret = match &error {
-        RegistryError::Rendezvous(error) => plan.rendezvous.secret_error(error),
+        RegistryError::Rendezvous(error) => job.rendezvous.secret_error(error),
         _ => None,
     };
     secret.map_or_else(|| error.into(), LaunchError::Secret)
@@ -188,11 +190,11 @@ fn no_peers(plan: &Plan, error: RegistryError) -> LaunchError {
 const IDENTICAL: &str = "TORCH_ELASTIC_WORKER_IDENTICAL";
 
 /// What was decided without being asked for.
-fn say(plan: &Plan) {
-    for taken in &plan.taken {
-        tracing::info!("{taken}");
+fn say(job: &JobSpec) {
+    for origin in &job.provenance {
+        tracing::info!("{origin}");
     }
-    for warning in &plan.warnings {
+    for warning in &job.warnings {
         tracing::warn!("{warning}");
     }
 }

@@ -8,15 +8,16 @@ use rallypoint_core::agent::placement::{
     Placement, RoleInfo, assign, assigned_ranks_key, role_info_key,
 };
 use rallypoint_core::agent::{
-    Closed, Closing, EXIT_BARRIER, Group, Input, NoGroup, placement::PlacementError,
+    AgentInput, CloseReason, EXIT_BARRIER, NoGroup, NodeGroup, RunClosure,
+    placement::PlacementError,
 };
 use rallypoint_core::kv::Time;
 use rallypoint_core::rendezvous::documents::Address;
 use thiserror::Error;
 use tokio::time::{sleep, timeout};
 
-use super::ledger::Ledger;
-use super::news::News;
+use super::events::MembershipEvents;
+use super::restarts::RestartCounter;
 use crate::rendezvous::{
     EtcdRendezvousHandler, RegistryError, RendezvousError, RendezvousHandler,
     RendezvousHandlerRegistry, RendezvousInfo, RendezvousParameters,
@@ -48,7 +49,7 @@ pub(super) struct Peers {
     handler: Arc<dyn RendezvousHandler>,
     /// The same, if it is one that tells by itself what happens.
     etcd: Option<Arc<EtcdRendezvousHandler>>,
-    pub(super) ledger: Ledger,
+    pub(super) restarts: RestartCounter,
 }
 
 impl Peers {
@@ -61,11 +62,11 @@ impl Peers {
         let handler = registry.create_handler(parameters).await?;
         let any: Arc<dyn Any + Send + Sync> = handler.clone();
         let etcd = any.downcast::<EtcdRendezvousHandler>().ok();
-        let ledger = match &etcd {
-            Some(etcd) => Ledger::shared(etcd.client(), etcd.keys(), max_restarts),
-            None => Ledger::own(max_restarts),
+        let restarts = match &etcd {
+            Some(etcd) => RestartCounter::shared(etcd.client(), etcd.keys(), max_restarts),
+            None => RestartCounter::own(max_restarts),
         };
-        Ok(Self { handler, etcd, ledger })
+        Ok(Self { handler, etcd, restarts })
     }
 
     /// What the others call this node.
@@ -90,18 +91,18 @@ impl Peers {
     }
 
     /// What happens to the group and the run.
-    pub(super) fn news(&self) -> News {
-        News::new(self.handler.clone(), self.etcd.as_deref(), &self.ledger)
+    pub(super) fn events(&self) -> MembershipEvents {
+        MembershipEvents::new(self.handler.clone(), self.etcd.as_deref(), &self.restarts)
     }
 
     /// Waits for the next group. If this is given up, the node leaves the round.
-    pub(super) async fn meet(&self) -> Result<(Group, RendezvousInfo), NoGroup> {
+    pub(super) async fn next_rendezvous(&self) -> Result<(NodeGroup, RendezvousInfo), NoGroup> {
         let info = self.handler.next_rendezvous().await.map_err(no_group)?;
         let RendezvousInfo { rank, world_size, round, .. } = info;
-        let restarts = self.ledger.used_before(round).await;
+        let restarts = self.restarts.used_before(round).await;
         let store = info.bootstrap_store_info.clone();
         let store = Address { host: store.master_addr, port: store.master_port };
-        Ok((Group { round, rank, nodes: world_size, restarts, store }, info))
+        Ok((NodeGroup { round, rank, nodes: world_size, restarts, store }, info))
     }
 
     /// Whether the time of this node's place has passed without a renewal of its lease: then its guard has ended its
@@ -121,13 +122,13 @@ impl Peers {
     }
 
     /// By whom the run was closed and why, if it was over before this node came.
-    pub(super) fn closed(&self) -> Option<Closed> {
-        self.etcd.as_ref()?.standing().view.closed.as_ref().map(Closed::from)
+    pub(super) fn closed(&self) -> Option<RunClosure> {
+        self.etcd.as_ref()?.standing().view.closed.as_ref().map(RunClosure::from)
     }
 
     /// Closes the run, if that can be done in a reasonable time.
-    pub(super) async fn close(&self, closing: &Closing) {
-        let closing = self.handler.close(closing.outcome(), closing.reason());
+    pub(super) async fn close(&self, closing: &CloseReason) {
+        let closing = self.handler.close(closing.outcome(), closing.message());
         match timeout(GOODBYE, closing).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => {
@@ -146,7 +147,7 @@ impl Peers {
 fn no_group(error: RendezvousError) -> NoGroup {
     match error {
         RendezvousError::Closed { by, outcome, reason, .. } => {
-            NoGroup::Closed(Closed { by, closing: Closing::new(outcome, &reason) })
+            NoGroup::Closed(RunClosure { by, reason: CloseReason::new(outcome, &reason) })
         }
         RendezvousError::GracefulExit { reason, .. } => NoGroup::NotNeeded(reason),
         error => NoGroup::Failed(error.to_string()),
@@ -157,22 +158,22 @@ fn no_group(error: RendezvousError) -> NoGroup {
 /// the same workers, and nobody is asked.
 pub(super) async fn ranks(
     store: &dyn Store,
-    group: &Group,
+    group: &NodeGroup,
     role: &str,
     local_workers: u32,
     identical: bool,
-) -> Input {
-    let Group { round, rank, nodes, .. } = *group;
+) -> AgentInput {
+    let NodeGroup { round, rank, nodes, .. } = *group;
     if identical {
-        return Input::Placed {
+        return AgentInput::Placed {
             round,
             placement: Placement::identical(rank, nodes, local_workers),
         };
     }
     let own = RoleInfo { role: role.to_owned(), rank, local_world_size: local_workers };
     match agree(store, own, nodes).await {
-        Ok(placement) => Input::Placed { round, placement },
-        Err(error) => Input::NotPlaced { round, reason: error.to_string() },
+        Ok(placement) => AgentInput::Placed { round, placement },
+        Err(error) => AgentInput::NotPlaced { round, reason: error.to_string() },
     }
 }
 
@@ -202,21 +203,21 @@ async fn agree(store: &dyn Store, own: RoleInfo, nodes: u32) -> Result<Placement
 
 /// Waits until the workers of all nodes are done, however often that has to be tried: to give up would
 /// disturb those who are not.
-pub(super) async fn exit_barrier(store: &dyn Store, group: &Group) -> Input {
+pub(super) async fn exit_barrier(store: &dyn Store, group: &NodeGroup) -> AgentInput {
     let mut pause = FIRST_PAUSE;
     while let Err(error) = all_done(store, group).await {
         tracing::debug!(%error, "the exit barrier has to be tried again");
         sleep(pause).await;
         pause = (pause * 2).min(LAST_PAUSE);
     }
-    Input::BarrierPassed { round: group.round }
+    AgentInput::BarrierPassed { round: group.round }
 }
 
 /// Not the barrier of a store, which counts: a count whose answer is lost may or may not have been made.
 /// Here every node says that it is done, rank 0 waits for all of them and says so, and to say it twice is
 /// no harm.
-async fn all_done(store: &dyn Store, group: &Group) -> Result<(), StoreError> {
-    let Group { rank, nodes, .. } = *group;
+async fn all_done(store: &dyn Store, group: &NodeGroup) -> Result<(), StoreError> {
+    let NodeGroup { rank, nodes, .. } = *group;
     let done = |rank: u32| format!("{EXIT_BARRIER}/done/{rank}");
     let all_done = format!("{EXIT_BARRIER}/all_done");
     if rank > 0 {

@@ -1,4 +1,4 @@
-//! What is said of a failure at the end: what torchrun says, and the last lines of the log.
+//! The failure report at the end of a job: torchrun's fields, and the last lines of the log.
 
 mod clock;
 mod tail;
@@ -11,59 +11,63 @@ use std::sync::Arc;
 use std::time::UNIX_EPOCH;
 
 use rallypoint_core::agent::error_file::{ErrorFile, with_exit_code};
-use rallypoint_core::agent::{Ending, Exit, Failure, Outcome};
+use rallypoint_core::agent::{Exit, NodeOutcome, RunResult, WorkerFailure};
 
-use super::workers::Trace;
-use crate::cli::run::program::Program;
+use super::workers::ExitRecord;
+use crate::launch::job::Program;
 
 const WIDTH: usize = 60;
 
-/// Everything that is known of a run that failed.
-pub(crate) struct Report<'a> {
+/// The report of a failed run.
+pub(crate) struct FailureReport<'a> {
     program: String,
-    outcome: &'a Outcome,
+    result: &'a RunResult,
     /// The first is the root cause.
-    failures: Vec<(&'a Failure, Option<Arc<Trace>>)>,
+    failures: Vec<(&'a WorkerFailure, Option<Arc<ExitRecord>>)>,
 }
 
-impl<'a> Report<'a> {
-    /// Nothing, if the run did not fail. `trace` is what is known of the workers of the last start.
+impl<'a> FailureReport<'a> {
+    /// The report, or `None` if the run did not fail. `record` gives the exit record of a worker of the last start.
     pub(crate) fn new(
         program: &Program,
-        outcome: &'a Outcome,
-        trace: impl Fn(u32) -> Option<Arc<Trace>>,
+        result: &'a RunResult,
+        record: impl Fn(u32) -> Option<Arc<ExitRecord>>,
     ) -> Option<Self> {
-        match outcome.ending {
-            Ending::Succeeded(_) | Ending::NotNeeded(_) | Ending::Signalled(_) => return None,
-            Ending::WorkerFailed(_) | Ending::RunFailed(_) | Ending::NodeFailed(_) => {}
+        match result.outcome {
+            NodeOutcome::Succeeded(_) | NodeOutcome::NotNeeded(_) | NodeOutcome::Signalled(_) => {
+                return None;
+            }
+            NodeOutcome::WorkerFailed(_)
+            | NodeOutcome::RunFailed(_)
+            | NodeOutcome::NodeFailed(_) => {}
         }
-        let failures = outcome.failures.iter();
-        let failures = failures.map(|failure| (failure, trace(failure.local_rank))).collect();
-        Some(Self { program: name(program), outcome, failures })
+        let failures = result.failures.iter();
+        let failures = failures.map(|failure| (failure, record(failure.local_rank))).collect();
+        Some(Self { program: name(program), result, failures })
     }
 
     /// The report, with the last lines of the root cause's log. Blocks on the disk.
     pub(crate) fn text(&self) -> String {
-        let log = self.failures.first().map(|(_, trace)| match trace {
-            Some(trace) => Log::of(trace),
-            None => Log::NotKept,
+        let log = self.failures.first().map(|(_, record)| match record {
+            Some(record) => LogTail::of(record),
+            None => LogTail::NotKept,
         });
         self.format(log.as_ref())
     }
 
-    /// Leaves an error file where a launcher above this one will look for it: that of the root cause, or if
-    /// it has none, one that says the same. Blocks on the disk.
+    /// Writes the error file for an outer launcher: that of the root cause, or one made from the report. Blocks on the
+    /// disk.
     pub(crate) fn leave_error_file(&self, path: &Path) -> io::Result<()> {
         fs::write(path, self.error_file())
     }
 
     fn error_file(&self) -> String {
-        let Some((failure, trace)) = self.failures.first() else {
-            let message = self.outcome.ending.to_string();
+        let Some((failure, record)) = self.failures.first() else {
+            let message = self.result.outcome.to_string();
             let text = ErrorFile { message, ..ErrorFile::default() }.format();
-            return with_exit_code(&text, self.outcome.exit_code).unwrap_or(text);
+            return with_exit_code(&text, self.result.exit_code).unwrap_or(text);
         };
-        let ended = trace.as_ref().and_then(|trace| trace.ended());
+        let ended = record.as_ref().and_then(|record| record.ended());
         let made = || {
             let since = ended.and_then(|ended| ended.at.duration_since(UNIX_EPOCH).ok());
             let timestamp = since.map(|since| since.as_secs());
@@ -75,26 +79,26 @@ impl<'a> Report<'a> {
             Exit::Code(code) => code,
             // As Python counts them.
             Exit::Signal(signal) => -signal,
-            Exit::Unknown(_) => self.outcome.exit_code,
+            Exit::Unknown(_) => self.result.exit_code,
         };
         // It was read as JSON before.
         with_exit_code(&text, exit_code).unwrap_or(text)
     }
 
-    fn format(&self, log: Option<&Log>) -> String {
+    fn format(&self, log: Option<&LogTail>) -> String {
         let (thick, thin) = ("=".repeat(WIDTH), "-".repeat(WIDTH));
         let mut text = format!("{thick}\n{} FAILED\n", self.program);
         // Writing to a string cannot fail.
-        let _ = writeln!(text, "{}", self.outcome.ending);
-        if let Some(((failure, trace), others)) = self.failures.split_first() {
+        let _ = writeln!(text, "{}", self.result.outcome);
+        if let Some(((failure, record), others)) = self.failures.split_first() {
             let _ = writeln!(text, "{thin}\nRoot cause (the first failure seen on this node):");
-            describe(&mut text, failure, trace.as_deref());
+            describe(&mut text, failure, record.as_deref());
             if !others.is_empty() {
                 let _ = writeln!(text, "{thin}\nOther failures:");
             }
-            for (number, (failure, trace)) in (1..).zip(others) {
+            for (number, (failure, record)) in (1..).zip(others) {
                 let _ = writeln!(text, "[{number}]");
-                describe(&mut text, failure, trace.as_deref());
+                describe(&mut text, failure, record.as_deref());
             }
         }
         if let Some(log) = log {
@@ -106,13 +110,13 @@ impl<'a> Report<'a> {
     }
 }
 
-/// One failure, in torchrun's words and order.
-fn describe(text: &mut String, failure: &Failure, trace: Option<&Trace>) {
+/// One failure, with torchrun's fields in torchrun's order.
+fn describe(text: &mut String, failure: &WorkerFailure, record: Option<&ExitRecord>) {
     let mut line = |name: &str, value: &str| {
         let _ = writeln!(text, "  {name:<10} : {value}");
     };
-    let ended = trace.and_then(Trace::ended);
-    let pid = trace.map_or_else(String::new, |trace| format!(" (pid: {})", trace.pid));
+    let ended = record.and_then(ExitRecord::ended);
+    let pid = record.map_or_else(String::new, |record| format!(" (pid: {})", record.pid));
     if let Some(ended) = ended {
         line("time", &clock::utc(ended.at));
     }
@@ -123,7 +127,7 @@ fn describe(text: &mut String, failure: &Failure, trace: Option<&Trace>) {
         other => line("exitcode", &format!("{other}{pid}")),
     }
     let error = ended.and_then(|ended| ended.error.as_ref());
-    let file = trace.and_then(|trace| trace.error_file.as_ref()).filter(|_| error.is_some());
+    let file = record.and_then(|record| record.error_file.as_ref()).filter(|_| error.is_some());
     line("error_file", &file.map_or_else(|| "none".to_owned(), |path| path.display().to_string()));
     if let Some(message) = &failure.message {
         line("message", &indented(message));
@@ -137,18 +141,18 @@ fn indented(text: &str) -> String {
     text.trim_end().replace('\n', "\n    ")
 }
 
-/// What is left of a worker's output.
-enum Log {
+/// The end of a worker's log.
+enum LogTail {
     Kept { path: String, lines: Vec<String> },
     Unreadable { path: String, reason: String },
     NotKept,
 }
 
-impl Log {
-    /// What it complained of comes first. If there is nothing, what it said.
-    fn of(trace: &Trace) -> Self {
+impl LogTail {
+    /// The end of standard error, or of standard output if standard error is empty.
+    fn of(record: &ExitRecord) -> Self {
         let mut found = Self::NotKept;
-        for path in trace.stderr.iter().chain(&trace.stdout) {
+        for path in record.stderr.iter().chain(&record.stdout) {
             let name = path.display().to_string();
             match tail::last_lines(path) {
                 Ok(lines) if !lines.is_empty() => return Self::Kept { path: name, lines },
@@ -177,7 +181,7 @@ impl Log {
     }
 }
 
-/// What the user calls the program: of Python, the script or module.
+/// The program's name for the report: under Python, the script or module.
 fn name(program: &Program) -> String {
     let stem = Path::new(&program.path).file_name().unwrap_or(&program.path);
     let is_python = stem.to_string_lossy().starts_with("python");

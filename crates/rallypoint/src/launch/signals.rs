@@ -1,5 +1,5 @@
-//! The signals that the launcher gets: those that end it, by way of its workers; those that are meant for the
-//! workers; and that of its children.
+//! The launcher's signals: those that end it, by way of its workers; those that it passes on to the
+//! workers; and SIGCHLD.
 
 use std::future::poll_fn;
 use std::io;
@@ -9,44 +9,45 @@ use rallypoint_core::agent::signal_name;
 use rustix::process::Signal as Kind;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use crate::cli::run::plan::Handled;
+use crate::launch::job::HandledSignals;
 use crate::process::signals::is_ignored;
 
-/// What programs save their work for when a scheduler sends it some time before the end, as with
-/// `#SBATCH --signal=USR1@120`.
+/// The signals that schedulers send some time before the end, as with `#SBATCH --signal=USR1@120`, so that programs
+/// save their work.
 const FOR_WORKERS: [Kind; 2] = [Kind::USR1, Kind::USR2];
 
-/// What a signal says.
+/// The effect of a signal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Told {
-    /// To end, by way of the workers.
+pub(super) enum SignalAction {
+    /// The launcher ends, by way of its workers.
     End(i32),
-    /// Something to the workers.
+    /// The workers get the signal.
     PassOn(i32),
 }
 
-/// From here on they do not end the process by themselves.
-pub(super) struct Signals {
-    listened: Vec<(Told, Signal)>,
-    /// How children end is told, even if whoever started us did not want to know it of its own.
+/// Listens for signals, which no longer end the process by themselves.
+pub(super) struct SignalListener {
+    listened: Vec<(SignalAction, Signal)>,
+    /// Makes exits of children visible even if the parent process had SIGCHLD ignored.
     _children: Signal,
 }
 
-impl Signals {
-    /// Listens to what ends the launcher, and otherwise to what is meant for its workers. What was ignored when
-    /// we began stays so, as with `nohup` or a shell's `&`, unless somebody has named it.
-    pub(super) fn listen(handled: &Handled) -> io::Result<Self> {
+impl SignalListener {
+    /// Listens for the signals that end the launcher, and for those that it passes on. A signal that was ignored when
+    /// the launcher started stays ignored, as under `nohup` or a shell's `&`, unless the user named it.
+    pub(super) fn listen(handled: &HandledSignals) -> io::Result<Self> {
         let named = &handled.signals.0;
         let is_wanted = |number: i32| {
             let ignored = Kind::from_named_raw(number).is_some_and(is_ignored);
             !ignored || handled.named && named.contains(&number)
         };
-        let ends = named.iter().copied().map(Told::End);
+        let ends = named.iter().copied().map(SignalAction::End);
         let for_workers = FOR_WORKERS.into_iter().map(Kind::as_raw);
-        let passed_on = for_workers.filter(|number| !named.contains(number)).map(Told::PassOn);
+        let passed_on =
+            for_workers.filter(|number| !named.contains(number)).map(SignalAction::PassOn);
         let mut listened = Vec::new();
         for told in ends.chain(passed_on) {
-            let (Told::End(number) | Told::PassOn(number)) = told;
+            let (SignalAction::End(number) | SignalAction::PassOn(number)) = told;
             if is_wanted(number) {
                 listened.push((told, signal(SignalKind::from_raw(number))?));
             }
@@ -54,8 +55,8 @@ impl Signals {
         Ok(Self { listened, _children: signal(SignalKind::child())? })
     }
 
-    /// The next one. Cancel-safe.
-    pub(super) async fn told(&mut self) -> Told {
+    /// The next signal. Cancel-safe.
+    pub(super) async fn told(&mut self) -> SignalAction {
         poll_fn(|context| {
             for (told, signal) in &mut self.listened {
                 if signal.poll_recv(context).is_ready() {
@@ -67,23 +68,23 @@ impl Signals {
         .await
     }
 
-    /// The next one that ends the launcher, where no worker runs. Cancel-safe.
+    /// The next signal that ends the launcher, while no worker runs. Cancel-safe.
     pub(super) async fn next(&mut self) -> i32 {
         loop {
             match self.told().await {
-                Told::End(signal) => return signal,
-                Told::PassOn(signal) => say_nobody(signal),
+                SignalAction::End(signal) => return signal,
+                SignalAction::PassOn(signal) => say_nobody(signal),
             }
         }
     }
 }
 
-/// Says that there is no worker to pass a signal on to.
+/// Logs that there is no worker to pass the signal on to.
 pub(super) fn say_nobody(signal: i32) {
     tracing::info!("no worker runs that {} could be passed on to", name(signal));
 }
 
-/// What people call it.
+/// The signal's name.
 pub(super) fn name(signal: i32) -> &'static str {
     signal_name(signal).unwrap_or("the signal")
 }

@@ -5,14 +5,14 @@ use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
-use super::guard::{self, Entry};
+use super::guard::{self, GuardEntry};
 
 /// A new, empty directory that only this user can read. It is removed with everything in it when this is
 /// dropped, or by the guard if this process is killed.
 #[derive(Debug)]
 pub(crate) struct TemporaryDirectory {
     path: PathBuf,
-    entry: Entry,
+    entry: GuardEntry,
 }
 
 impl TemporaryDirectory {
@@ -23,7 +23,7 @@ impl TemporaryDirectory {
         let name = format!("{prefix}{}-{:016x}", std::process::id(), fastrand::u64(..));
         let path = parent.join(name);
         // The guard hears of it first, so that there is no moment at which it would be left behind.
-        let entry = Entry::directory(&path)?;
+        let entry = GuardEntry::directory(&path)?;
         guard::program().add(&entry)?;
         let made = DirBuilder::new().mode(0o700).create(&path);
         if let Err(source) = made {

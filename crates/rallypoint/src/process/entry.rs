@@ -7,14 +7,14 @@ use super::{gate, guard, program};
 
 /// A part, by its name in a list of processes and its place on the command line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Part {
+pub(super) enum HelperRole {
     /// Ends what its parent leaves behind.
     Guard,
     /// Waits to be guarded, and becomes another program.
     Gate,
 }
 
-impl Part {
+impl HelperRole {
     /// Short, and not that of the program: whoever ends all `rallypoint` by their name does not mean it.
     pub(super) fn name(self) -> &'static str {
         match self {
@@ -66,9 +66,9 @@ pub fn reexecuted() -> Option<ExitCode> {
 pub fn helper(arguments: impl IntoIterator<Item = OsString>) -> Option<u8> {
     let mut arguments = arguments.into_iter();
     let first = arguments.next()?;
-    let is = |part: Part| first == OsStr::new(part.argument());
-    if is(Part::Guard) {
+    let is = |part: HelperRole| first == OsStr::new(part.argument());
+    if is(HelperRole::Guard) {
         return Some(guard::stand(arguments));
     }
-    is(Part::Gate).then(|| gate::stand(arguments))
+    is(HelperRole::Gate).then(|| gate::stand(arguments))
 }

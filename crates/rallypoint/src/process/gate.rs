@@ -12,7 +12,7 @@ use std::process::{Command, Stdio};
 use rustix::process::Signal;
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::entry::Part;
+use super::entry::HelperRole;
 use super::link::{self, Received, Way};
 use super::{descriptors, program, signals};
 
@@ -44,16 +44,16 @@ const EXPECTED: [Signal; 8] = [
 
 /// The command of a gate before this program, whose arguments are to follow.
 pub(super) fn command(program: OsString) -> io::Result<Command> {
-    let mut command = program::command(Part::Gate)?;
+    let mut command = program::command(HelperRole::Gate)?;
     command.arg(program).process_group(0);
     Ok(command)
 }
 
 /// Our side of a gate.
 #[derive(Debug)]
-pub(super) struct Gate(OwnedFd);
+pub(super) struct ExecGate(OwnedFd);
 
-impl Gate {
+impl ExecGate {
     /// To be given to a command before it is started.
     pub(super) fn before(command: &mut Command) -> io::Result<Self> {
         let (ours, theirs) = link::pair()?;

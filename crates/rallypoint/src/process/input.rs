@@ -18,13 +18,13 @@ const DISABLED: u8 = 0;
 
 /// Our standard input, to be given to a child. Dropping it takes the terminal back.
 #[derive(Debug)]
-pub(crate) struct Input {
+pub(crate) struct StandardInput {
     input: OwnedFd,
     /// How the terminal was set before, if it is one and it was ours to give.
     terminal: Option<Termios>,
 }
 
-impl Input {
+impl StandardInput {
     /// That of this process.
     pub(crate) fn inherited() -> io::Result<Self> {
         let input = io::stdin().as_fd().try_clone_to_owned()?;
@@ -66,7 +66,7 @@ impl Input {
     }
 }
 
-impl Drop for Input {
+impl Drop for StandardInput {
     fn drop(&mut self) {
         self.take_back();
     }

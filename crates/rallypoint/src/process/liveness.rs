@@ -9,7 +9,7 @@ use std::thread;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, listen, socket_with, sockopt};
 
-use super::guard::{self, Greeter, Keeper};
+use super::guard::{self, Greeter, GuardHandle};
 use crate::rendezvous::Endpoint;
 use crate::util::random;
 
@@ -27,7 +27,7 @@ const BACKLOG: i32 = 1024;
 pub struct LivenessSocket {
     address: SocketAddr,
     token: String,
-    keeper: Arc<Keeper>,
+    keeper: Arc<GuardHandle>,
     /// Its end tells the thread that answers until there is a guard. After that nobody reads it.
     _answering: io::PipeWriter,
 }
@@ -124,7 +124,7 @@ fn bound(address: IpAddr) -> io::Result<TcpListener> {
 
 /// Answers as long as there is no guard that does, until what is returned is dropped.
 fn answer(
-    keeper: &Arc<Keeper>,
+    keeper: &Arc<GuardHandle>,
     token: &str,
     socket: &Arc<TcpListener>,
 ) -> io::Result<io::PipeWriter> {

@@ -3,7 +3,7 @@
 use std::io;
 use std::sync::Arc;
 
-use super::guard::{self, Entry, Keeper};
+use super::guard::{self, GuardEntry, GuardHandle};
 
 /// Every process that began with a certain variable of a certain value in its environment, and all of their
 /// descendants, for as long as this is there: they end when this process does, and when the [fence](super::fence_at)
@@ -13,8 +13,8 @@ use super::guard::{self, Entry, Keeper};
 /// is not seen.
 #[derive(Debug)]
 pub struct Mark {
-    entry: Entry,
-    keeper: Arc<Keeper>,
+    entry: GuardEntry,
+    keeper: Arc<GuardHandle>,
 }
 
 impl Mark {
@@ -23,7 +23,7 @@ impl Mark {
     /// # Errors
     /// The name or the value says nothing, or there is no [guard](super::start_guard).
     pub fn new(name: &str, value: &str) -> io::Result<Self> {
-        let entry = Entry::marked(name, value)?;
+        let entry = GuardEntry::marked(name, value)?;
         let keeper = guard::program();
         keeper.add(&entry)?;
         Ok(Self { entry, keeper })

@@ -4,8 +4,8 @@
 //! others: [`LivenessSocket`], by which others see that nobody of this node is left, and [`fence_at`], the moment
 //! at which the workers of a node end that nobody has heard of any more.
 //!
-//! Each child leads a process group of its own. `Group::start` is for a child whose group ends with it, as a
-//! whole; `Group::start_lasting` for a worker, whose group may need time of its own. A group is ours as long as its
+//! Each child leads a process group of its own. `ProcessGroup::start` is for a child whose group ends with it, as a
+//! whole; `ProcessGroup::start_lasting` for a worker, whose group may need time of its own. A group is ours as long as its
 //! leader was not reaped: until then the kernel gives its number to nobody else. Of a lasting group the number
 //! is kept by whoever is left in it. So a group is signalled, and forgotten by the `guard`, only before its
 //! leader is reaped or its last member is gone. Where others reap, or the kernel does since SIGCHLD is ignored,
@@ -14,7 +14,7 @@
 //! - `entry`, `program`: the parts that this program plays when it is started again, and how it is.
 //! - `gate`: what every child is at first. `guard`: what ends it if we cannot. `link`: how we talk to both.
 //! - `input`: standard input of a child, and its terminal.
-//! - `liveness`: the socket. `mark`: workers that others start. `members`, `table`: who is left of a group; the list of processes.
+//! - `liveness`: the socket. `mark`: workers that others start. `survivors`, `table`: who is left of a group; the list of processes.
 //! - `reaper`, `signals`: children that were left to us; signals that were ignored before we began.
 //! - `descriptors`: how many may be open, here and in the children.
 
@@ -27,10 +27,10 @@ mod input;
 mod link;
 mod liveness;
 mod mark;
-mod members;
 mod program;
 mod reaper;
 pub(crate) mod signals;
+mod survivors;
 mod table;
 
 use std::ffi::OsStr;
@@ -51,9 +51,9 @@ use tokio::sync::watch;
 pub use self::descriptors::raise_descriptor_limit;
 pub(crate) use self::directory::TemporaryDirectory;
 pub use self::entry::{helper, reexecuted};
-use self::gate::Gate;
-use self::guard::Entry;
-pub(crate) use self::input::Input;
+use self::gate::ExecGate;
+use self::guard::GuardEntry;
+pub(crate) use self::input::StandardInput;
 pub use self::liveness::LivenessSocket;
 pub use self::mark::Mark;
 pub use self::program::register;
@@ -67,22 +67,22 @@ const DEATH: Duration = Duration::from_secs(2);
 /// Dropping it kills all of them at once and waits until they are gone: some milliseconds, and at most
 /// two seconds if the kernel cannot end them. What is left then is left to the guard.
 #[derive(Debug)]
-pub(crate) struct Group {
+pub(crate) struct ProcessGroup {
     pid: Pid,
-    entry: Entry,
-    life: watch::Receiver<Life>,
+    entry: GuardEntry,
+    life: watch::Receiver<GroupLife>,
 }
 
 /// How much of a group there is. How its leader ended is an error if it was not left to us to reap it.
 #[derive(Debug, Clone, Copy)]
-enum Life {
+enum GroupLife {
     Whole,
     /// The leader has ended, and others may be left.
     Headless(Result<ExitStatus, Errno>),
     Gone(Result<ExitStatus, Errno>),
 }
 
-impl Life {
+impl GroupLife {
     fn ended(self) -> Option<Result<ExitStatus, Errno>> {
         match self {
             Self::Whole => None,
@@ -110,10 +110,10 @@ enum Rest {
 }
 
 impl Rest {
-    fn entry(self, leader: Pid) -> Entry {
+    fn entry(self, leader: Pid) -> GuardEntry {
         match self {
-            Self::IsKilled => Entry::Group(leader),
-            Self::IsLeft => Entry::Workers(leader),
+            Self::IsKilled => GuardEntry::Group(leader),
+            Self::IsLeft => GuardEntry::Workers(leader),
         }
     }
 }
@@ -150,12 +150,12 @@ pub fn start_guard() -> io::Result<()> {
     guard::program().begin()
 }
 
-/// A command that a [`Group`] can be started with: this program, with nothing on its standard input.
+/// A command that a [`ProcessGroup`] can be started with: this program, with nothing on its standard input.
 pub(crate) fn command(program: impl AsRef<OsStr>) -> io::Result<Command> {
     gate::command(program.as_ref().to_owned())
 }
 
-impl Group {
+impl ProcessGroup {
     /// Starts a command that [`command`] made. What it leaves of its group is killed when it ends.
     ///
     /// A program that cannot be executed is no error here: it ends at once with status 126 or 127.
@@ -170,16 +170,23 @@ impl Group {
     }
 
     /// The same for a worker that somebody types at.
-    pub(crate) fn start_with_input(command: &mut Command, input: &Input) -> io::Result<Self> {
+    pub(crate) fn start_with_input(
+        command: &mut Command,
+        input: &StandardInput,
+    ) -> io::Result<Self> {
         Self::start_with(command, Rest::IsLeft, Some(input))
     }
 
-    fn start_with(command: &mut Command, rest: Rest, input: Option<&Input>) -> io::Result<Self> {
+    fn start_with(
+        command: &mut Command,
+        rest: Rest,
+        input: Option<&StandardInput>,
+    ) -> io::Result<Self> {
         let keeper = guard::program();
         if rest == Rest::IsKilled {
             keeper.unmark(command);
         }
-        let gate = Gate::before(command)?;
+        let gate = ExecGate::before(command)?;
         let started = command.spawn();
         // Or else it would be open here as long as there is the command.
         command.stdin(Stdio::null());
@@ -204,7 +211,7 @@ impl Group {
         if let Some(input) = input {
             input.give_to(pid)?;
         }
-        gate.open(&held, input.map(Input::as_fd))?;
+        gate.open(&held, input.map(StandardInput::as_fd))?;
         Ok(group)
     }
 
@@ -226,7 +233,7 @@ impl Group {
     /// Sends a signal to the child alone, unless it would die of it.
     pub(crate) fn offer(&self, signal: Signal) -> Offer {
         let life = self.life.borrow();
-        if !matches!(*life, Life::Whole) || !self.is_ours(*life) {
+        if !matches!(*life, GroupLife::Whole) || !self.is_ours(*life) {
             return Offer::Nobody;
         }
         if !signals::is_expected(self.pid, signal) {
@@ -237,11 +244,11 @@ impl Group {
     }
 
     /// Whether its number is still its own, and it is not the child of what we are a copy of.
-    fn is_ours(&self, life: Life) -> bool {
+    fn is_ours(&self, life: GroupLife) -> bool {
         match life {
-            Life::Whole => look(self.pid, WaitIdOptions::NOHANG).is_ok(),
-            Life::Headless(_) => guard::program().knows(&self.entry),
-            Life::Gone(_) => false,
+            GroupLife::Whole => look(self.pid, WaitIdOptions::NOHANG).is_ok(),
+            GroupLife::Headless(_) => guard::program().knows(&self.entry),
+            GroupLife::Gone(_) => false,
         }
     }
 
@@ -260,19 +267,19 @@ impl Group {
 
     /// Whether anything may be left of the group.
     pub(crate) fn is_left(&self) -> bool {
-        !matches!(*self.life.borrow(), Life::Gone(_))
+        !matches!(*self.life.borrow(), GroupLife::Gone(_))
     }
 
     /// Waits until nothing is left of the group. Can be asked again, and dropping the future loses nothing.
     pub(crate) fn gone(&self) -> impl Future<Output = ()> + Send + use<> {
         let mut life = self.life.clone();
         async move {
-            let _ = life.wait_for(|life| matches!(life, Life::Gone(_))).await;
+            let _ = life.wait_for(|life| matches!(life, GroupLife::Gone(_))).await;
         }
     }
 }
 
-impl Drop for Group {
+impl Drop for ProcessGroup {
     fn drop(&mut self) {
         self.signal(Signal::KILL);
         let killed = Instant::now();
@@ -315,8 +322,12 @@ fn end_of(leader: Pid) -> Result<ExitStatus, Errno> {
 /// A thread, since it works with every kernel and host: it needs neither a descriptor for a process
 /// (Linux 5.3) nor a handler for SIGCHLD. And it does so at once, not when somebody comes to ask: until
 /// then the leader may have been reaped behind our back, and its number given to a stranger.
-fn watch_life(leader: Pid, entry: Entry, rest: Rest) -> io::Result<watch::Receiver<Life>> {
-    let (sender, life) = watch::channel(Life::Whole);
+fn watch_life(
+    leader: Pid,
+    entry: GuardEntry,
+    rest: Rest,
+) -> io::Result<watch::Receiver<GroupLife>> {
+    let (sender, life) = watch::channel(GroupLife::Whole);
     let thread = std::thread::Builder::new().name(format!("wait-{leader}"));
     thread.spawn(move || {
         let ended = end_of(leader);
@@ -325,14 +336,14 @@ fn watch_life(leader: Pid, entry: Entry, rest: Rest) -> io::Result<watch::Receiv
                 let _ = kill_process_group(leader, Signal::KILL);
             }
             Rest::IsLeft if ended.is_ok() => {
-                sender.send_replace(Life::Headless(ended));
+                sender.send_replace(GroupLife::Headless(ended));
                 let _ = wait(leader, WaitIdOptions::empty());
-                members::wait_until_gone(leader);
+                survivors::wait_until_gone(leader);
             }
             _ => {}
         }
         guard::program().forget(&entry);
-        sender.send_replace(Life::Gone(ended));
+        sender.send_replace(GroupLife::Gone(ended));
         if rest == Rest::IsKilled {
             let _ = wait(leader, WaitIdOptions::empty());
         }

@@ -10,7 +10,7 @@ use std::sync::{PoisonError, RwLock};
 
 use rustix::fs::{Access, access};
 
-use super::entry::Part;
+use super::entry::HelperRole;
 
 /// Names a `rallypoint` command for programs that are none themselves.
 const VARIABLE: &str = "RALLYPOINT_BINARY";
@@ -42,7 +42,7 @@ pub(super) fn is_registered() -> bool {
 }
 
 /// The command that plays this part. The arguments of the part are to follow.
-pub(super) fn command(part: Part) -> io::Result<Command> {
+pub(super) fn command(part: HelperRole) -> io::Result<Command> {
     let registered = REGISTERED.read().unwrap_or_else(PoisonError::into_inner).clone();
     let words = match registered {
         Some(words) => words,

@@ -33,11 +33,14 @@ pub(super) fn until(what: &str, mut holds: impl FnMut() -> bool) {
 }
 
 /// A shell with this script, and the first line that it prints.
-fn start(script: &str) -> (Group, String) {
-    start_by(Group::start, script)
+fn start(script: &str) -> (ProcessGroup, String) {
+    start_by(ProcessGroup::start, script)
 }
 
-fn start_by(way: fn(&mut Command) -> io::Result<Group>, script: &str) -> (Group, String) {
+fn start_by(
+    way: fn(&mut Command) -> io::Result<ProcessGroup>,
+    script: &str,
+) -> (ProcessGroup, String) {
     let mut command = command("sh").unwrap();
     let (reader, writer) = io::pipe().unwrap();
     command.args(["-c", script]).stdout(writer);
@@ -70,7 +73,7 @@ async fn a_signal_reaches_the_whole_group() {
 #[test]
 fn one_that_ends_is_forgotten_at_once_even_if_nobody_asks() {
     let (group, line) = start("sleep 100 & echo $!; exit 3");
-    let entry = Entry::Group(group.pid);
+    let entry = GuardEntry::Group(group.pid);
     until("the guard has forgotten it", || !guard::program().knows(&entry));
     until("the grandchild is gone", || !lives(line.parse().unwrap()));
     group.signal(Signal::KILL);
@@ -101,16 +104,16 @@ os.execv(sys.argv[1], sys.argv[1:])";
         return;
     }
     assert!(ignores(getpid(), Signal::CHILD));
-    let asked = |group: Group| {
+    let asked = |group: ProcessGroup| {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         let error = runtime.block_on(group.exited()).unwrap_err();
         assert_eq!(error.raw_os_error(), Some(Errno::CHILD.raw_os_error()), "{error}");
     };
-    let signalled = |group: Group| group.signal(Signal::KILL);
-    let ways: [&dyn Fn(Group); 3] = [&asked, &signalled, &drop];
+    let signalled = |group: ProcessGroup| group.signal(Signal::KILL);
+    let ways: [&dyn Fn(ProcessGroup); 3] = [&asked, &signalled, &drop];
     for way in ways {
         let (group, line) = start("sleep 100 & echo $!; exit 3");
-        let entry = Entry::Group(group.pid);
+        let entry = GuardEntry::Group(group.pid);
         until("the child is gone", || look(group.pid, WaitIdOptions::NOHANG).is_err());
         way(group);
         until("the guard has forgotten it", || !guard::program().knows(&entry));
@@ -131,7 +134,7 @@ const SURVIVOR: &str =
 
 #[tokio::test]
 async fn what_a_lasting_group_has_left_is_known_and_can_be_signalled() {
-    let (group, line) = start_by(Group::start_lasting, SURVIVOR);
+    let (group, line) = start_by(ProcessGroup::start_lasting, SURVIVOR);
     assert_eq!(group.exited().await.unwrap().code(), Some(3));
     until("the leader is reaped", || look(group.pid, WaitIdOptions::NOHANG).is_err());
     let patience = Duration::from_millis(20);
@@ -146,7 +149,7 @@ async fn what_a_lasting_group_has_left_is_known_and_can_be_signalled() {
 
 #[tokio::test]
 async fn a_lasting_group_of_one_is_gone_with_it() {
-    let (group, _) = start_by(Group::start_lasting, "echo; kill -9 $$");
+    let (group, _) = start_by(ProcessGroup::start_lasting, "echo; kill -9 $$");
     group.gone().await;
     assert_eq!(group.exited().await.unwrap().signal(), Some(9));
     assert!(!guard::program().knows(&group.entry));
@@ -154,7 +157,7 @@ async fn a_lasting_group_of_one_is_gone_with_it() {
 
 #[tokio::test]
 async fn dropping_a_lasting_group_ends_what_is_left() {
-    let (group, line) = start_by(Group::start_lasting, SURVIVOR);
+    let (group, line) = start_by(ProcessGroup::start_lasting, SURVIVOR);
     group.exited().await.unwrap();
     let entry = group.entry.clone();
     drop(group);
@@ -169,7 +172,8 @@ if os.fork() == 0: os._exit(0)
 os.setsid()
 print(os.getpid(), flush=True)
 time.sleep(100)";
-    let (group, line) = start_by(Group::start_lasting, &format!("python3 -c '{script}' & exit 0"));
+    let (group, line) =
+        start_by(ProcessGroup::start_lasting, &format!("python3 -c '{script}' & exit 0"));
     group.gone().await;
     let stranger = Pid::from_raw(line.parse().unwrap()).unwrap();
     let reserved = rustix::process::test_kill_process_group(group.pid);
@@ -199,7 +203,7 @@ async fn waiting_can_be_given_up_and_taken_up_again() {
 async fn a_program_that_cannot_be_executed_ends_at_once() {
     let mut command = command("/nowhere/etcd").unwrap();
     command.stderr(Stdio::null());
-    let group = Group::start(&mut command).unwrap();
+    let group = ProcessGroup::start(&mut command).unwrap();
     assert_eq!(group.exited().await.unwrap().code(), Some(127));
 }
 
@@ -208,7 +212,7 @@ async fn a_child_sees_its_arguments_and_nothing_on_its_input() {
     let mut command = command("sh").unwrap();
     let (reader, writer) = io::pipe().unwrap();
     command.args(["-c", r#"cat; printf '%s|' "$@""#, "sh", "a b", "", "*", "$x"]).stdout(writer);
-    let group = Group::start(&mut command).unwrap();
+    let group = ProcessGroup::start(&mut command).unwrap();
     drop(command);
     assert!(group.exited().await.unwrap().success());
     assert_eq!(io::read_to_string(reader).unwrap(), "a b||*|$x|");

@@ -1,16 +1,16 @@
 use super::*;
-use crate::agent::interface::Group;
+use crate::agent::messages::NodeGroup;
 use crate::agent::placement::Placement;
 use crate::rendezvous::documents::Address;
 
 fn start() -> Start {
     let store = Address { host: "10.0.0.7".into(), port: 29400 };
-    let group = Group { round: 6, rank: 1, nodes: 3, restarts: 2, store };
+    let group = NodeGroup { round: 6, rank: 1, nodes: 3, restarts: 2, store };
     Start { attempt: 4, group, placement: Placement::from([4, 10, 1, 5]) }
 }
 
-fn job() -> Job {
-    Job {
+fn job() -> JobEnvironment {
+    JobEnvironment {
         run_id: "run".into(),
         node_id: "node_1".into(),
         role: "trainer".into(),
@@ -18,7 +18,7 @@ fn job() -> Job {
         max_restarts: 3,
         use_agent_store: true,
         signals_to_handle: "SIGTERM,SIGINT".into(),
-        ..Job::default()
+        ..JobEnvironment::default()
     }
 }
 
@@ -62,16 +62,16 @@ fn a_worker_finds_all_that_torchrun_gives_and_ours() {
 #[test]
 fn what_the_user_has_set_is_not_set_again() {
     let set = [("OMP_NUM_THREADS", "8"), ("TORCH_NCCL_ASYNC_ERROR_HANDLING", "0")];
-    let found = variables(&Job { inherited: inherit(&set), ..job() }, &start(), 0, "");
+    let found = variables(&JobEnvironment { inherited: inherit(&set), ..job() }, &start(), 0, "");
     assert!(set.iter().all(|(name, _)| !found.contains_key(name)), "{found:?}");
 }
 
 #[test]
 fn a_lone_worker_may_use_all_cores() {
-    let found = variables(&Job { local_workers: 1, ..job() }, &start(), 0, "");
+    let found = variables(&JobEnvironment { local_workers: 1, ..job() }, &start(), 0, "");
     assert!(!found.contains_key("OMP_NUM_THREADS"));
     assert_eq!(
-        variables(&Job::default(), &start(), 0, "")["TORCHELASTIC_USE_AGENT_STORE"],
+        variables(&JobEnvironment::default(), &start(), 0, "")["TORCHELASTIC_USE_AGENT_STORE"],
         "False"
     );
 }
@@ -79,7 +79,7 @@ fn a_lone_worker_may_use_all_cores() {
 #[test]
 fn under_a_virtual_rank_each_worker_sees_one_device() {
     let virtually = |pairs: &[(&str, &str)]| {
-        let job = Job { virtual_local_rank: true, inherited: inherit(pairs), ..job() };
+        let job = JobEnvironment { virtual_local_rank: true, inherited: inherit(pairs), ..job() };
         let found = variables(&job, &start(), 2, "");
         assert_eq!((found["LOCAL_RANK"].as_str(), found["RANK"].as_str()), ("0", "6"));
         VISIBLE_DEVICES.map(|name| found.get(name).cloned().unwrap_or_default())

@@ -16,10 +16,10 @@ use crate::client::{Client, ClientOptions};
 
 #[derive(Subcommand)]
 pub(super) enum Bench {
-    /// How long many nodes take to form a group
+    /// Time for many nodes to form a group
     #[command(after_help = rendezvous::AFTER_HELP)]
     Rendezvous(rendezvous::Rendezvous),
-    /// How long the calls of a store on etcd take
+    /// Latency of the calls of a store on etcd
     #[command(after_help = store::AFTER_HELP)]
     Store(store::Store),
 }

@@ -5,7 +5,8 @@ use std::path::Path;
 
 use rustix::fs::{Access, access};
 
-use super::taken::{Environment, text};
+use super::environment::text;
+use crate::launch::job::Environment;
 
 /// In this order, since what PyTorch looks at first decides.
 const VISIBLE: &[&str] = &["CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"];

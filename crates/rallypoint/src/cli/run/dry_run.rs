@@ -1,16 +1,16 @@
-//! A plan for people to read, or as JSON: what would be run, with which environment, and why.
+//! A resolved job for people to read, or as JSON: what would be run, with which environment, and why.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use rallypoint_core::agent::environment::{NOTICE_FILE, variables};
 use rallypoint_core::agent::placement::Placement;
-use rallypoint_core::agent::{Group, Start, signal_name};
+use rallypoint_core::agent::{NodeGroup, Start, signal_name};
 use rallypoint_core::rendezvous::documents::Address;
 use serde_json::{Map, Value, json};
 
-use super::plan::{LogDirectory, Plan};
 use crate::embedded::ServerPlacement;
+use crate::launch::job::{JobSpec, LogDirectory, Provenance, Streams};
 
 /// In place of what only the rendezvous will say.
 const LATER: &str = "<from the group>";
@@ -30,15 +30,15 @@ const LATER_AMONG_OTHERS: [&str; 6] =
 
 type Variables = BTreeMap<&'static str, String>;
 
-/// The plan as text.
-pub(crate) fn text(plan: &Plan) -> String {
+/// The job as text.
+pub(crate) fn text(job: &JobSpec) -> String {
     let mut lines = String::new();
     let mut line = |name: &str, value: &str| {
         // Writing to a string cannot fail.
         let _ = writeln!(lines, "{name:<22}{value}");
     };
-    line("command", &command(plan).iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" "));
-    for (name, value) in settings(plan) {
+    line("command", &command(job).iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" "));
+    for (name, value) in settings(job) {
         let value = match value {
             Value::Null => "none".to_owned(),
             Value::String(text) => text,
@@ -46,13 +46,13 @@ pub(crate) fn text(plan: &Plan) -> String {
         };
         line(&name.replace('_', " "), &value);
     }
-    for taken in &plan.taken {
+    for taken in &job.provenance {
         line("taken", &taken.to_string());
     }
-    for warning in &plan.warnings {
+    for warning in &job.warnings {
         line("warning", warning);
     }
-    let workers = workers(plan);
+    let workers = workers(job);
     let is_common =
         |name: &str| workers.iter().all(|worker| worker.get(name) == workers[0].get(name));
     lines.push_str("\nevery worker's environment, beside what it inherits\n");
@@ -71,30 +71,30 @@ pub(crate) fn text(plan: &Plan) -> String {
     lines
 }
 
-/// The plan as one JSON object.
-pub(crate) fn as_json(plan: &Plan) -> String {
+/// The job as one JSON object.
+pub(crate) fn as_json(job: &JobSpec) -> String {
     let settings: Map<String, Value> =
-        settings(plan).into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
-    let taken = |taken: &super::taken::Taken| json!({"what": taken.what, "value": taken.value, "from": taken.source});
+        settings(job).into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+    let taken = |taken: &Provenance| json!({"what": taken.what, "value": taken.value, "from": taken.source});
     let report = json!({
-        "command": command(plan),
+        "command": command(job),
         "settings": settings,
-        "taken": plan.taken.iter().map(taken).collect::<Vec<_>>(),
-        "warnings": plan.warnings,
-        "workers": workers(plan),
+        "taken": job.provenance.iter().map(taken).collect::<Vec<_>>(),
+        "warnings": job.warnings,
+        "workers": workers(job),
     });
     format!("{report:#}\n")
 }
 
-fn command(plan: &Plan) -> Vec<String> {
-    let words = std::iter::once(&plan.program.path).chain(&plan.program.arguments);
+fn command(job: &JobSpec) -> Vec<String> {
+    let words = std::iter::once(&job.program.path).chain(&job.program.arguments);
     words.map(|word| word.to_string_lossy().into_owned()).collect()
 }
 
 /// Everything else, by name.
-fn settings(plan: &Plan) -> Vec<(&'static str, Value)> {
-    let (parameters, agent, logs) = (&plan.rendezvous.parameters, &plan.agent, &plan.logs);
-    let streams = |of: &dyn Fn(u32) -> super::values::Streams| {
+fn settings(job: &JobSpec) -> Vec<(&'static str, Value)> {
+    let (parameters, agent, logs) = (&job.rendezvous.parameters, &job.agent, &job.logs);
+    let streams = |of: &dyn Fn(u32) -> Streams| {
         let files = (0..agent.local_workers).flat_map(|rank| {
             let streams = of(rank);
             let names = [("stdout", streams.stdout), ("stderr", streams.stderr)];
@@ -116,32 +116,32 @@ fn settings(plan: &Plan) -> Vec<(&'static str, Value)> {
         ("min_nodes", json!(parameters.min_nodes)),
         ("max_nodes", json!(parameters.max_nodes)),
         ("workers", json!(agent.local_workers)),
-        ("role", json!(plan.role)),
+        ("role", json!(job.role)),
         ("run_id", json!(parameters.run_id)),
         ("backend", json!(parameters.backend)),
         ("endpoint", json!(Some(&parameters.endpoint).filter(|endpoint| !endpoint.is_empty()))),
-        ("server", json!(server(plan.rendezvous.server))),
-        ("authentication", json!(plan.rendezvous.credentials.is_some())),
-        ("tls", json!(plan.rendezvous.tls.is_some())),
+        ("server", json!(server(job.rendezvous.server))),
+        ("authentication", json!(job.rendezvous.credentials.is_some())),
+        ("tls", json!(job.rendezvous.tls.is_some())),
         ("rendezvous_options", json!(options)),
         ("local_address", json!(parameters.local_addr)),
-        ("max_restarts", json!(plan.max_restarts)),
+        ("max_restarts", json!(job.max_restarts)),
         (
             "restart_delay",
             json!([
-                agent.restart_delay.first.as_secs_f64(),
-                agent.restart_delay.longest.as_secs_f64()
+                agent.restart_backoff.first.as_secs_f64(),
+                agent.restart_backoff.longest.as_secs_f64()
             ]),
         ),
         ("no_restart_exit_code", json!(agent.no_restart_exit_code)),
         ("shutdown_seconds", json!(agent.shutdown_timeout.as_secs_f64())),
         ("notice_seconds", json!(notice.map(|time| time.as_secs_f64()))),
-        ("notice_signal", json!(notice.and_then(|_| signal_name(plan.notice_signal)))),
+        ("notice_signal", json!(notice.and_then(|_| signal_name(job.notice_signal)))),
         ("exit_barrier_seconds", json!(agent.exit_barrier.map(|time| time.as_secs_f64()))),
-        ("signals", json!(plan.handled.signals.to_string())),
-        ("stdin_of", json!(plan.stdin)),
-        ("numa_binding", json!(plan.numa_binding.map(|binding| format!("{binding:?}")))),
-        ("virtual_local_rank", json!(plan.virtual_local_rank)),
+        ("signals", json!(job.handled.signals.to_string())),
+        ("stdin_of", json!(job.stdin)),
+        ("numa_binding", json!(job.numa_binding.map(|binding| format!("{binding:?}")))),
+        ("virtual_local_rank", json!(job.virtual_local_rank)),
         ("log_directory", json!(log_directory(&logs.directory))),
         ("redirected", streams(&|rank| logs.redirects.of(rank))),
         ("copied", streams(&|rank| logs.tee.of(rank))),
@@ -178,24 +178,24 @@ fn log_directory(directory: &LogDirectory) -> String {
 }
 
 /// What each worker of the first start would find in its environment, by its local rank.
-fn workers(plan: &Plan) -> Vec<Variables> {
-    let local_workers = plan.agent.local_workers;
-    let parameters = &plan.rendezvous.parameters;
+fn workers(job: &JobSpec) -> Vec<Variables> {
+    let local_workers = job.agent.local_workers;
+    let parameters = &job.rendezvous.parameters;
     let store = Address { host: LATER.to_owned(), port: 0 };
     let start = Start {
         attempt: 0,
-        group: Group { round: 0, rank: 0, nodes: 1, restarts: 0, store },
+        group: NodeGroup { round: 0, rank: 0, nodes: 1, restarts: 0, store },
         placement: Placement::identical(0, 1, local_workers),
     };
     let is_v1 = matches!(parameters.backend.as_str(), "rallypoint" | "etcd");
     let serves = parameters.get_as_bool("use_agent_store").ok().flatten();
-    let job = plan.job(LATER, serves.unwrap_or(is_v1));
-    let file = match plan.logs.directory {
+    let environment = job.environment(LATER, serves.unwrap_or(is_v1));
+    let file = match job.logs.directory {
         LogDirectory::Nowhere => "",
         _ => "<in the log directory>",
     };
     let worker = |local_rank| {
-        let mut variables = variables(&job, &start, local_rank, file);
+        let mut variables = variables(&environment, &start, local_rank, file);
         variables.insert(NOTICE_FILE, file.to_owned());
         let among_others = LATER_AMONG_OTHERS.iter().filter(|_| parameters.max_nodes > 1);
         for name in ALWAYS_LATER.iter().chain(among_others) {

@@ -3,13 +3,13 @@
 use std::path::Path;
 
 use super::devices::{self, Count};
-use super::taken::Environment;
 use crate::embedded::ThisHost;
+use crate::launch::job::Environment;
 use crate::util::random;
 
 /// This host, and what this process was started with.
 #[derive(Debug, Clone)]
-pub(crate) struct Host {
+pub(crate) struct HostFacts {
     pub(super) environment: Environment,
     pub(super) here: ThisHost,
     pub(super) processors: u32,
@@ -20,7 +20,7 @@ pub(crate) struct Host {
     pub(super) fresh_id: String,
 }
 
-impl Host {
+impl HostFacts {
     /// Looks around. Names are looked up later, and block then, so plan before a runtime is started.
     pub(crate) fn look(environment: Environment) -> Self {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
@@ -54,7 +54,8 @@ mod tests {
 
     #[test]
     fn every_host_has_a_processor_and_fresh_names() {
-        let (one, other) = (Host::look(Environment::new()), Host::look(Environment::new()));
+        let (one, other) =
+            (HostFacts::look(Environment::new()), HostFacts::look(Environment::new()));
         assert!(one.processors > 0);
         assert_ne!(one.fresh_id, other.fresh_id);
     }

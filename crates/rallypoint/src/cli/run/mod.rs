@@ -14,26 +14,25 @@
 
 mod devices;
 mod dry_run;
+mod environment;
 pub(crate) mod error;
 pub(crate) mod host;
+mod job;
 mod options;
-pub(crate) mod plan;
-pub(crate) mod program;
+mod program;
 pub(crate) mod rendezvous;
 mod scheduler;
 pub(crate) mod secret;
 pub(super) mod surroundings;
-pub(crate) mod taken;
-pub(crate) mod template;
-pub(crate) mod values;
+mod values;
 mod variables;
 
 use clap::ArgMatches;
 
 use self::error::RunError;
-use self::host::Host;
-use self::plan::Plan;
+use self::host::HostFacts;
 pub(crate) use self::variables::{command, explain};
+use crate::launch::job::JobSpec;
 use crate::rendezvous::RendezvousHandlerRegistry;
 
 /// The name of the command.
@@ -44,9 +43,9 @@ pub(crate) const LOGGED: &str = "warn,rallypoint::launch=info,rallypoint::embedd
 
 /// What a command line comes to.
 #[derive(Debug)]
-pub(crate) enum Errand {
+pub(crate) enum RunAction {
     /// Run this.
-    Launch(Box<Plan>),
+    Launch(Box<JobSpec>),
     /// Print this, and do no more.
     Show(String),
 }
@@ -57,16 +56,16 @@ pub(crate) enum Errand {
 /// [`RunError`] says what is wrong, and what would be right.
 pub(crate) fn prepare(
     matches: &ArgMatches,
-    host: &Host,
+    host: &HostFacts,
     registry: &RendezvousHandlerRegistry,
-) -> Result<Errand, RunError> {
+) -> Result<RunAction, RunError> {
     let (options, taken) = variables::read(matches, &host.environment)?;
     let secret = secret::read(&options, &host.environment)?;
-    let plan = plan::plan(&options, taken, secret, host, registry)?;
+    let job = job::job(&options, taken, secret, host, registry)?;
     match (options.dry_run, options.json) {
-        (true, true) => Ok(Errand::Show(dry_run::as_json(&plan))),
-        (true, false) => Ok(Errand::Show(dry_run::text(&plan))),
-        (false, false) => Ok(Errand::Launch(Box::new(plan))),
+        (true, true) => Ok(RunAction::Show(dry_run::as_json(&job))),
+        (true, false) => Ok(RunAction::Show(dry_run::text(&job))),
+        (false, false) => Ok(RunAction::Launch(Box::new(job))),
         (false, true) => {
             let fix = "--json is how --dry-run says it; give both, or neither".to_owned();
             Err(RunError::Missing { name: "--dry-run", fix })

@@ -1,22 +1,16 @@
-//! What a worker is: a program and its arguments, passed on to the letter.
+//! The program of the workers: a script under Python, or a program by itself.
 
 use std::ffi::OsString;
 use std::path::Path;
 
+use super::environment::text;
 use super::error::RunError;
-use super::host::Host;
+use super::host::HostFacts;
 use super::options::Options;
-use super::taken::text;
+use crate::launch::job::Program;
 
-/// A program and its arguments.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Program {
-    pub(crate) path: OsString,
-    pub(crate) arguments: Vec<OsString>,
-}
-
-/// How to run what the options name.
-pub(super) fn program(options: &Options, host: &Host) -> Result<Program, RunError> {
+/// The program that the options name, with its interpreter.
+pub(super) fn program(options: &Options, host: &HostFacts) -> Result<Program, RunError> {
     if options.module && options.no_python {
         return Err(RunError::Conflict {
             first: "--module".to_owned(),

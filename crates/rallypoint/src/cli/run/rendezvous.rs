@@ -12,15 +12,15 @@ pub(super) use self::place::static_endpoint;
 use self::place::{Place, place, run_id};
 use self::server::server_placement;
 use super::error::RunError;
-use super::host::Host;
+use super::host::HostFacts;
 use super::options::Options;
 use super::scheduler::Scheduler;
 use super::secret::Secret;
-use super::taken::Taken;
 use super::values::Nodes;
 use crate::embedded::{
     RALLYPOINT_BACKEND, RendezvousConfig, SECRET_USER, ServerPlacement, written,
 };
+use crate::launch::job::Provenance;
 use crate::rendezvous::{
     ConnectionOptions, DynamicOptions, EtcdOptions, PASSWORD, RendezvousHandlerRegistry,
     RendezvousParameters, add_password, parse_config,
@@ -32,7 +32,7 @@ const REPLACED: [&str; 2] = ["c10d", "static"];
 /// What is known before it is decided where to meet.
 pub(super) struct Known<'a> {
     pub(super) options: &'a Options,
-    pub(super) host: &'a Host,
+    pub(super) host: &'a HostFacts,
     pub(super) registry: &'a RendezvousHandlerRegistry,
     pub(super) scheduler: Scheduler,
     pub(super) nodes: Nodes,
@@ -44,7 +44,7 @@ pub(super) struct Known<'a> {
 /// What is said of it in the log.
 #[derive(Debug, Default)]
 pub(super) struct Notes {
-    pub(super) taken: Vec<Taken>,
+    pub(super) provenance: Vec<Provenance>,
     pub(super) warnings: Vec<String>,
 }
 
@@ -97,7 +97,7 @@ fn backend<'a>(known: &Known<'a>, notes: &mut Notes) -> Result<&'a str, RunError
     }
     if REPLACED.contains(&asked) {
         let source = format!("--rdzv-backend {asked}, whose part it takes");
-        notes.taken.push(Taken::new("backend", RALLYPOINT_BACKEND, source));
+        notes.provenance.push(Provenance::new("backend", RALLYPOINT_BACKEND, source));
         return Ok(RALLYPOINT_BACKEND);
     }
     known.registry.creator(asked)?;

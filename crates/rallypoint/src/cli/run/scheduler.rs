@@ -7,8 +7,9 @@
 
 mod nodelist;
 
+use super::environment::{FoundValue, number, text};
 use super::error::RunError;
-use super::taken::{Environment, Found, number, text};
+use crate::launch::job::Environment;
 
 /// Who started this launcher.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,7 +54,10 @@ impl Scheduler {
     }
 
     /// How many launchers were started.
-    pub(super) fn nodes(self, environment: &Environment) -> Result<Option<Found<u32>>, RunError> {
+    pub(super) fn nodes(
+        self,
+        environment: &Environment,
+    ) -> Result<Option<FoundValue<u32>>, RunError> {
         let found = match self {
             Self::Slurm if several_tasks(environment)? => number(environment, STEP_TASKS)?,
             Self::Slurm => number(environment, STEP_NODES)?,
@@ -61,7 +65,7 @@ impl Scheduler {
             Self::Kubernetes | Self::Nobody => None,
         };
         match found {
-            Some(Found { value: 0, source }) => {
+            Some(FoundValue { value: 0, source }) => {
                 Err(RunError::invalid(source, "0", "a job has at least 1 node; give --nnodes"))
             }
             found => Ok(found),
@@ -69,7 +73,10 @@ impl Scheduler {
     }
 
     /// Which of them this one is.
-    pub(super) fn rank(self, environment: &Environment) -> Result<Option<Found<u32>>, RunError> {
+    pub(super) fn rank(
+        self,
+        environment: &Environment,
+    ) -> Result<Option<FoundValue<u32>>, RunError> {
         let rank = match self {
             Self::Slurm if several_tasks(environment)? => number(environment, &["SLURM_PROCID"])?,
             Self::Slurm => number(environment, &["SLURM_NODEID", "SLURM_PROCID"])?,
@@ -98,7 +105,10 @@ impl Scheduler {
     }
 
     /// Where they can meet: at the first host of the list.
-    pub(super) fn head(self, environment: &Environment) -> Result<Option<Found<Head>>, RunError> {
+    pub(super) fn head(
+        self,
+        environment: &Environment,
+    ) -> Result<Option<FoundValue<Head>>, RunError> {
         if !matches!(self, Self::Slurm | Self::Mpi) {
             return Ok(None);
         }
@@ -110,12 +120,13 @@ impl Scheduler {
         // Steps of one job may begin on one host. Far enough apart not to meet those of the next jobs.
         let step = number(environment, STEP)?.map_or(0, |step| u64::from(step.value));
         let port_offset = u16::try_from((job + 37 * step) % 1000).unwrap_or_default();
-        Ok(Some(Found { value: Head { host, port_offset }, source: name.to_owned() }))
+        Ok(Some(FoundValue { value: Head { host, port_offset }, source: name.to_owned() }))
     }
 
     /// What no other job is called.
-    pub(super) fn run_id(self, environment: &Environment) -> Option<Found<String>> {
-        let found = |(source, value): (&str, String)| Found { value, source: source.to_owned() };
+    pub(super) fn run_id(self, environment: &Environment) -> Option<FoundValue<String>> {
+        let found =
+            |(source, value): (&str, String)| FoundValue { value, source: source.to_owned() };
         match self {
             Self::Slurm => {
                 let (source, job) = text(environment, JOB)?;
@@ -152,7 +163,7 @@ fn several_tasks(environment: &Environment) -> Result<bool, RunError> {
     Ok(tasks.is_some() && tasks.map(|tasks| tasks.value) != nodes.map(|nodes| nodes.value))
 }
 
-fn mpi_rank(environment: &Environment) -> Result<Option<Found<u32>>, RunError> {
+fn mpi_rank(environment: &Environment) -> Result<Option<FoundValue<u32>>, RunError> {
     let (ours, theirs) = (number(environment, MPI_RANK)?, number(environment, &["PMIX_RANK"])?);
     match (ours, theirs) {
         (Some(one), Some(other)) if one.value != other.value => Err(RunError::Conflict {

@@ -5,14 +5,7 @@ use std::fmt;
 
 use super::error::RunError;
 use super::options::Options;
-use super::taken::Environment;
-use crate::rendezvous::PASSWORD;
-
-/// Where it may stand.
-pub(crate) const VARIABLE: &str = "RALLYPOINT_SECRET";
-
-/// The variables that workers do not get.
-pub(crate) const HIDDEN: [&str; 2] = [VARIABLE, PASSWORD];
+use crate::launch::job::{Environment, SECRET};
 
 /// The secret.
 #[derive(Clone, PartialEq, Eq)]
@@ -34,7 +27,7 @@ pub(crate) fn read(
     environment: &Environment,
 ) -> Result<Option<Secret>, RunError> {
     let Some(path) = &options.secret_file else {
-        let text = environment.get(VARIABLE).filter(|text| !text.is_empty()).cloned();
+        let text = environment.get(SECRET).filter(|text| !text.is_empty()).cloned();
         return Ok(text.map(|text| Secret { text, is_option: false }));
     };
     let text = std::fs::read_to_string(path)

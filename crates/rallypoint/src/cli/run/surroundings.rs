@@ -3,11 +3,12 @@
 
 use thiserror::Error;
 
+use super::environment::{FoundValue, number, text};
 use super::error::RunError;
 use super::host;
 use super::rendezvous::static_endpoint;
 use super::scheduler::Scheduler;
-use super::taken::{Environment, Found, number, text};
+use crate::launch::job::Environment;
 
 /// A variable of the environment makes no sense.
 #[derive(Debug, Error)]
@@ -23,7 +24,7 @@ pub type FoundIn<T> = (T, String);
 /// [`SurroundingsError`] names the variable, and what would be right.
 pub fn node_rank() -> Result<Option<FoundIn<u32>>, SurroundingsError> {
     let rank = rank_in(&host::environment())?;
-    Ok(rank.map(|Found { value, source }| (value, source)))
+    Ok(rank.map(|FoundValue { value, source }| (value, source)))
 }
 
 /// Where the nodes meet in torchrun's static form, in which the one of rank 0 is the server.
@@ -34,7 +35,7 @@ pub fn master() -> Result<Option<FoundIn<String>>, SurroundingsError> {
     Ok(master_in(&host::environment())?)
 }
 
-fn rank_in(environment: &Environment) -> Result<Option<Found<u32>>, RunError> {
+fn rank_in(environment: &Environment) -> Result<Option<FoundValue<u32>>, RunError> {
     match number(environment, &["PET_NODE_RANK"])? {
         Some(given) => Ok(Some(given)),
         None => Scheduler::detect(environment).rank(environment),

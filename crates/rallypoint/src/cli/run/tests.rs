@@ -1,9 +1,9 @@
 //! The whole way, from a command line to a plan.
 
 use super::devices::Count;
-use super::taken::Environment;
 use super::*;
 use crate::embedded::tests as hosts;
+use crate::launch::job::Environment;
 
 mod arguments;
 mod options;
@@ -11,10 +11,10 @@ mod refusals;
 mod rendezvous;
 
 /// A host with four processors and no GPU; see [`hosts::host`] for its names and addresses.
-pub(super) fn host(environment: &[(&str, &str)]) -> Host {
+pub(super) fn host(environment: &[(&str, &str)]) -> HostFacts {
     let environment: Environment =
         environment.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-    Host {
+    HostFacts {
         environment,
         here: hosts::host(),
         processors: 4,
@@ -25,7 +25,7 @@ pub(super) fn host(environment: &[(&str, &str)]) -> Host {
 }
 
 /// What `rallypoint run` makes of these arguments on this host.
-fn errand_on(host: &Host, arguments: &[&str]) -> Result<Errand, RunError> {
+fn errand_on(host: &HostFacts, arguments: &[&str]) -> Result<RunAction, RunError> {
     let line = std::iter::once("run").chain(arguments.iter().copied());
     let matches = command(&host.environment)
         .try_get_matches_from(line)
@@ -33,14 +33,14 @@ fn errand_on(host: &Host, arguments: &[&str]) -> Result<Errand, RunError> {
     prepare(&matches, host, &RendezvousHandlerRegistry::with_builtin())
 }
 
-pub(super) fn plan_on(host: &Host, arguments: &[&str]) -> Result<Plan, RunError> {
+pub(super) fn plan_on(host: &HostFacts, arguments: &[&str]) -> Result<JobSpec, RunError> {
     match errand_on(host, arguments)? {
-        Errand::Launch(plan) => Ok(*plan),
-        Errand::Show(text) => panic!("{text}"),
+        RunAction::Launch(plan) => Ok(*plan),
+        RunAction::Show(text) => panic!("{text}"),
     }
 }
 
-fn plan(arguments: &[&str]) -> Plan {
+fn plan(arguments: &[&str]) -> JobSpec {
     plan_on(&host(&[]), arguments).unwrap()
 }
 

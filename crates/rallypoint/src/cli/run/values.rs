@@ -1,13 +1,15 @@
-//! What the options take, read from text. The sentences say what would be right; clap, or whoever reads the
-//! environment, puts the option and the value in front.
+//! The options' values, parsed from text. Each error says what would be right; clap, or the reader of the
+//! environment, adds the option and the value.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
+use std::collections::BTreeMap;
 use std::str::FromStr;
 use std::time::Duration;
 
 use clap::ValueEnum;
-use rallypoint_core::agent::{RestartDelay, signal_name};
+use clap::builder::PossibleValue;
+use rallypoint_core::agent::{RestartBackoff, signal_name};
+
+use crate::launch::job::{LocalRanks, NumaBinding, SignalList, StreamSelection, Streams};
 
 /// A year. Whoever means for ever gives no more, and sums of times cannot overflow.
 const LONGEST_SECONDS: u32 = 365 * 24 * 3600;
@@ -89,9 +91,9 @@ pub(super) fn name(text: &str) -> Result<String, String> {
 
 /// A time, or `none` for as long as it takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Patience(pub(crate) Option<Duration>);
+pub(crate) struct TimeLimit(pub(crate) Option<Duration>);
 
-impl FromStr for Patience {
+impl FromStr for TimeLimit {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -104,7 +106,7 @@ impl FromStr for Patience {
 
 /// Pauses: the first, and the longest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Delay(pub(crate) RestartDelay);
+pub(crate) struct Delay(pub(crate) RestartBackoff);
 
 impl FromStr for Delay {
     type Err = String;
@@ -112,7 +114,7 @@ impl FromStr for Delay {
     fn from_str(text: &str) -> Result<Self, String> {
         let (first, longest) = text.split_once(':').unwrap_or((text, text));
         let wrong = |fix| format!("{fix}; the longest pause may follow: 1:30");
-        let delay = RestartDelay {
+        let delay = RestartBackoff {
             first: seconds(first).map_err(wrong)?,
             longest: seconds(longest).map_err(wrong)?,
         };
@@ -139,17 +141,6 @@ impl FromStr for NoRestart {
     }
 }
 
-/// Signals that a process can be told to handle, in the order in which they were named.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Signals(pub(crate) Vec<i32>);
-
-impl Default for Signals {
-    /// SIGTERM, SIGINT, SIGHUP and SIGQUIT.
-    fn default() -> Self {
-        Self(vec![15, 2, 1, 3])
-    }
-}
-
 /// Those that ask for something. The others say that the process itself is at fault, or cannot be handled.
 const HANDLED: [i32; 8] = [1, 2, 3, 10, 12, 14, 15, 24];
 
@@ -162,7 +153,7 @@ fn handled_signal(name: &str) -> Result<i32, String> {
     })
 }
 
-impl FromStr for Signals {
+impl FromStr for SignalList {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -177,28 +168,21 @@ impl FromStr for Signals {
     }
 }
 
-impl fmt::Display for Signals {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let names: Vec<&str> = self.0.iter().copied().filter_map(signal_name).collect();
-        f.write_str(&names.join(","))
-    }
-}
-
 /// How workers are told beforehand that they will be stopped: how long, and by which signal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Notice {
+pub(crate) struct NoticeOption {
     pub(crate) time: Duration,
     pub(crate) signal: i32,
 }
 
-impl Default for Notice {
+impl Default for NoticeOption {
     /// None at all. The signal is the one for those who give a time alone: SIGUSR1.
     fn default() -> Self {
         Self { time: Duration::ZERO, signal: 10 }
     }
 }
 
-impl FromStr for Notice {
+impl FromStr for NoticeOption {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -209,13 +193,6 @@ impl FromStr for Notice {
         let wrong = |fix| format!("{fix}; a signal may follow: 30:SIGUSR2");
         Ok(Self { time: seconds(time).map_err(wrong)?, signal })
     }
-}
-
-/// Which of a worker's two streams.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Streams {
-    pub(crate) stdout: bool,
-    pub(crate) stderr: bool,
 }
 
 impl FromStr for Streams {
@@ -235,25 +212,7 @@ impl FromStr for Streams {
     }
 }
 
-/// The same for all workers of a node, or something for some of them. Local ranks that this node does not
-/// have are no error, since nodes may differ.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Selection {
-    All(Streams),
-    Some(BTreeMap<u32, Streams>),
-}
-
-impl Selection {
-    /// What was selected of this worker.
-    pub(crate) fn of(&self, local_rank: u32) -> Streams {
-        match self {
-            Self::All(streams) => *streams,
-            Self::Some(ranks) => ranks.get(&local_rank).copied().unwrap_or_default(),
-        }
-    }
-}
-
-impl FromStr for Selection {
+impl FromStr for StreamSelection {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -275,17 +234,6 @@ impl FromStr for Selection {
     }
 }
 
-/// Some local ranks; none of them means all.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(crate) struct LocalRanks(pub(crate) BTreeSet<u32>);
-
-impl LocalRanks {
-    /// Whether the worker is among them.
-    pub(crate) fn has(&self, local_rank: u32) -> bool {
-        self.0.is_empty() || self.0.contains(&local_rank)
-    }
-}
-
 impl FromStr for LocalRanks {
     type Err = String;
 
@@ -297,15 +245,19 @@ impl FromStr for LocalRanks {
     }
 }
 
-/// Which processors a worker is bound to: those of its device's NUMA node or socket, its own share of the
-/// node, or those that share one last-level cache.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum NumaBinding {
-    // No words for clap here: the help would be twice as long for it.
-    Node,
-    Socket,
-    Exclusive,
-    CoreComplex,
+impl ValueEnum for NumaBinding {
+    fn value_variants<'a>() -> &'a [Self] {
+        &[Self::Node, Self::Socket, Self::Exclusive, Self::CoreComplex]
+    }
+
+    fn to_possible_value(&self) -> Option<PossibleValue> {
+        Some(PossibleValue::new(match self {
+            Self::Node => "node",
+            Self::Socket => "socket",
+            Self::Exclusive => "exclusive",
+            Self::CoreComplex => "core-complex",
+        }))
+    }
 }
 
 #[cfg(test)]

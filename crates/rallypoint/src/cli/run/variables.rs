@@ -8,7 +8,7 @@ use clap::{Arg, ArgMatches, Command, CommandFactory, FromArgMatches};
 
 use super::error::RunError;
 use super::options::Options;
-use super::taken::{Environment, Taken};
+use crate::launch::job::{Environment, Provenance};
 
 /// What torchrun has and we do not, and what to do instead.
 const REFUSED: [(&str, &str); 8] = [
@@ -68,7 +68,7 @@ pub(crate) fn command(environment: &Environment) -> Command {
 pub(crate) fn read(
     matches: &ArgMatches,
     environment: &Environment,
-) -> Result<(Options, Vec<Taken>), RunError> {
+) -> Result<(Options, Vec<Provenance>), RunError> {
     let options =
         Options::from_arg_matches(matches).map_err(|error| explain(error, environment))?;
     let mut taken = Vec::new();
@@ -81,7 +81,7 @@ pub(crate) fn read(
         // It may hold a password.
         let value = if id == "rdzv_conf" { "…".to_owned() } else { value };
         let long = option.get_long().unwrap_or(id);
-        taken.push(Taken::new(format!("--{long}"), value, name));
+        taken.push(Provenance::new(format!("--{long}"), value, name));
     }
     Ok((options, taken))
 }

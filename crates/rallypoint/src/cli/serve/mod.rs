@@ -27,18 +27,18 @@ Examples:
     rallypoint serve --listen 0.0.0.0:2379 --data-dir /var/lib/rallypoint \\
         --user root --password-file secret
     etcdctl --endpoints head:2379 --user root get --prefix /
-  On a free port, for a script that wants to know which:
+  On a free port, written to a file for a script:
     rallypoint serve --listen 127.0.0.1:0 --ready-file address
-  A real etcd, which ends with this command, and a cluster of three to try out the death of one:
+  A real etcd, which ends with this command; and a cluster of three, to try out the loss of a member:
     rallypoint serve --engine etcd
     rallypoint serve --engine etcd --members 3 --data-dir trial";
 
 #[derive(Args)]
 pub(super) struct Serve {
-    /// What serves
+    /// Server implementation
     #[arg(long, default_value = "embedded")]
-    engine: Engine,
-    /// How many members the cluster has, with --engine etcd; beyond the first they take free ports
+    engine: EngineKind,
+    /// Number of cluster members, with --engine etcd; all but the first use free ports
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = members)]
     members: usize,
     #[command(flatten)]
@@ -47,30 +47,29 @@ pub(super) struct Serve {
     embedded: Embedded,
 }
 
-/// What every engine has.
+/// Options of every engine.
 #[derive(Args)]
 struct Common {
-    /// Where to listen; port 0 takes a free one. With --engine etcd give one address of this host rather
-    /// than 0.0.0.0 if clients on others ask etcd for its members: those are given as 127.0.0.1 then
+    /// Address to listen on; port 0 picks a free port. With --engine etcd, clients on other hosts that read the
+    /// member list need an address of this host here: for 0.0.0.0, etcd advertises 127.0.0.1
     #[arg(long, value_name = "IP:PORT", default_value = "127.0.0.1:2379", value_parser = address)]
     listen: SocketAddr,
-    /// Write the address to this file once the server answers; several with commas in between
+    /// Write the address to this file once the server answers; several addresses are separated by commas
     #[arg(long, value_name = "FILE")]
     ready_file: Option<PathBuf>,
-    /// Stop when standard input ends, so as not to outlive the program that started this one
+    /// Stop at end of file on standard input, so that the server does not outlive the program that started it
     #[arg(long)]
     stop_at_eof: bool,
-    /// Keep everything in this directory; without it, in memory, or with --engine etcd in a temporary
-    /// one
+    /// Directory for data [default: in memory; with --engine etcd, a temporary directory]
     #[arg(long, value_name = "DIR")]
     data_dir: Option<PathBuf>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Engine {
-    /// Our own server, in this process
+enum EngineKind {
+    /// Rallypoint's own server, in this process
     Embedded,
-    /// A real etcd: TORCHELASTIC_ETCD_BINARY_PATH, or beside this program, or in PATH
+    /// A real etcd as a child process: TORCHELASTIC_ETCD_BINARY_PATH, or beside this program, or in PATH
     Etcd,
 }
 
@@ -96,11 +95,11 @@ fn members(text: &str) -> Result<usize, String> {
     }
 }
 
-/// Refuses what was typed but means nothing to the engine that was chosen.
+/// Refuses options that the chosen engine does not have.
 pub(super) fn check(given: &ArgMatches) -> Result<(), String> {
     let typed = |id: &str| given.value_source(id) == Some(ValueSource::CommandLine);
-    let engine = given.get_one::<Engine>("engine");
-    if engine != Some(&Engine::Etcd) {
+    let engine = given.get_one::<EngineKind>("engine");
+    if engine != Some(&EngineKind::Etcd) {
         let alone = typed("members");
         return if alone { Err("--members wants --engine etcd".to_owned()) } else { Ok(()) };
     }
@@ -121,17 +120,17 @@ impl Serve {
         raise_descriptor_limit(None);
         let ready_file = self.common.ready_file.clone();
         let serving: BoxFuture<'static, _> = match self.engine {
-            Engine::Embedded => {
+            EngineKind::Embedded => {
                 let options = self.embedded.options(self.common.data_dir.clone())?;
                 Box::pin(embedded::serve(options, self.common))
             }
-            Engine::Etcd => Box::pin(etcd::serve(self.members, self.common)),
+            EngineKind::Etcd => Box::pin(etcd::serve(self.members, self.common)),
         };
-        // Whoever waits for the file must not find the one of a server that is gone.
+        // A script that waits for the file must not find the one of an earlier server.
         let remove = || ready_file.as_deref().map(fs::remove_file);
         let _ = remove();
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-        // On a thread of the runtime, like the tasks that it wakes; this one would be outside.
+        // On a runtime thread, like the tasks that it wakes: a wake-up from outside the runtime costs more.
         let done = runtime.block_on(runtime.spawn(serving));
         let _ = remove();
         done.unwrap_or_else(|join| std::panic::resume_unwind(join.into_panic()))

@@ -1,43 +1,43 @@
-//! What waits to be said on the console, so that nobody has to who has better things to do.
+//! The bounded queue between the launcher and the console's writing thread, so that logging never blocks.
 
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// How many bytes wait at most, but for one line, however long.
+/// The limit on queued bytes; a single longer line is accepted.
 const ROOM: usize = 256 << 10;
 
-/// Lines in their order, and the live line as it should be by now.
+/// Lines in order, and the latest live line.
 #[derive(Default)]
 pub(super) struct Queue {
-    waiting: Mutex<Waiting>,
+    waiting: Mutex<QueueState>,
     changed: Condvar,
 }
 
 #[derive(Default)]
-struct Waiting {
+struct QueueState {
     lines: VecDeque<Vec<u8>>,
     bytes: usize,
-    /// How many lines had no room.
+    /// The number of lines dropped for lack of room.
     dropped: u64,
-    /// What the live line is to become.
+    /// The next state of the live line.
     live: Option<Option<String>>,
-    /// Something was taken, and may not be written yet.
+    /// The writing thread has taken an item, and may not have written it yet.
     is_writing: bool,
     is_closed: bool,
 }
 
-/// Something to be written.
+/// An item for the writing thread.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Item {
+pub(super) enum ConsoleItem {
     Lines(Vec<u8>),
     Live(Option<String>),
-    /// So many lines were not taken since this was last said.
+    /// The number of lines dropped since the last report.
     Dropped(u64),
 }
 
 impl Queue {
-    /// Takes lines, if there is room.
+    /// Queues lines, or drops them without room.
     pub(super) fn push(&self, lines: &[u8]) {
         let mut waiting = self.lock();
         if waiting.bytes == 0 || waiting.bytes + lines.len() <= ROOM {
@@ -47,12 +47,12 @@ impl Queue {
         }
     }
 
-    /// Takes lines in any case.
+    /// Queues lines regardless of the limit.
     pub(super) fn insist(&self, lines: &[u8]) {
         self.add(self.lock(), lines);
     }
 
-    fn add(&self, mut waiting: MutexGuard<'_, Waiting>, lines: &[u8]) {
+    fn add(&self, mut waiting: MutexGuard<'_, QueueState>, lines: &[u8]) {
         waiting.bytes += lines.len();
         waiting.lines.push_back(lines.to_vec());
         self.changed.notify_all();
@@ -64,9 +64,9 @@ impl Queue {
         self.changed.notify_all();
     }
 
-    /// Waits for something to be written, for one caller, who has written what it got before. Nothing when
-    /// the queue is closed, and empty.
-    pub(super) fn next(&self) -> Option<Item> {
+    /// Waits for the next item; a call reports that the previous item is written. For one caller. `None` when
+    /// the queue is closed and empty.
+    pub(super) fn next(&self) -> Option<ConsoleItem> {
         let mut waiting = self.lock();
         waiting.is_writing = false;
         loop {
@@ -82,34 +82,34 @@ impl Queue {
         }
     }
 
-    /// Blocks until everything is written, but no longer than this. Whether it is.
+    /// Blocks until everything is written, up to this time limit. Returns whether everything is written.
     pub(super) fn flush(&self, patience: Duration) -> bool {
-        let is_left = |waiting: &mut Waiting| waiting.is_writing || !waiting.is_empty();
+        let is_left = |waiting: &mut QueueState| waiting.is_writing || !waiting.is_empty();
         let waited = self.changed.wait_timeout_while(self.lock(), patience, is_left);
         !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
     }
 
-    /// Nothing more will come.
+    /// Closes the queue: nothing is queued after this.
     pub(super) fn close(&self) {
         self.lock().is_closed = true;
         self.changed.notify_all();
     }
 
-    fn lock(&self) -> MutexGuard<'_, Waiting> {
+    fn lock(&self) -> MutexGuard<'_, QueueState> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Waiting {
-    fn take(&mut self) -> Option<Item> {
+impl QueueState {
+    fn take(&mut self) -> Option<ConsoleItem> {
         if let Some(lines) = self.lines.pop_front() {
             self.bytes -= lines.len();
-            return Some(Item::Lines(lines));
+            return Some(ConsoleItem::Lines(lines));
         }
         if self.dropped > 0 {
-            return Some(Item::Dropped(std::mem::take(&mut self.dropped)));
+            return Some(ConsoleItem::Dropped(std::mem::take(&mut self.dropped)));
         }
-        self.live.take().map(Item::Live)
+        self.live.take().map(ConsoleItem::Live)
     }
 
     fn is_empty(&self) -> bool {
@@ -132,12 +132,12 @@ mod tests {
         queue.set_live(Some("one".to_owned()));
         queue.set_live(Some("two".to_owned()));
         let mut items = std::iter::from_fn(|| queue.next());
-        let lines = |bytes: &[u8]| Some(Item::Lines(bytes.to_vec()));
+        let lines = |bytes: &[u8]| Some(ConsoleItem::Lines(bytes.to_vec()));
         assert_eq!(items.next(), lines(&half));
         assert_eq!(items.next(), lines(&half));
         assert_eq!(items.next(), lines(b"important\n"));
-        assert_eq!(items.next(), Some(Item::Dropped(3)));
-        assert_eq!(items.next(), Some(Item::Live(Some("two".to_owned()))));
+        assert_eq!(items.next(), Some(ConsoleItem::Dropped(3)));
+        assert_eq!(items.next(), Some(ConsoleItem::Live(Some("two".to_owned()))));
         queue.push(b"again\n");
         queue.close();
         assert_eq!(items.next(), lines(b"again\n"));
@@ -149,7 +149,7 @@ mod tests {
         let queue = Queue::default();
         queue.push(&vec![b'x'; 2 * ROOM]);
         queue.push(b"too much\n");
-        assert!(matches!(queue.next(), Some(Item::Lines(_))));
-        assert_eq!(queue.next(), Some(Item::Dropped(1)));
+        assert!(matches!(queue.next(), Some(ConsoleItem::Lines(_))));
+        assert_eq!(queue.next(), Some(ConsoleItem::Dropped(1)));
     }
 }

@@ -1,8 +1,8 @@
-//! The time of the day, for people.
+//! The wall-clock time, for people.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// As `2026-11-16 05:08:31 UTC`. What was before 1970 is taken for its beginning.
+/// The time as `2026-11-16 05:08:31 UTC`. A time before 1970 is shown as the start of 1970.
 pub(super) fn utc(time: SystemTime) -> String {
     let seconds = time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     let (days, second) = (seconds / 86_400, seconds % 86_400);
@@ -11,7 +11,7 @@ pub(super) fn utc(time: SystemTime) -> String {
     format!("{year}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02} UTC")
 }
 
-/// Year, month and day, so many days after the beginning of 1970.
+/// Year, month and day, this number of days after the start of 1970.
 fn date(days: u64) -> (u64, u64, u64) {
     const IN_400_YEARS: u64 = 146_097;
     // Years that begin in March have the odd day at their end. 719,468 days before 1970 one of them began,

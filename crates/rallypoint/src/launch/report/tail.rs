@@ -1,4 +1,4 @@
-//! The end of a log, however long it is.
+//! The last lines of a log of any length.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
@@ -7,22 +7,22 @@ use std::path::Path;
 const LINES: usize = 20;
 const BYTES: u64 = 64 << 10;
 
-/// The last lines of a file, of what its last 64 KiB hold.
+/// The last lines of a file, within its last 64 KiB.
 pub(super) fn last_lines(path: &Path) -> io::Result<Vec<String>> {
     let mut file = File::open(path)?;
     let length = file.metadata()?.len();
     let skipped = length.saturating_sub(BYTES);
     file.seek(SeekFrom::Start(skipped))?;
     let mut bytes = Vec::new();
-    // Somebody may still write.
+    // The file may still grow.
     file.take(BYTES).read_to_end(&mut bytes)?;
     Ok(lines(&bytes, skipped > 0))
 }
 
-/// If the beginning was cut off, so was its first line, unless it is the only one.
+/// Without the first line if the text starts within a line, unless it is the only one.
 fn lines(bytes: &[u8], is_cut: bool) -> Vec<String> {
     let text = String::from_utf8_lossy(bytes);
-    // Of a progress bar, where it got to.
+    // Of a progress bar, the latest state.
     let shown = |line: &str| {
         let last = line.trim_end().rsplit('\r').next();
         last.unwrap_or_default().to_owned()

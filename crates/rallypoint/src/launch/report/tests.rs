@@ -3,30 +3,32 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use rallypoint_core::agent::{Closed, Closing, Others, Trouble};
+use rallypoint_core::agent::{CloseReason, NodeError, PeersAtExit, RunClosure};
 
 use super::*;
-use crate::launch::workers::trace::{Ended, LastWords};
+use crate::launch::workers::exit_record::{ErrorFileContent, WorkerEnd};
 
 fn program(path: &str, arguments: &[&str]) -> Program {
     Program { path: path.into(), arguments: arguments.iter().map(Into::into).collect() }
 }
 
-fn failure(local_rank: u32, exit: Exit, message: Option<&str>) -> Failure {
+fn failure(local_rank: u32, exit: Exit, message: Option<&str>) -> WorkerFailure {
     let message = message.map(str::to_owned);
-    Failure { host: "node7".to_owned(), local_rank, rank: 4 + local_rank, exit, message }
+    WorkerFailure { host: "node7".to_owned(), local_rank, rank: 4 + local_rank, exit, message }
 }
 
-fn outcome(ending: Ending, failures: Vec<Failure>) -> Outcome {
-    Outcome { exit_code: 1, ending, failures }
+fn result(outcome: NodeOutcome, failures: Vec<WorkerFailure>) -> RunResult {
+    RunResult { exit_code: 1, outcome, failures }
 }
 
-fn trace(local_rank: u32, error: Option<&str>, stderr: Option<&Path>) -> Arc<Trace> {
-    let words =
-        |text: &str| LastWords { said: ErrorFile::parse(text).unwrap(), text: text.to_owned() };
+fn record(local_rank: u32, error: Option<&str>, stderr: Option<&Path>) -> Arc<ExitRecord> {
+    let words = |text: &str| ErrorFileContent {
+        said: ErrorFile::parse(text).unwrap(),
+        text: text.to_owned(),
+    };
     let ended =
-        Ended { at: UNIX_EPOCH + Duration::from_secs(1_700_000_000), error: error.map(words) };
-    Arc::new(Trace {
+        WorkerEnd { at: UNIX_EPOCH + Duration::from_secs(1_700_000_000), error: error.map(words) };
+    Arc::new(ExitRecord {
         pid: 100 + local_rank,
         stdout: None,
         stderr: stderr.map(Path::to_owned),
@@ -42,17 +44,19 @@ fn the_root_cause_comes_first_then_the_others_then_the_log() {
     let mut log = tempfile::NamedTempFile::new().unwrap();
     io::Write::write_all(&mut log, b"one\ntwo\n").unwrap();
     let root = failure(1, Exit::Code(3), Some("ValueError: no"));
-    let closing = Closing::Failed(root.to_string());
-    let outcome = outcome(
-        Ending::WorkerFailed(closing),
+    let closing = CloseReason::Failed(root.to_string());
+    let result = result(
+        NodeOutcome::WorkerFailed(closing),
         vec![root, failure(0, Exit::Signal(15), None), failure(2, Exit::Code(1), None)],
     );
-    let traces = |rank| match rank {
-        0 => Some(trace(0, None, None)),
-        1 => Some(trace(1, Some(RECORD), Some(log.path()))),
+    let exit_records = |rank| match rank {
+        0 => Some(record(0, None, None)),
+        1 => Some(record(1, Some(RECORD), Some(log.path()))),
         _ => None,
     };
-    let report = Report::new(&program("python3", &["-u", "train.py"]), &outcome, traces).unwrap();
+    let report =
+        FailureReport::new(&program("python3", &["-u", "train.py"]), &result, exit_records)
+            .unwrap();
     let path = log.path().display();
     let expected = format!(
         "\
@@ -99,27 +103,28 @@ fn the_log_is_what_the_worker_complained_of_or_else_what_it_said() {
         fs::write(root.path().join(name), text).unwrap();
         Some(root.path().join(name))
     };
-    let trace = |stdout, stderr| Trace { stdout, stderr, ..Trace::default() };
+    let record = |stdout, stderr| ExitRecord { stdout, stderr, ..ExitRecord::default() };
     let missing = || Some(root.path().join("missing"));
-    for (trace, expected) in [
-        (trace(file("a", "said\n"), file("b", "complained\n")), "/b:\n  complained\n"),
-        (trace(file("c", "said\n"), file("d", "")), "/c:\n  said\n"),
-        (trace(file("e", ""), file("f", "")), "/f is empty\n"),
-        (trace(None, missing()), "missing cannot be read: No such file"),
-        (trace(None, None), "--tee 3 keeps it"),
+    for (record, expected) in [
+        (record(file("a", "said\n"), file("b", "complained\n")), "/b:\n  complained\n"),
+        (record(file("c", "said\n"), file("d", "")), "/c:\n  said\n"),
+        (record(file("e", ""), file("f", "")), "/f is empty\n"),
+        (record(None, missing()), "missing cannot be read: No such file"),
+        (record(None, None), "--tee 3 keeps it"),
     ] {
         let mut text = String::new();
-        Log::of(&trace).describe(&mut text);
+        LogTail::of(&record).describe(&mut text);
         assert!(text.contains(expected), "{text}");
     }
 }
 
 #[test]
 fn a_run_that_another_node_closed_says_by_whom_and_why() {
-    let closing = Closing::Failed("rank 9 (local rank 1 on node8) failed with signal 9".to_owned());
-    let closed = Closed { by: "node8".to_owned(), closing };
-    let outcome = outcome(Ending::RunFailed(closed), Vec::new());
-    let report = Report::new(&program("./train", &[]), &outcome, |_| None).unwrap();
+    let reason =
+        CloseReason::Failed("rank 9 (local rank 1 on node8) failed with signal 9".to_owned());
+    let closed = RunClosure { by: "node8".to_owned(), reason };
+    let result = result(NodeOutcome::RunFailed(closed), Vec::new());
+    let report = FailureReport::new(&program("./train", &[]), &result, |_| None).unwrap();
     let text = report.text();
     let expected =
         "./train FAILED\nthe run was closed by node8: failed: rank 9 (local rank 1 on node8)";
@@ -128,17 +133,17 @@ fn a_run_that_another_node_closed_says_by_whom_and_why() {
 
 #[test]
 fn a_node_that_could_not_go_on_says_why() {
-    let trouble = Trouble::NotStarted("there is no program".to_owned());
-    let outcome = outcome(Ending::NodeFailed(trouble), Vec::new());
-    let text = Report::new(&program("./train", &[]), &outcome, |_| None).unwrap().text();
+    let trouble = NodeError::NotStarted("there is no program".to_owned());
+    let result = result(NodeOutcome::NodeFailed(trouble), Vec::new());
+    let text = FailureReport::new(&program("./train", &[]), &result, |_| None).unwrap().text();
     assert!(text.contains("the workers could not be started: there is no program"), "{text}");
 }
 
 #[test]
 fn there_is_none_without_a_failure() {
-    for ending in [Ending::Succeeded(Others::Done), Ending::Signalled(15)] {
-        let outcome = outcome(ending, Vec::new());
-        assert!(Report::new(&program("true", &[]), &outcome, |_| None).is_none());
+    for outcome in [NodeOutcome::Succeeded(PeersAtExit::Done), NodeOutcome::Signalled(15)] {
+        let result = result(outcome, Vec::new());
+        assert!(FailureReport::new(&program("true", &[]), &result, |_| None).is_none());
     }
 }
 
@@ -146,18 +151,21 @@ fn there_is_none_without_a_failure() {
 fn the_error_file_of_the_root_cause_is_passed_on_or_one_is_made() {
     let root = tempfile::tempdir().unwrap();
     let path = root.path().join("error.json");
-    let left = |failures: Vec<Failure>, trace: Option<Arc<Trace>>| {
-        let closed = Closed { by: "node8".to_owned(), closing: Closing::Failed("x".to_owned()) };
-        let outcome = outcome(Ending::RunFailed(closed), failures);
-        let report = Report::new(&program("true", &[]), &outcome, |_| trace.clone()).unwrap();
+    let left = |failures: Vec<WorkerFailure>, record: Option<Arc<ExitRecord>>| {
+        let closed =
+            RunClosure { by: "node8".to_owned(), reason: CloseReason::Failed("x".to_owned()) };
+        let result = result(NodeOutcome::RunFailed(closed), failures);
+        let report =
+            FailureReport::new(&program("true", &[]), &result, |_| record.clone()).unwrap();
         report.leave_error_file(&path).unwrap();
         serde_json::from_str::<serde_json::Value>(&fs::read_to_string(&path).unwrap()).unwrap()
     };
-    let passed_on = left(vec![failure(1, Exit::Code(3), None)], Some(trace(1, Some(RECORD), None)));
+    let passed_on =
+        left(vec![failure(1, Exit::Code(3), None)], Some(record(1, Some(RECORD), None)));
     assert_eq!(passed_on["message"]["errorCode"], 3);
     assert_eq!(passed_on["message"]["message"], "ValueError: no");
     assert_eq!(passed_on["message"]["extraInfo"]["timestamp"], "1");
-    let made = left(vec![failure(1, Exit::Signal(9), None)], Some(trace(1, None, None)));
+    let made = left(vec![failure(1, Exit::Signal(9), None)], Some(record(1, None, None)));
     let message = "rank 5 (local rank 1 on node7) failed with signal 9 (SIGKILL)";
     assert_eq!(made["message"]["message"], message);
     assert_eq!(made["message"]["errorCode"], -9);

@@ -1,4 +1,4 @@
-//! Why workers cannot be started.
+//! Errors of starting workers.
 
 use std::ffi::OsString;
 use std::io;
@@ -9,41 +9,41 @@ use thiserror::Error;
 /// Why not all workers could be started.
 #[derive(Debug, Error)]
 pub(crate) enum StartError {
-    /// There is no such program.
+    /// The program was not found.
     #[error(
         "there is no program {program:?}; searched: {searched}",
         searched = .searched.iter().map(|path| format!("{path:?}")).collect::<Vec<_>>().join(", ")
     )]
     NotFound {
-        /// What was asked for.
+        /// The program's name.
         program: OsString,
-        /// Where it could have been.
+        /// The paths that were tried.
         searched: Vec<PathBuf>,
     },
-    /// It is there, but is none.
+    /// The file is not executable.
     #[error("{path:?} cannot be executed: {source}; chmod +x makes a file a program")]
     NotExecutable {
-        /// What was found.
+        /// The file.
         path: PathBuf,
-        /// Why not.
+        /// The error.
         source: io::Error,
     },
-    /// A file or directory for its output cannot be made.
+    /// A file or directory for the workers' output cannot be created.
     #[error(
         "cannot make {path:?} for the workers' output: {source}; --log-dir names another place"
     )]
     Files {
-        /// Which one.
+        /// The file or directory.
         path: PathBuf,
-        /// Why not.
+        /// The error.
         source: io::Error,
     },
-    /// The system refuses.
+    /// The process cannot be started.
     #[error("cannot start the worker of local rank {local_rank}: {source}")]
     Process {
-        /// Which worker.
+        /// The worker.
         local_rank: u32,
-        /// Why not.
+        /// The error.
         source: io::Error,
     },
 }

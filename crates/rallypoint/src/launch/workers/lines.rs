@@ -1,25 +1,25 @@
-//! Lines for the console, from bytes that come in pieces. Pure.
+//! Splits a worker's output into lines for the console. Pure.
 
-/// A longer line is shown in parts, so that one which never ends is not kept for ever.
+/// A longer line is shown in parts, so that a line without end does not fill memory.
 const LONGEST: usize = 64 << 10;
 
-/// What one stream of a worker has said, line by line.
+/// The lines of one stream of a worker.
 #[derive(Debug)]
 pub(super) struct Lines {
     prefix: String,
-    /// A line that has not ended.
+    /// A line without its end yet.
     begun: Vec<u8>,
-    /// A line feed that comes next belongs to the last line's end.
+    /// The last byte was a carriage return, so a line feed next belongs to the same line end.
     after_return: bool,
 }
 
 impl Lines {
-    /// Each begins with `prefix`.
+    /// Lines with this prefix.
     pub(super) fn new(prefix: String) -> Self {
         Self { prefix, begun: Vec::new(), after_return: false }
     }
 
-    /// The lines that this piece completes. A carriage return ends one too: progress bars know nothing else.
+    /// The lines that this piece completes. A carriage return ends a line too, for progress bars.
     pub(super) fn feed(&mut self, piece: &[u8]) -> String {
         let mut whole = String::new();
         for part in piece.split_inclusive(|byte| matches!(byte, b'\n' | b'\r')) {
@@ -33,7 +33,7 @@ impl Lines {
                 continue;
             }
             self.begun.extend_from_slice(text);
-            // A progress bar begins with a return, which leaves nothing to show.
+            // A progress bar starts with a carriage return, which would be an empty line.
             let is_nothing = end == Some(b'\r') && self.begun.is_empty();
             if end.is_some() && !is_nothing || self.begun.len() >= LONGEST {
                 self.end_line(&mut whole);
@@ -42,7 +42,7 @@ impl Lines {
         whole
     }
 
-    /// The last line, if it has no end.
+    /// The last line, if it lacks a line end.
     pub(super) fn finish(mut self) -> String {
         let mut whole = String::new();
         if !self.begun.is_empty() {

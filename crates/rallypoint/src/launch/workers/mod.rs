@@ -1,22 +1,22 @@
-//! The workers: the processes of one start, their output and their end.
+//! The workers: the processes of one start, their output and their exits.
 //!
-//! - `outfit`, `home`: what all starts have in common; where the files go.
+//! - `spec`, `log_dir`: what all starts have in common; where the files go.
 //! - `search`, `worker`: whether the program is there; one process group with its environment.
 //! - `notices`: what they are told before they are stopped.
 //! - `numa`: which processors each is bound to.
 //! - `streams`, `output`, `lines`: where output goes; who copies it; lines for the console.
-//! - `trace`: what is known of a worker that is gone.
+//! - `record`: what is known of a worker that is gone.
 
+mod copiers;
 mod error;
-mod home;
+pub(super) mod exit_record;
 mod lines;
+mod log_dir;
 pub(super) mod notices;
 mod numa;
-mod outfit;
-mod output;
 mod search;
+mod spec;
 mod streams;
-pub(super) mod trace;
 mod worker;
 
 use std::env;
@@ -32,35 +32,35 @@ use rustix::process::Signal;
 use tokio::sync::mpsc;
 use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 
+pub(crate) use self::copiers::OutputCopiers;
 pub(crate) use self::error::StartError;
-pub(crate) use self::outfit::Outfit;
-pub(crate) use self::output::Output;
-pub(crate) use self::trace::Trace;
+pub(crate) use self::exit_record::ExitRecord;
+pub(crate) use self::spec::WorkerSpec;
 use self::worker::Worker;
-use crate::cli::run::program::Program;
-use crate::process::{Group, Offer};
+use crate::launch::job::Program;
+use crate::process::{Offer, ProcessGroup};
 use crate::util::blocking::blocking;
 
 /// The workers of one start.
 ///
 /// Dropping it kills every process that is left of them and waits until they are gone: some milliseconds, or
-/// if the kernel cannot end them, seconds. Their output is with the [`Output`] of the outfit.
-pub(crate) struct Crew {
+/// if the kernel cannot end them, seconds. Their output is with the [`OutputCopiers`] of the spec.
+pub(crate) struct WorkerGroup {
     attempt: u64,
     workers: Vec<Worker>,
     exits: Mutex<mpsc::UnboundedReceiver<Exited>>,
-    /// One for each worker, which sees its end.
+    /// One task for each worker, which reports its exit.
     watchers: TaskTracker,
     _watching: Vec<AbortOnDropHandle<()>>,
 }
 
-impl Crew {
-    /// Starts the workers. If one cannot be started, those before it may run, and are in the crew all the
-    /// same. Dropping the future ends what was started.
-    pub(crate) async fn start(outfit: &Outfit, start: &Start) -> (Self, Result<(), StartError>) {
-        let (outfit, start) = (outfit.clone(), start.clone());
+impl WorkerGroup {
+    /// Starts the workers. If one cannot be started, those before it may run, and are in the group. Dropping the future
+    /// kills the started processes.
+    pub(crate) async fn start(spec: &WorkerSpec, start: &Start) -> (Self, Result<(), StartError>) {
+        let (spec, start) = (spec.clone(), start.clone());
         let attempt = start.attempt;
-        let (workers, started) = blocking(move || start_all(&outfit, &start)).await;
+        let (workers, started) = blocking(move || start_all(&spec, &start)).await;
         (Self::of(attempt, workers), started)
     }
 
@@ -68,7 +68,7 @@ impl Crew {
         let (sender, exits) = mpsc::unbounded_channel();
         let watchers = TaskTracker::new();
         let watch = |worker: &Worker| {
-            let (local_rank, trace) = (worker.local_rank, worker.trace.clone());
+            let (local_rank, record) = (worker.local_rank, worker.record.clone());
             let (exited, sender) = (worker.group.exited(), sender.clone());
             let input = worker.input.clone();
             let watcher = async move {
@@ -76,9 +76,9 @@ impl Crew {
                 if let Some(input) = input {
                     input.take_back();
                 }
-                let message = trace.note_end().await.error.as_ref();
+                let message = record.note_end().await.error.as_ref();
                 let message = message.map(|error| error.said.message.clone());
-                // Nobody may want to know any more.
+                // The receiver may be gone.
                 let _ = sender.send(Exited { attempt, local_rank, exit, message });
             };
             AbortOnDropHandle::new(watchers.spawn(watcher))
@@ -89,13 +89,13 @@ impl Crew {
         Self { attempt, workers, exits, watchers, _watching: watching }
     }
 
-    /// Which start they are of.
+    /// The start that the workers belong to.
     pub(crate) fn attempt(&self) -> u64 {
         self.attempt
     }
 
-    /// The next worker that is gone, with what its error file says. Each is told once; when all were told it
-    /// waits for ever. Dropping the future loses nothing. For one caller at a time.
+    /// The next exit of a worker, with the message in its error file. Each exit is reported once; after the last one
+    /// this waits for ever. Cancel-safe. For one caller at a time.
     pub(crate) async fn next_exit(&self) -> Exited {
         let next = |context: &mut std::task::Context<'_>| {
             self.exits.lock().unwrap_or_else(PoisonError::into_inner).poll_recv(context)
@@ -106,7 +106,7 @@ impl Crew {
         }
     }
 
-    /// To every process of every worker that is left. What is no signal goes to nobody.
+    /// Sends a signal to every remaining process of every worker. An unknown number is not sent.
     pub(crate) fn signal(&self, signal: i32) {
         let Some(signal) = named(signal) else { return };
         for worker in &self.workers {
@@ -114,8 +114,8 @@ impl Crew {
         }
     }
 
-    /// To those of the workers that do not die of it. Not to what they have started: it may not know the signal,
-    /// and then the worker would lose what it relies on.
+    /// Sends a signal to the workers that handle it. Their children do not get it: a child without a
+    /// handler would die, and its worker may rely on it.
     pub(crate) fn notify(&self, signal: i32) -> Notified {
         let mut notified = Notified::default();
         let Some(signal) = named(signal) else { return notified };
@@ -132,9 +132,9 @@ impl Crew {
         notified
     }
 
-    /// Waits until no process of any worker is left; not for their output, whose reader may be slow. Then all
-    /// exits can be had at once from [`Crew::next_exit`]. Can be asked again, and dropping the future loses
-    /// nothing.
+    /// Waits until no process of any worker is left; not for their output, whose reader may be slow. After that, all
+    /// exits are available at once from [`WorkerGroup::next_exit`]. Can be called again.
+    /// Cancel-safe.
     pub(crate) async fn gone(&self) {
         for worker in &self.workers {
             worker.group.gone().await;
@@ -142,36 +142,36 @@ impl Crew {
         self.watchers.wait().await;
     }
 
-    /// The numbers of the process groups that are left, to be named if they do not go.
+    /// The ids of the process groups that are left, for an error message.
     pub(crate) fn left(&self) -> Vec<u32> {
         let groups = self.workers.iter().map(|worker| &worker.group);
-        groups.filter(|group| group.is_left()).map(Group::id).collect()
+        groups.filter(|group| group.is_left()).map(ProcessGroup::id).collect()
     }
 
-    /// Whether this worker has the terminal, so that what is typed there to end a program reaches it alone.
+    /// Whether this worker has the terminal, so that Ctrl-C reaches it alone.
     pub(crate) fn has_terminal(&self, local_rank: u32) -> bool {
         let mut workers = self.workers.iter().filter(|worker| worker.local_rank == local_rank);
         workers.any(|worker| worker.input.as_ref().is_some_and(|input| input.is_terminal()))
     }
 
-    /// The files in which workers are told that they will be stopped.
+    /// The workers' notice files.
     pub(crate) fn notices(&self) -> Vec<PathBuf> {
         let files = self.workers.iter().filter_map(|worker| worker.files.as_ref());
         files.map(|files| files.notice.clone()).collect()
     }
 
-    /// What is known of the workers, for a report, by local rank.
-    pub(crate) fn traces(&self) -> Vec<Arc<Trace>> {
-        self.workers.iter().map(|worker| worker.trace.clone()).collect()
+    /// The workers' exit records, by local rank.
+    pub(crate) fn exit_records(&self) -> Vec<Arc<ExitRecord>> {
+        self.workers.iter().map(|worker| worker.record.clone()).collect()
     }
 }
 
-/// Who was sent a signal.
+/// The effect of a signal to the workers.
 #[derive(Debug, Default)]
 pub(crate) struct Notified {
-    /// How many workers live.
+    /// The number of live workers.
     pub(crate) living: usize,
-    /// The local ranks of those that would have died of it, and were not sent it.
+    /// The local ranks of workers without a handler, which did not get the signal.
     pub(crate) spared: Vec<u32>,
 }
 
@@ -183,40 +183,40 @@ fn named(signal: i32) -> Option<Signal> {
     named
 }
 
-impl Drop for Crew {
+impl Drop for WorkerGroup {
     fn drop(&mut self) {
-        // All at once, and not one after the other.
+        // Before the groups are dropped one by one, which waits for each.
         self.signal(SIGKILL);
     }
 }
 
-/// Whether the program can be found and executed. Blocks on the disk.
+/// Checks that the program can be found and executed. Blocks on the disk.
 ///
 /// # Errors
-/// [`StartError`] says where it was searched, or why it is no program.
+/// [`StartError`] names the searched places, or why the file is no program.
 pub(crate) fn check(program: &Program) -> Result<(), StartError> {
     search::check(&program.path, env::var_os("PATH").as_deref())
 }
 
-/// Up to the first that cannot be started.
-fn start_all(outfit: &Outfit, start: &Start) -> (Vec<Worker>, Result<(), StartError>) {
-    if let Err(error) = check(&outfit.program) {
+/// Starts the workers, up to the first that cannot be started.
+fn start_all(spec: &WorkerSpec, start: &Start) -> (Vec<Worker>, Result<(), StartError>) {
+    if let Err(error) = check(&spec.program) {
         return (Vec::new(), Err(error));
     }
     let mut workers = Vec::new();
-    for local_rank in 0..outfit.job.local_workers {
-        match Worker::start(outfit, start, local_rank) {
+    for local_rank in 0..spec.environment.local_workers {
+        match Worker::start(spec, start, local_rank) {
             Ok(worker) => workers.push(worker),
             Err(error) => return (workers, Err(error)),
         }
     }
-    if outfit.home.is_kept() {
+    if spec.log_dir.is_kept() {
         say_where(&workers);
     }
     (workers, Ok(()))
 }
 
-/// Says which files are whose, in one line.
+/// Logs the directories of the workers' files, in one line.
 fn say_where(workers: &[Worker]) {
     let directories = workers.iter().filter_map(|worker| Some(&worker.files.as_ref()?.directory));
     let names = directories.clone().filter_map(|directory| directory.file_name()?.to_str());

@@ -1,4 +1,4 @@
-//! What workers find in a file of theirs when they will be stopped, so that they need no handler for a signal.
+//! Notice files: they announce a stop to workers that have no signal handler.
 
 use std::fs;
 use std::io;
@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 
 use serde_json::json;
 
-/// Writes down, for each worker, that it has so much time left. Blocks on the disk.
+/// Writes each worker's notice file, with the time left and the reason. Blocks on the disk.
 pub(in crate::launch) fn write(files: &[PathBuf], left: Duration, why: &str) {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let (seconds, deadline) = (left.as_secs_f64(), (now + left).as_secs_f64());
@@ -19,7 +19,7 @@ pub(in crate::launch) fn write(files: &[PathBuf], left: Duration, why: &str) {
     }
 }
 
-/// Whoever sees the file sees all of it.
+/// Writes and renames, so that a reader never sees a part of the file.
 fn write_whole(file: &Path, text: &str) -> io::Result<()> {
     let new = file.with_extension("new");
     fs::write(&new, text)?;

@@ -1,4 +1,4 @@
-//! Workers on the processors that are near to their devices, or at least not in each other's way.
+//! NUMA binding: each worker runs on processors near its device, or on a share of its own.
 
 mod sysfs;
 mod topology;
@@ -8,12 +8,12 @@ use std::path::Path;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use self::topology::Topology;
-use crate::cli::run::values::NumaBinding;
+use crate::launch::job::NumaBinding;
 
-/// The processors of each worker, by its local rank; none if they are not to be bound, or cannot be, which
-/// is said. `root` is `/` except in tests, `visible` is `CUDA_VISIBLE_DEVICES`.
+/// The processors of each worker, by local rank; empty if workers are not bound, or cannot be, which is logged.
+/// `root` is `/` except in tests, `visible` is `CUDA_VISIBLE_DEVICES`.
 ///
-/// Only what this process may use itself is given away.
+/// Workers get only processors that this process may use itself.
 pub(super) fn bindings(
     root: &Path,
     binding: Option<NumaBinding>,
@@ -49,7 +49,7 @@ pub(super) fn bindings(
     sets
 }
 
-/// The NUMA node of each worker: that of its device if it has one, and otherwise each in turn.
+/// The NUMA node of each worker: that of its device, or else the nodes in turn.
 fn homes(
     topology: &Topology,
     devices: &[Option<u32>],
@@ -59,7 +59,7 @@ fn homes(
     let nodes: Vec<u32> = topology.nodes.keys().copied().collect();
     let device = |local_rank: usize| match visible {
         None => Some(local_rank),
-        // Names of devices are of no use here.
+        // Device names (UUIDs) have no position on the bus.
         Some(list) => list.split(',').nth(local_rank)?.trim().parse().ok(),
     };
     let near = |local_rank: usize| {
@@ -70,8 +70,8 @@ fn homes(
     (0..workers as usize).map(home).collect()
 }
 
-/// Does this work on these processors, and whatever is started by it stays there: a process has the
-/// processors of the thread that started it. So it takes a thread of its own.
+/// Runs `work` on these processors, in a thread of its own: a process inherits the processors of the thread that
+/// starts it.
 pub(super) fn on<T: Send>(processors: Option<&CpuSet>, work: impl FnOnce() -> T + Send) -> T {
     let Some(processors) = processors else { return work() };
     let bound = || {

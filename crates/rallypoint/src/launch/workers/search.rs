@@ -1,4 +1,4 @@
-//! Whether a program is there, looked up as a shell would, so that an error can say where it was searched.
+//! Looks up a program as a shell does, so that an error can name the searched places.
 
 use std::env;
 use std::ffi::OsStr;
@@ -10,10 +10,10 @@ use rustix::fs::{Access, access};
 
 use super::error::StartError;
 
-/// Where programs are if `PATH` does not say.
+/// The search path without `PATH`.
 const USUAL_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 
-/// Checks that the program can be executed. `path` is the variable.
+/// Checks that the program can be executed. `path` is the value of `PATH`.
 pub(super) fn check(program: &OsStr, path: Option<&OsStr>) -> Result<(), StartError> {
     let candidates: Vec<PathBuf> = if program.as_bytes().contains(&b'/') {
         vec![program.into()]
@@ -25,7 +25,7 @@ pub(super) fn check(program: &OsStr, path: Option<&OsStr>) -> Result<(), StartEr
     for candidate in candidates.iter().filter(|path| path.exists()) {
         match executable(candidate) {
             Ok(()) => return Ok(()),
-            // As a shell does: one further on may do.
+            // Like a shell: a later directory may have an executable one.
             Err(source) => {
                 let path = candidate.clone();
                 refused.get_or_insert(StartError::NotExecutable { path, source });

@@ -1,4 +1,4 @@
-//! Where a worker's two streams go: to the launcher's, to a file, to both, or nowhere.
+//! Destinations of a worker's two streams: the launcher's own, a file, both, or none.
 
 use std::fs::File;
 use std::io;
@@ -6,25 +6,25 @@ use std::path::Path;
 use std::process::Stdio;
 use std::sync::Arc;
 
+use super::copiers::{Copy, OutputCopiers};
 use super::lines::Lines;
-use super::output::{Copy, Output};
-use crate::launch::console::{Console, Stream};
+use crate::launch::console::{Console, OutputStream};
 
-/// What to do with a stream.
+/// The destination of a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Route {
-    /// It is the launcher's own.
+    /// The launcher's own stream.
     Inherited,
     Nowhere,
-    /// To its file alone.
+    /// A file alone.
     File,
-    /// To the console line by line, and to its file if there are files.
+    /// The console line by line, and a file if there are files.
     Copied {
         to_file: bool,
     },
 }
 
-/// What was asked for: a file instead of the console, a file as well, to be seen at all.
+/// The user's choice: a file instead of the console, a file as well, on the console at all.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Wanted {
     pub(super) redirected: bool,
@@ -50,19 +50,19 @@ impl Route {
 
 /// One stream of one worker.
 #[derive(Debug)]
-pub(super) struct Source<'a> {
-    pub(super) stream: Stream,
+pub(super) struct StreamSource<'a> {
+    pub(super) stream: OutputStream,
     pub(super) local_rank: u32,
     pub(super) route: Route,
-    /// Its file, if the route has one.
+    /// The file, if the route has one.
     pub(super) file: Option<&'a Path>,
-    /// What its lines on the console begin with.
+    /// The prefix of its lines on the console.
     pub(super) prefix: String,
 }
 
-impl Source<'_> {
-    /// What the worker is to be started with. What is to be copied is, from now on.
-    pub(super) fn open(self, console: &Arc<Console>, output: &Output) -> io::Result<Stdio> {
+impl StreamSource<'_> {
+    /// The worker's end of the stream. Starts a copier if the route needs one.
+    pub(super) fn open(self, console: &Arc<Console>, output: &OutputCopiers) -> io::Result<Stdio> {
         let create = |path: &Path| Ok::<_, io::Error>((File::create_new(path)?, path.to_owned()));
         let file = self.file.map(create).transpose()?;
         Ok(match (self.route, file) {

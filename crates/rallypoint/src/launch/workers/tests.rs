@@ -1,4 +1,4 @@
-//! Crews of shells: how they end, and that nothing is left of them.
+//! Worker groups of shells: how they end, and that nothing is left of them.
 
 mod environment;
 mod output;
@@ -8,26 +8,28 @@ use std::path::Path;
 use std::time::Duration;
 
 use rallypoint_core::agent::placement::Placement;
-use rallypoint_core::agent::{self, SIGTERM};
+use rallypoint_core::agent::{self, AgentSettings, SIGTERM};
 use rallypoint_core::rendezvous::documents::Address;
 use tempfile::TempDir;
 use tokio::time::timeout;
 
-use super::home::{Files, Home};
+use super::log_dir::{Files, LogDir};
 use super::*;
-use crate::cli::run::host::Host;
-use crate::cli::run::taken::Environment;
-use crate::cli::run::{Errand, command, prepare};
+use crate::embedded::{RendezvousConfig, ServerPlacement};
 use crate::launch::console::Console;
 use crate::launch::console::tests::Shown;
-use crate::rendezvous::RendezvousHandlerRegistry;
+use crate::launch::job::{
+    Environment, HandledSignals, JobSpec, LocalRanks, LogDirectory, Logs, PrefixTemplate,
+    SignalList, StreamSelection, Streams,
+};
+use crate::rendezvous::RendezvousParameters;
 
 /// Long enough for anything on any machine.
 const LONG: Duration = Duration::from_secs(60);
 
 /// Workers to be, with what can be seen of them.
 struct Ground {
-    outfit: Outfit,
+    spec: WorkerSpec,
     output: Shown,
     error: Shown,
     /// Where their files are.
@@ -41,36 +43,61 @@ fn ground(local_workers: u32, script: &str) -> Ground {
 
 fn ground_of(local_workers: u32, path: &str, arguments: &[&str]) -> Ground {
     let root = tempfile::tempdir().unwrap();
-    let (workers, logs) = (local_workers.to_string(), root.path().to_str().unwrap());
-    let mut line = vec!["run", "--standalone", "--no-python", "--nproc-per-node", &workers];
-    line.extend(["--log-dir", logs, "--", path]);
-    line.extend(arguments);
-    let environment = Environment::new();
-    let matches = command(&environment).try_get_matches_from(line).unwrap();
-    let registry = RendezvousHandlerRegistry::with_builtin();
-    let plan = match prepare(&matches, &Host::look(environment), &registry).unwrap() {
-        Errand::Launch(plan) => plan,
-        Errand::Show(text) => panic!("{text}"),
-    };
+    let program =
+        Program { path: path.into(), arguments: arguments.iter().map(Into::into).collect() };
+    let job = job(program, local_workers, LogDirectory::At(root.path().to_owned()));
     let (console, output, error) = Console::shown(false);
-    let job = plan.job("node-id", true);
-    let copied = Arc::new(Output::new().unwrap());
-    let mut outfit = Outfit::new(&plan, job, Arc::new(console), copied).unwrap();
-    outfit.host = "node7".to_owned();
-    Ground { outfit, output, error, root }
+    let environment = job.environment("node-id", true);
+    let copied = Arc::new(OutputCopiers::new().unwrap());
+    let mut spec = WorkerSpec::new(&job, environment, Arc::new(console), copied).unwrap();
+    spec.host = "node7".to_owned();
+    Ground { spec, output, error, root }
+}
+
+/// A job of one node, with torchrun's defaults.
+fn job(program: Program, local_workers: u32, directory: LogDirectory) -> JobSpec {
+    let none = || StreamSelection::All(Streams::default());
+    JobSpec {
+        program,
+        rendezvous: RendezvousConfig {
+            parameters: RendezvousParameters::new("rallypoint", "", "job", 1, 1).unwrap(),
+            server: ServerPlacement::Loopback,
+            credentials: None,
+            tls: None,
+            warnings: Vec::new(),
+        },
+        agent: AgentSettings { local_workers, ..AgentSettings::default() },
+        role: "default".to_owned(),
+        max_restarts: 0,
+        handled: HandledSignals { signals: SignalList::default(), named: false },
+        notice_signal: Signal::USR1.as_raw(),
+        logs: Logs {
+            directory,
+            redirects: none(),
+            tee: none(),
+            prefix: PrefixTemplate::default(),
+            console: LocalRanks::default(),
+        },
+        stdin: None,
+        numa_binding: None,
+        virtual_local_rank: false,
+        inherited: Environment::new(),
+        provenance: Vec::new(),
+        warnings: Vec::new(),
+    }
 }
 
 impl Ground {
-    async fn start(&self, attempt: u64) -> Crew {
-        let (crew, started) = Crew::start(&self.outfit, &self.order(attempt)).await;
+    async fn start(&self, attempt: u64) -> WorkerGroup {
+        let (workers, started) = WorkerGroup::start(&self.spec, &self.order(attempt)).await;
         started.unwrap();
-        crew
+        workers
     }
 
     fn order(&self, attempt: u64) -> Start {
         let store = Address { host: "127.0.0.1".to_owned(), port: 29500 };
-        let group = agent::Group { round: 5 + attempt, rank: 1, nodes: 2, restarts: 0, store };
-        let placement = Placement::identical(1, 2, self.outfit.job.local_workers);
+        let group = agent::NodeGroup { round: 5 + attempt, rank: 1, nodes: 2, restarts: 0, store };
+        let placement = Placement::identical(1, 2, self.spec.environment.local_workers);
         Start { attempt, group, placement }
     }
 
@@ -81,21 +108,21 @@ impl Ground {
 
     /// Those of a worker of the first start in its round.
     fn files(&self, attempt: u64, local_rank: u32) -> Files {
-        let rank = self.outfit.job.local_workers + local_rank;
+        let rank = self.spec.environment.local_workers + local_rank;
         let host = only(&only(self.root.path()));
         Files::in_directory(host.join(format!("round_{}/rank_{rank}", 5 + attempt)))
     }
 
     /// Runs to the end, and tells who ended and how.
     async fn run(&self) -> Vec<Exited> {
-        let crew = self.start(0).await;
-        self.end(&crew).await
+        let workers = self.start(0).await;
+        self.end(&workers).await
     }
 
     /// The ends of the last workers, when all of their output is written.
-    async fn end(&self, crew: &Crew) -> Vec<Exited> {
-        let exits = all_exits(crew).await;
-        timeout(LONG, self.outfit.output.finish()).await.unwrap();
+    async fn end(&self, workers: &WorkerGroup) -> Vec<Exited> {
+        let exits = all_exits(workers).await;
+        timeout(LONG, self.spec.output.finish()).await.unwrap();
         exits
     }
 }
@@ -108,11 +135,11 @@ fn only(directory: &Path) -> PathBuf {
     first
 }
 
-async fn all_exits(crew: &Crew) -> Vec<Exited> {
-    timeout(LONG, crew.gone()).await.unwrap();
+async fn all_exits(workers: &WorkerGroup) -> Vec<Exited> {
+    timeout(LONG, workers.gone()).await.unwrap();
     let mut exits = Vec::new();
-    while exits.len() < crew.workers.len() {
-        exits.push(timeout(LONG, crew.next_exit()).await.unwrap());
+    while exits.len() < workers.workers.len() {
+        exits.push(timeout(LONG, workers.next_exit()).await.unwrap());
     }
     exits.sort_by_key(|exited| exited.local_rank);
     exits
@@ -142,33 +169,33 @@ fn lives(pid: &str) -> bool {
 async fn each_worker_tells_once_how_it_ended() {
     let script = "case $LOCAL_RANK in 0) exit 0 ;; 1) exit 7 ;; 2) kill -SEGV $$ ;; esac";
     let ground = ground(3, script);
-    let crew = ground.start(4).await;
-    let exits = all_exits(&crew).await;
+    let workers = ground.start(4).await;
+    let exits = all_exits(&workers).await;
     let exited = |local_rank, exit| Exited { attempt: 4, local_rank, exit, message: None };
     let expected =
         [exited(0, Exit::Code(0)), exited(1, Exit::Code(7)), exited(2, Exit::Signal(11))];
     assert_eq!(exits, expected);
-    assert_eq!(crew.attempt(), 4);
+    assert_eq!(workers.attempt(), 4);
     let patience = Duration::from_millis(20);
-    assert!(timeout(patience, crew.next_exit()).await.is_err(), "nobody is left to tell of");
-    let trace = crew.traces()[1].clone();
-    assert!(trace.pid > 0 && trace.ended().is_some());
-    assert_eq!(crew.traces().len(), 3);
+    assert!(timeout(patience, workers.next_exit()).await.is_err(), "nobody is left to tell of");
+    let record = workers.exit_records()[1].clone();
+    assert!(record.pid > 0 && record.ended().is_some());
+    assert_eq!(workers.exit_records().len(), 3);
 }
 
 #[tokio::test]
 async fn one_that_ends_is_told_while_others_run_and_waiting_can_be_given_up() {
     let ground = ground(2, "[ $LOCAL_RANK = 1 ] || exec sleep 100; exit 3");
-    let crew = ground.start(0).await;
-    let exited = timeout(LONG, crew.next_exit()).await.unwrap();
+    let workers = ground.start(0).await;
+    let exited = timeout(LONG, workers.next_exit()).await.unwrap();
     assert_eq!((exited.local_rank, exited.exit), (1, Exit::Code(3)));
     let patience = Duration::from_millis(20);
-    assert!(timeout(patience, crew.next_exit()).await.is_err());
-    assert!(timeout(patience, crew.gone()).await.is_err());
-    crew.signal(SIGTERM);
-    let exited = timeout(LONG, crew.next_exit()).await.unwrap();
+    assert!(timeout(patience, workers.next_exit()).await.is_err());
+    assert!(timeout(patience, workers.gone()).await.is_err());
+    workers.signal(SIGTERM);
+    let exited = timeout(LONG, workers.next_exit()).await.unwrap();
     assert_eq!((exited.local_rank, exited.exit), (0, Exit::Signal(15)));
-    timeout(LONG, crew.gone()).await.unwrap();
+    timeout(LONG, workers.gone()).await.unwrap();
 }
 
 #[tokio::test]
@@ -182,15 +209,15 @@ esac >"$TORCHELASTIC_ERROR_FILE"
 [ $LOCAL_RANK = 4 ] && rm "$TORCHELASTIC_ERROR_FILE" && mkfifo "$TORCHELASTIC_ERROR_FILE"
 exit 1"#;
     let ground = ground(5, script);
-    let crew = ground.start(0).await;
-    let exits = all_exits(&crew).await;
+    let workers = ground.start(0).await;
+    let exits = all_exits(&workers).await;
     let messages: Vec<_> = exits.iter().map(|exited| exited.message.as_deref()).collect();
     assert_eq!(messages, [Some("ValueError: no"), Some("plain"), None, None, None]);
-    let trace = crew.traces()[0].clone();
-    let error = trace.ended().unwrap().error.as_ref().unwrap();
+    let record = workers.exit_records()[0].clone();
+    let error = record.ended().unwrap().error.as_ref().unwrap();
     assert_eq!(error.said.traceback.as_deref(), Some("Traceback"));
     assert!(error.text.ends_with("}}}\n"));
-    assert_eq!(trace.error_file, Some(ground.files(0, 0).error));
+    assert_eq!(record.error_file, Some(ground.files(0, 0).error));
 }
 
 /// As a script that starts a training: the shell dies of the signal at once, its child saves its work.
@@ -199,13 +226,13 @@ async fn a_child_that_takes_its_time_is_waited_for_when_its_shell_is_gone() {
     let script = "sh -c 'trap \"sleep 0.3; echo saved >$0/saved; exit 0\" TERM
 echo ready >$0/ready; while :; do sleep 0.01; done' \"${TORCHELASTIC_ERROR_FILE%/*}\" & wait";
     let ground = ground(2, script);
-    let crew = ground.start(0).await;
+    let workers = ground.start(0).await;
     for local_rank in 0..2 {
         let files = ground.files(0, local_rank);
         line_of(&files.directory.join("ready")).await;
     }
-    crew.signal(SIGTERM);
-    let exits = all_exits(&crew).await;
+    workers.signal(SIGTERM);
+    let exits = all_exits(&workers).await;
     for local_rank in 0..2 {
         assert_eq!(exits[local_rank as usize].exit, Exit::Signal(15));
         assert_eq!(ground.file(0, local_rank, "saved"), "saved\n");
@@ -216,14 +243,14 @@ echo ready >$0/ready; while :; do sleep 0.01; done' \"${TORCHELASTIC_ERROR_FILE%
 async fn what_does_not_end_when_asked_is_killed() {
     let script = "trap '' TERM; sleep 100 & echo $! >\"${TORCHELASTIC_ERROR_FILE%/*}/child\"; wait";
     let ground = ground(1, script);
-    let crew = ground.start(0).await;
+    let workers = ground.start(0).await;
     let child = line_of(&ground.files(0, 0).directory.join("child")).await;
-    crew.signal(SIGTERM);
-    assert!(timeout(Duration::from_millis(100), crew.gone()).await.is_err());
-    assert_eq!(crew.left(), [crew.traces()[0].pid]);
-    crew.signal(SIGKILL);
-    assert_eq!(all_exits(&crew).await[0].exit, Exit::Signal(9));
-    assert!(crew.left().is_empty());
+    workers.signal(SIGTERM);
+    assert!(timeout(Duration::from_millis(100), workers.gone()).await.is_err());
+    assert_eq!(workers.left(), [workers.exit_records()[0].pid]);
+    workers.signal(SIGKILL);
+    assert_eq!(all_exits(&workers).await[0].exit, Exit::Signal(9));
+    assert!(workers.left().is_empty());
     assert!(!lives(&child));
 }
 
@@ -233,28 +260,28 @@ async fn nothing_is_left_when_a_crew_is_dropped() {
 [ $LOCAL_RANK = 0 ] && exit 0; wait";
     let mut ground = ground(2, script);
     // With a pipe to be read, besides.
-    ground.outfit.logs.tee = "3".parse().unwrap();
-    let crew = ground.start(0).await;
+    ground.spec.logs.tee = "3".parse().unwrap();
+    let workers = ground.start(0).await;
     let mut ids = Vec::new();
     for local_rank in 0..2 {
         let file = ground.files(0, local_rank).directory.join("ids");
         ids.extend(line_of(&file).await.split(' ').map(str::to_owned));
     }
     // The first one has lost its leader.
-    assert_eq!(timeout(LONG, crew.next_exit()).await.unwrap().exit, Exit::Code(0));
-    drop(crew);
+    assert_eq!(timeout(LONG, workers.next_exit()).await.unwrap().exit, Exit::Code(0));
+    drop(workers);
     assert_eq!(ids.iter().filter(|id| lives(id)).count(), 0, "{ids:?}");
 }
 
 #[tokio::test]
 async fn a_program_that_is_not_there_is_named_and_nothing_is_started() {
     let ground = ground_of(2, "no-such-program", &[]);
-    let (crew, started) = Crew::start(&ground.outfit, &ground.order(0)).await;
+    let (workers, started) = WorkerGroup::start(&ground.spec, &ground.order(0)).await;
     let error = started.unwrap_err();
     assert!(matches!(error, StartError::NotFound { .. }), "{error:?}");
     assert!(error.to_string().contains("no-such-program"), "{error}");
-    timeout(LONG, crew.gone()).await.unwrap();
-    assert!(crew.workers.is_empty());
+    timeout(LONG, workers.gone()).await.unwrap();
+    assert!(workers.workers.is_empty());
 }
 
 #[tokio::test]
@@ -264,29 +291,31 @@ async fn workers_before_one_that_cannot_be_started_are_in_the_crew() {
     let third = ground.files(0, 2).directory;
     fs::create_dir_all(third.parent().unwrap()).unwrap();
     fs::write(&third, "").unwrap();
-    let (crew, started) = Crew::start(&ground.outfit, &ground.order(0)).await;
+    let (workers, started) = WorkerGroup::start(&ground.spec, &ground.order(0)).await;
     let error = started.unwrap_err().to_string();
     assert!(error.contains(third.to_str().unwrap()) && error.contains("--log-dir"), "{error}");
-    crew.signal(SIGTERM);
-    assert_eq!(all_exits(&crew).await.len(), 2);
+    workers.signal(SIGTERM);
+    assert_eq!(all_exits(&workers).await.len(), 2);
 }
 
 #[tokio::test]
 async fn every_start_keeps_its_files() {
     let mut ground = ground(1, "echo attempt $RALLYPOINT_ATTEMPT");
-    ground.outfit.logs.redirects = "3".parse().unwrap();
+    ground.spec.logs.redirects = "3".parse().unwrap();
     for attempt in 0..2 {
-        let crew = ground.start(attempt).await;
-        all_exits(&crew).await;
+        let workers = ground.start(attempt).await;
+        all_exits(&workers).await;
     }
     for attempt in 0..2 {
         assert_eq!(ground.file(attempt, 0, "stdout.log"), format!("attempt {attempt}\n"));
         assert_eq!(ground.file(attempt, 0, "stderr.log"), "");
     }
     // And what is there already is not written over.
-    let crew = ground.start(0).await;
-    all_exits(&crew).await;
-    assert!(crew.traces()[0].stdout.as_ref().unwrap().ends_with("round_5/rank_1.1/stdout.log"));
+    let workers = ground.start(0).await;
+    all_exits(&workers).await;
+    assert!(
+        workers.exit_records()[0].stdout.as_ref().unwrap().ends_with("round_5/rank_1.1/stdout.log")
+    );
     assert_eq!(ground.file(0, 0, "stdout.log"), "attempt 0\n");
 }
 
@@ -297,8 +326,8 @@ async fn a_worker_is_bound_to_its_processors() {
     let mut set = rustix::thread::CpuSet::new();
     set.set(one);
     let mut ground = ground(2, "grep Cpus_allowed_list: /proc/self/status");
-    ground.outfit.logs.redirects = "1".parse().unwrap();
-    ground.outfit.processors = vec![set];
+    ground.spec.logs.redirects = "1".parse().unwrap();
+    ground.spec.processors = vec![set];
     ground.run().await;
     assert!(ground.file(0, 0, "stdout.log").ends_with(&format!("\t{one}\n")));
     assert!(ground.file(0, 1, "stdout.log").starts_with("Cpus_allowed_list:"));

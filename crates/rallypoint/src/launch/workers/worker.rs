@@ -1,4 +1,4 @@
-//! One worker: a program with an environment, in a process group of its own.
+//! One worker: a process with its environment, in a process group of its own.
 
 use std::sync::Arc;
 
@@ -6,79 +6,78 @@ use rallypoint_core::agent::Start;
 use rallypoint_core::agent::environment::{NOTICE_FILE, variables};
 
 use super::error::StartError;
-use super::home::Files;
+use super::exit_record::ExitRecord;
+use super::log_dir::Files;
 use super::numa;
-use super::outfit::Outfit;
-use super::streams::Source;
-use super::trace::Trace;
-use crate::cli::run::secret;
-use crate::launch::console::Stream;
-use crate::process::{self, Group, Input};
+use super::spec::WorkerSpec;
+use super::streams::StreamSource;
+use crate::launch::console::OutputStream;
+use crate::launch::job::HIDDEN;
+use crate::process::{self, ProcessGroup, StandardInput};
 
 const ERROR_FILE: &str = "TORCHELASTIC_ERROR_FILE";
 
-/// A worker that was started.
+/// A started worker.
 pub(super) struct Worker {
     pub(super) local_rank: u32,
-    pub(super) group: Group,
-    pub(super) trace: Arc<Trace>,
+    pub(super) group: ProcessGroup,
+    pub(super) record: Arc<ExitRecord>,
     pub(super) files: Option<Files>,
-    /// It has the standard input of the launcher.
-    pub(super) input: Option<Arc<Input>>,
+    /// The launcher's standard input, if this worker has it.
+    pub(super) input: Option<Arc<StandardInput>>,
 }
 
 impl Worker {
-    /// Starts one. Blocks on the disk.
+    /// Starts a worker. Blocks on the disk.
     pub(super) fn start(
-        outfit: &Outfit,
+        spec: &WorkerSpec,
         start: &Start,
         local_rank: u32,
     ) -> Result<Self, StartError> {
         let rank = start.placement.base_rank.saturating_add(local_rank);
-        let files = outfit.home.claim(start.group.round, rank)?;
-        let mut command = process::command(&outfit.program.path)
+        let files = spec.log_dir.claim(start.group.round, rank)?;
+        let mut command = process::command(&spec.program.path)
             .map_err(|source| StartError::Process { local_rank, source })?;
-        command.args(&outfit.program.arguments);
-        command.envs(variables(&outfit.job, start, local_rank, ""));
-        for hidden in secret::HIDDEN {
+        command.args(&spec.program.arguments);
+        command.envs(variables(&spec.environment, start, local_rank, ""));
+        for hidden in HIDDEN {
             command.env_remove(hidden);
         }
-        let mut trace = Trace::default();
+        let mut record = ExitRecord::default();
         if let Some(files) = &files {
-            // As it is, even if it is no text.
+            // Not through `variables`: a path need not be valid UTF-8.
             command.env(ERROR_FILE, &files.error);
             command.env(NOTICE_FILE, &files.notice);
-            trace.error_file = Some(files.error.clone());
+            record.error_file = Some(files.error.clone());
         }
-        for stream in [Stream::Stdout, Stream::Stderr] {
-            let route = outfit.route(stream, local_rank);
+        for stream in [OutputStream::Stdout, OutputStream::Stderr] {
+            let route = spec.route(stream, local_rank);
             let file = files.as_ref().map(|files| match stream {
-                Stream::Stdout => &files.stdout,
-                Stream::Stderr => &files.stderr,
+                OutputStream::Stdout => &files.stdout,
+                OutputStream::Stderr => &files.stderr,
             });
             let file = file.filter(|_| route.has_file());
-            let prefix = outfit.prefix(stream, local_rank, rank);
+            let prefix = spec.prefix(stream, local_rank, rank);
             let file_path = file.map(AsRef::as_ref);
-            let source = Source { stream, local_rank, route, file: file_path, prefix };
-            let end =
-                source.open(&outfit.console, &outfit.output).map_err(|source| match file {
-                    Some(file) => StartError::Files { path: file.clone(), source },
-                    None => StartError::Process { local_rank, source },
-                })?;
+            let source = StreamSource { stream, local_rank, route, file: file_path, prefix };
+            let end = source.open(&spec.console, &spec.output).map_err(|source| match file {
+                Some(file) => StartError::Files { path: file.clone(), source },
+                None => StartError::Process { local_rank, source },
+            })?;
             match stream {
-                Stream::Stdout => (command.stdout(end), trace.stdout = file.cloned()),
-                Stream::Stderr => (command.stderr(end), trace.stderr = file.cloned()),
+                OutputStream::Stdout => (command.stdout(end), record.stdout = file.cloned()),
+                OutputStream::Stderr => (command.stderr(end), record.stderr = file.cloned()),
             };
         }
-        let processors = outfit.processors.get(local_rank as usize);
-        let input = outfit.input(local_rank).cloned();
+        let processors = spec.processors.get(local_rank as usize);
+        let input = spec.input(local_rank).cloned();
         let start = || match &input {
-            Some(input) => Group::start_with_input(&mut command, input),
-            None => Group::start_lasting(&mut command),
+            Some(input) => ProcessGroup::start_with_input(&mut command, input),
+            None => ProcessGroup::start_lasting(&mut command),
         };
         let group = numa::on(processors, start)
             .map_err(|source| StartError::Process { local_rank, source })?;
-        trace.pid = group.id();
-        Ok(Self { local_rank, group, trace: Arc::new(trace), files, input })
+        record.pid = group.id();
+        Ok(Self { local_rank, group, record: Arc::new(record), files, input })
     }
 }

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, getpid, kill_process, kill_process_group};
 
-use super::message::Entry;
-use crate::process::{members, table};
+use super::message::GuardEntry;
+use crate::process::{survivors, table};
 
 /// Between two looks at who is left.
 const FIRST_PAUSE: Duration = Duration::from_millis(1);
@@ -43,19 +43,19 @@ impl Spared {
 
 /// Sends a signal to all processes of these entries.
 pub(super) fn signal<'a>(
-    entries: impl IntoIterator<Item = &'a Entry>,
+    entries: impl IntoIterator<Item = &'a GuardEntry>,
     signal: Signal,
     spared: Spared,
 ) {
     let mut marks = Vec::new();
     for entry in entries {
         match entry {
-            Entry::Group(leader) | Entry::Workers(leader) => {
+            GuardEntry::Group(leader) | GuardEntry::Workers(leader) => {
                 // There may be nobody any more.
                 let _ = kill_process_group(*leader, signal);
             }
-            Entry::Marked(mark) => marks.push(&mark[..]),
-            Entry::Directory(_) => {}
+            GuardEntry::Marked(mark) => marks.push(&mark[..]),
+            GuardEntry::Directory(_) => {}
         }
     }
     // Again, for those who were started while the first look was taken.
@@ -67,7 +67,7 @@ pub(super) fn signal<'a>(
 }
 
 /// Kills all of them, and waits until they are gone; then the directories are removed.
-pub(super) fn end(entries: &HashSet<Entry>, spared: Spared, gone: impl FnOnce()) {
+pub(super) fn end(entries: &HashSet<GuardEntry>, spared: Spared, gone: impl FnOnce()) {
     signal(entries, Signal::KILL, spared);
     let begun = Instant::now();
     let mut pause = FIRST_PAUSE;
@@ -75,26 +75,26 @@ pub(super) fn end(entries: &HashSet<Entry>, spared: Spared, gone: impl FnOnce())
         sleep(pause);
         pause = (pause * 2).min(LAST_PAUSE);
         signal(
-            entries.iter().filter(|entry| matches!(entry, Entry::Marked(_))),
+            entries.iter().filter(|entry| matches!(entry, GuardEntry::Marked(_))),
             Signal::KILL,
             spared,
         );
     }
     gone();
     for entry in entries {
-        if let Entry::Directory(path) = entry {
+        if let GuardEntry::Directory(path) = entry {
             remove(path);
         }
     }
 }
 
-fn is_left(entries: &HashSet<Entry>, spared: Spared) -> bool {
+fn is_left(entries: &HashSet<GuardEntry>, spared: Spared) -> bool {
     entries.iter().any(|entry| match entry {
-        Entry::Group(leader) | Entry::Workers(leader) => {
-            members::anybody(*leader, *leader).is_some()
+        GuardEntry::Group(leader) | GuardEntry::Workers(leader) => {
+            survivors::anybody(*leader, *leader).is_some()
         }
-        Entry::Marked(mark) => !marked(&[mark], spared).is_empty(),
-        Entry::Directory(_) => false,
+        GuardEntry::Marked(mark) => !marked(&[mark], spared).is_empty(),
+        GuardEntry::Directory(_) => false,
     })
 }
 

@@ -30,11 +30,11 @@ pub(super) enum Act {
 #[derive(Debug, Default)]
 pub(super) struct Fence {
     at: Option<Time>,
-    state: State,
+    state: FenceState,
 }
 
 #[derive(Debug, Default, PartialEq, Eq)]
-enum State {
+enum FenceState {
     #[default]
     Ahead,
     /// It has passed while the guard slept.
@@ -57,29 +57,29 @@ impl Fence {
     /// When to look next, at the latest. Without a fence there is nothing to look for.
     pub(super) fn next_look(&self, now: Time) -> Option<Duration> {
         match self.state {
-            State::Ahead => Some(self.at?.saturating_sub(now).min(LOOK)),
-            State::Held { .. } => Some(LOOK_HELD),
-            State::Passed => Some(LOOK),
+            FenceState::Ahead => Some(self.at?.saturating_sub(now).min(LOOK)),
+            FenceState::Held { .. } => Some(LOOK_HELD),
+            FenceState::Passed => Some(LOOK),
         }
     }
 
     /// A look that was due at `due`, if it was not called for by other things.
     pub(super) fn look(&mut self, due: Option<Time>, now: Time) -> Option<Act> {
         // Awake, it would have looked when the fence passed.
-        let is_late = self.state == State::Ahead && self.at.is_some_and(|at| now > at + LATE);
+        let is_late = self.state == FenceState::Ahead && self.at.is_some_and(|at| now > at + LATE);
         let has_slept = is_late || due.is_some_and(|due| now > due + LATE);
         let has_passed = self.at.is_some_and(|at| now >= at);
         let (state, act) = match (has_passed, &self.state) {
-            (false, State::Held { .. }) => (State::Ahead, Some(Act::Release)),
-            (false, _) => (State::Ahead, None),
-            (true, State::Ahead | State::Held { .. }) if has_slept => {
-                (State::Held { until: now + HELD }, Some(Act::Hold))
+            (false, FenceState::Held { .. }) => (FenceState::Ahead, Some(Act::Release)),
+            (false, _) => (FenceState::Ahead, None),
+            (true, FenceState::Ahead | FenceState::Held { .. }) if has_slept => {
+                (FenceState::Held { until: now + HELD }, Some(Act::Hold))
             }
-            (true, State::Held { until }) if now < *until => {
-                (State::Held { until: *until }, Some(Act::Hold))
+            (true, FenceState::Held { until }) if now < *until => {
+                (FenceState::Held { until: *until }, Some(Act::Hold))
             }
             // Again and again: more may have been started meanwhile.
-            (true, _) => (State::Passed, Some(Act::Kill)),
+            (true, _) => (FenceState::Passed, Some(Act::Kill)),
         };
         self.state = state;
         act

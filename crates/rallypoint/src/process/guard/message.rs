@@ -14,7 +14,7 @@ pub(super) const HELLO: &str = concat!("rallypoint-guard ", env!("CARGO_PKG_VERS
 
 /// Something that must not outlive us.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(in crate::process) enum Entry {
+pub(in crate::process) enum GuardEntry {
     /// A process group. It must be ours from now until it is forgotten: its leader not yet reaped, or somebody
     /// left in it.
     Group(Pid),
@@ -27,7 +27,7 @@ pub(in crate::process) enum Entry {
     Directory(PathBuf),
 }
 
-impl Entry {
+impl GuardEntry {
     /// A directory. The guard does not know what a relative path was relative to.
     pub(in crate::process) fn directory(path: &Path) -> io::Result<Self> {
         if !path.is_absolute() {
@@ -72,9 +72,9 @@ impl Entry {
 
 /// To the guard.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Order {
-    Add(Entry),
-    Drop(Entry),
+pub(super) enum GuardOrder {
+    Add(GuardEntry),
+    Drop(GuardEntry),
     /// The moment at which workers end unless a later one is named before.
     Fence(Option<Time>),
     /// A socket comes with it: whoever connects is told this token.
@@ -83,7 +83,7 @@ pub(super) enum Order {
     Close(String),
 }
 
-impl Order {
+impl GuardOrder {
     pub(super) fn encode(&self) -> Vec<u8> {
         match self {
             Self::Add(entry) => [b"add ", &entry.encode()[..]].concat(),
@@ -99,8 +99,8 @@ impl Order {
         let (word, rest) = words(bytes)?;
         let text = || str::from_utf8(rest).ok().map(str::to_owned);
         Some(match word {
-            b"add" => Self::Add(Entry::decode(rest)?),
-            b"drop" => Self::Drop(Entry::decode(rest)?),
+            b"add" => Self::Add(GuardEntry::decode(rest)?),
+            b"drop" => Self::Drop(GuardEntry::decode(rest)?),
             b"fence" if rest == b"none" => Self::Fence(None),
             b"fence" => Self::Fence(Some(Duration::from_nanos(number(rest)?))),
             b"listen" => Self::Listen(text()?),
@@ -112,14 +112,14 @@ impl Order {
 
 /// From the guard.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum News {
+pub(super) enum GuardReport {
     /// It is there, and of our kind.
     Hello,
     /// The fence of this moment has passed, and the workers were killed.
     Fenced(Time),
 }
 
-impl News {
+impl GuardReport {
     pub(super) fn encode(&self) -> Vec<u8> {
         match self {
             Self::Hello => HELLO.as_bytes().to_vec(),
@@ -153,27 +153,27 @@ mod tests {
     #[test]
     fn what_is_said_is_what_is_heard() {
         let pid = Pid::from_raw(77).unwrap();
-        let directory = Entry::directory(Path::new("/tmp/ two\nlines \u{fc}")).unwrap();
+        let directory = GuardEntry::directory(Path::new("/tmp/ two\nlines \u{fc}")).unwrap();
         let entries = [
-            Entry::Group(pid),
-            Entry::Workers(pid),
-            Entry::marked("NAME", "a = b\n").unwrap(),
+            GuardEntry::Group(pid),
+            GuardEntry::Workers(pid),
+            GuardEntry::marked("NAME", "a = b\n").unwrap(),
             directory,
         ];
         let mut orders = vec![
-            Order::Fence(None),
-            Order::Fence(Some(Duration::from_nanos(1 << 60))),
-            Order::Listen("a1".to_owned()),
-            Order::Close("a1".to_owned()),
+            GuardOrder::Fence(None),
+            GuardOrder::Fence(Some(Duration::from_nanos(1 << 60))),
+            GuardOrder::Listen("a1".to_owned()),
+            GuardOrder::Close("a1".to_owned()),
         ];
         for entry in entries {
-            orders.extend([Order::Add(entry.clone()), Order::Drop(entry)]);
+            orders.extend([GuardOrder::Add(entry.clone()), GuardOrder::Drop(entry)]);
         }
         for order in orders {
-            assert_eq!(Order::decode(&order.encode()), Some(order));
+            assert_eq!(GuardOrder::decode(&order.encode()), Some(order));
         }
-        for news in [News::Hello, News::Fenced(Duration::from_nanos(3))] {
-            assert_eq!(News::decode(&news.encode()), Some(news));
+        for news in [GuardReport::Hello, GuardReport::Fenced(Duration::from_nanos(3))] {
+            assert_eq!(GuardReport::decode(&news.encode()), Some(news));
         }
     }
 
@@ -192,17 +192,17 @@ mod tests {
             b"fence 99999999999999999999999",
             b"stop everything",
         ] {
-            assert_eq!(Order::decode(bytes), None, "{}", bytes.escape_ascii());
+            assert_eq!(GuardOrder::decode(bytes), None, "{}", bytes.escape_ascii());
         }
-        assert_eq!(News::decode(b"rallypoint-guard 0.0.0 1"), None);
+        assert_eq!(GuardReport::decode(b"rallypoint-guard 0.0.0 1"), None);
     }
 
     #[test]
     fn what_it_could_not_do_is_refused() {
-        let error = Entry::directory(Path::new("relative")).unwrap_err().to_string();
+        let error = GuardEntry::directory(Path::new("relative")).unwrap_err().to_string();
         assert!(error.contains("\"relative\"") && error.contains("TMPDIR"), "{error}");
         for (name, value) in [("", "x"), ("NAME", ""), ("A=B", "x"), ("A", "\0")] {
-            assert!(Entry::marked(name, value).is_err(), "{name:?}={value:?}");
+            assert!(GuardEntry::marked(name, value).is_err(), "{name:?}={value:?}");
         }
     }
 }

@@ -33,10 +33,10 @@ use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process};
 
 pub(super) use self::greeter::Greeter;
-pub(super) use self::message::Entry;
-use self::message::Order;
+pub(super) use self::message::GuardEntry;
+use self::message::GuardOrder;
 pub(super) use self::post::stand;
-use super::entry::Part;
+use super::entry::HelperRole;
 use super::{link, program};
 
 /// How long a guard may take to begin, on a machine that is very busy.
@@ -47,27 +47,27 @@ const DEAFNESS: Duration = Duration::from_secs(5);
 
 /// What a program has to guard, and its guard.
 #[derive(Debug)]
-pub(super) struct Keeper {
+pub(super) struct GuardHandle {
     /// Whose it is. After a fork the copy needs one of its own.
     owner: u32,
-    state: Mutex<State>,
+    state: Mutex<GuardState>,
     /// A guard has begun, or ended.
     changed: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct State {
-    entries: HashSet<Entry>,
+struct GuardState {
+    entries: HashSet<GuardEntry>,
     sockets: BTreeMap<String, Arc<TcpListener>>,
     fence: Option<Time>,
     /// The fence by which a guard has killed workers, the last time.
     fenced: Option<Time>,
-    running: Option<Running>,
+    running: Option<RunningGuard>,
     starts: u64,
 }
 
 #[derive(Debug)]
-struct Running {
+struct RunningGuard {
     /// Which start it was.
     number: u64,
     pid: Pid,
@@ -81,23 +81,23 @@ struct Running {
     owes_fence: bool,
 }
 
-static PROGRAM: Mutex<Option<Arc<Keeper>>> = Mutex::new(None);
+static PROGRAM: Mutex<Option<Arc<GuardHandle>>> = Mutex::new(None);
 
 /// That of this program.
-pub(super) fn program() -> Arc<Keeper> {
+pub(super) fn program() -> Arc<GuardHandle> {
     let mut program = PROGRAM.lock().unwrap_or_else(PoisonError::into_inner);
     let known = program.take().filter(|keeper| keeper.owner == std::process::id());
-    program.insert(known.unwrap_or_else(Keeper::new)).clone()
+    program.insert(known.unwrap_or_else(GuardHandle::new)).clone()
 }
 
-impl Keeper {
+impl GuardHandle {
     fn new() -> Arc<Self> {
         let (owner, state) = (std::process::id(), Mutex::default());
         Arc::new(Self { owner, state, changed: Condvar::new() })
     }
 
     /// Held for messages that nobody waits for, or for the start of a process.
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, GuardState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -111,9 +111,9 @@ impl Keeper {
     }
 
     /// From now on the guard ends `entry` if we do not. When this returns it will, whatever happens to us.
-    pub(super) fn add(self: &Arc<Self>, entry: &Entry) -> io::Result<()> {
+    pub(super) fn add(self: &Arc<Self>, entry: &GuardEntry) -> io::Result<()> {
         self.lock().entries.insert(entry.clone());
-        let told = self.tell(&Order::Add(entry.clone()), None);
+        let told = self.tell(&GuardOrder::Add(entry.clone()), None);
         if told.is_err() {
             self.lock().entries.remove(entry);
         }
@@ -121,17 +121,17 @@ impl Keeper {
     }
 
     /// We have ended `entry` ourselves.
-    pub(super) fn forget(self: &Arc<Self>, entry: &Entry) {
+    pub(super) fn forget(self: &Arc<Self>, entry: &GuardEntry) {
         if !self.lock().entries.remove(entry) {
             return;
         }
-        if let Err(error) = self.tell(&Order::Drop(entry.clone()), None) {
+        if let Err(error) = self.tell(&GuardOrder::Drop(entry.clone()), None) {
             tracing::warn!(%error, "what this process started may outlive it: there is no guard");
         }
     }
 
     /// Whether `entry` is ours to end. What a process knew before it forked is not its copy's.
-    pub(super) fn knows(&self, entry: &Entry) -> bool {
+    pub(super) fn knows(&self, entry: &GuardEntry) -> bool {
         self.lock().entries.contains(entry)
     }
 
@@ -139,7 +139,9 @@ impl Keeper {
     pub(super) fn waits_for(&self, pid: Pid) -> bool {
         let state = self.lock();
         state.running.as_ref().is_some_and(|running| running.pid == pid)
-            || [Entry::Group(pid), Entry::Workers(pid)].iter().any(|e| state.entries.contains(e))
+            || [GuardEntry::Group(pid), GuardEntry::Workers(pid)]
+                .iter()
+                .any(|e| state.entries.contains(e))
     }
 
     /// The guard holds this socket from now on, if there is one or when there is.
@@ -153,7 +155,7 @@ impl Keeper {
         let has_guard = state.running.is_some();
         drop(state);
         match has_guard {
-            true => self.tell(&Order::Listen(token.to_owned()), Some(socket.as_fd())),
+            true => self.tell(&GuardOrder::Listen(token.to_owned()), Some(socket.as_fd())),
             false => Ok(()),
         }
     }
@@ -164,7 +166,7 @@ impl Keeper {
         if state.sockets.remove(token).is_some() && state.running.is_some() {
             drop(state);
             // If there is no guard any more it does not hold it either.
-            let _ = self.tell(&Order::Close(token.to_owned()), None);
+            let _ = self.tell(&GuardOrder::Close(token.to_owned()), None);
         }
     }
 
@@ -201,7 +203,11 @@ impl Keeper {
     }
 
     /// Says something to the guard. If there is none to hear it, or no longer, a new one hears of everything.
-    fn tell(self: &Arc<Self>, order: &Order, socket: Option<BorrowedFd<'_>>) -> io::Result<()> {
+    fn tell(
+        self: &Arc<Self>,
+        order: &GuardOrder,
+        socket: Option<BorrowedFd<'_>>,
+    ) -> io::Result<()> {
         let bytes = order.encode();
         let deadline = Instant::now() + DEAFNESS;
         loop {
@@ -229,9 +235,9 @@ impl Keeper {
     }
 
     /// Starts a guard, and tells it everything.
-    fn start(self: &Arc<Self>, state: &mut State) -> io::Result<()> {
+    fn start(self: &Arc<Self>, state: &mut GuardState) -> io::Result<()> {
         let (ours, theirs) = link::pair()?;
-        let mut command = program::command(Part::Guard)?;
+        let mut command = program::command(HelperRole::Guard)?;
         state.unmark(&mut command);
         let child = command
             .arg(std::process::id().to_string())
@@ -246,7 +252,7 @@ impl Keeper {
         let pid = Pid::from_child(&child);
         tracing::debug!(%pid, "started the guard");
         state.starts += 1;
-        let running = Running {
+        let running = RunningGuard {
             number: state.starts,
             pid,
             link: Arc::new(ours),
@@ -267,7 +273,7 @@ impl Keeper {
     }
 
     /// Waits for a guard that was started, so that it is known to be one, unless it is for sure.
-    fn until_begun(&self, mut state: MutexGuard<'_, State>) -> io::Result<()> {
+    fn until_begun(&self, mut state: MutexGuard<'_, GuardState>) -> io::Result<()> {
         let deadline = Instant::now() + BEGINNING;
         let Some(number) = state.running.as_ref().map(|running| running.number) else {
             return Ok(());
@@ -294,26 +300,26 @@ impl Keeper {
     }
 }
 
-impl State {
+impl GuardState {
     fn has_duties(&self) -> bool {
         !self.entries.is_empty() || !self.sockets.is_empty()
     }
 
     /// All that a new guard has to know.
-    fn duties(&self) -> Vec<(Order, Option<BorrowedFd<'_>>)> {
+    fn duties(&self) -> Vec<(GuardOrder, Option<BorrowedFd<'_>>)> {
         let sockets = self
             .sockets
             .iter()
-            .map(|(token, socket)| (Order::Listen(token.clone()), Some(socket.as_fd())));
-        let entries = self.entries.iter().map(|entry| (Order::Add(entry.clone()), None));
+            .map(|(token, socket)| (GuardOrder::Listen(token.clone()), Some(socket.as_fd())));
+        let entries = self.entries.iter().map(|entry| (GuardOrder::Add(entry.clone()), None));
         // The fence first: what comes after it has passed is killed at once.
-        [(Order::Fence(self.fence), None)].into_iter().chain(sockets).chain(entries).collect()
+        [(GuardOrder::Fence(self.fence), None)].into_iter().chain(sockets).chain(entries).collect()
     }
 
     /// For a child that is not to end by a mark which is in our environment.
     fn unmark(&self, command: &mut Command) {
         for entry in &self.entries {
-            if let Entry::Marked(mark) = entry {
+            if let GuardEntry::Marked(mark) = entry {
                 let name = mark.split(|byte| *byte == b'=').next().unwrap_or_default();
                 command.env_remove(OsStr::from_bytes(name));
             }
@@ -323,7 +329,7 @@ impl State {
     /// Says what is in force, or leaves it to the watcher.
     fn tell_fence(&mut self) {
         let Some(running) = &mut self.running else { return };
-        let order = Order::Fence(self.fence).encode();
+        let order = GuardOrder::Fence(self.fence).encode();
         running.owes_fence = link::send(&running.link, &order, &[]) == Err(Errno::AGAIN);
         if running.owes_fence {
             let _ = rustix::io::write(&running.wake, &1u64.to_ne_bytes());
@@ -339,7 +345,7 @@ impl State {
     }
 }
 
-fn send_all(link: &OwnedFd, order: &Order, socket: Option<BorrowedFd<'_>>) -> io::Result<()> {
+fn send_all(link: &OwnedFd, order: &GuardOrder, socket: Option<BorrowedFd<'_>>) -> io::Result<()> {
     let deadline = Instant::now() + DEAFNESS;
     loop {
         match link::send(link, &order.encode(), socket.as_slice()) {

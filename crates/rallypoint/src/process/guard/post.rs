@@ -13,7 +13,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, getppid, pidfd_open};
 use super::ending::{self, Spared};
 use super::fence::{Act, Fence};
 use super::greeter::Greeter;
-use super::message::{Entry, News, Order};
+use super::message::{GuardEntry, GuardOrder, GuardReport};
 use crate::process::link::{self, Received, Way};
 use crate::util::clock::boot_time;
 
@@ -38,7 +38,7 @@ pub(crate) fn stand(arguments: impl IntoIterator<Item = OsString>) -> u8 {
         fence: Fence::default(),
         greeter: Greeter::default(),
     };
-    post.tell(&News::Hello);
+    post.tell(&GuardReport::Hello);
     while post.round() {}
     let Post { entries, spared, greeter, .. } = post;
     // Whoever asks for us is refused when nobody is left, and not before.
@@ -54,7 +54,7 @@ struct Post {
     is_orphan: bool,
     /// The parent. It may have become another program, and is not ours to end.
     spared: Spared,
-    entries: HashSet<Entry>,
+    entries: HashSet<GuardEntry>,
     fence: Fence,
     greeter: Greeter,
 }
@@ -104,12 +104,12 @@ impl Post {
     fn listen(&mut self) -> bool {
         loop {
             match link::receive(&self.link, Way::Look) {
-                Received::Message(bytes, mut descriptors) => match Order::decode(&bytes) {
-                    Some(Order::Add(entry)) => drop(self.entries.insert(entry)),
-                    Some(Order::Drop(entry)) => drop(self.entries.remove(&entry)),
-                    Some(Order::Fence(at)) => self.fence.set(at),
-                    Some(Order::Close(token)) => self.greeter.close(&token),
-                    Some(Order::Listen(token)) => {
+                Received::Message(bytes, mut descriptors) => match GuardOrder::decode(&bytes) {
+                    Some(GuardOrder::Add(entry)) => drop(self.entries.insert(entry)),
+                    Some(GuardOrder::Drop(entry)) => drop(self.entries.remove(&entry)),
+                    Some(GuardOrder::Fence(at)) => self.fence.set(at),
+                    Some(GuardOrder::Close(token)) => self.greeter.close(&token),
+                    Some(GuardOrder::Listen(token)) => {
                         if let Some(socket) = descriptors.pop() {
                             self.greeter.add(token, socket);
                         }
@@ -128,18 +128,19 @@ impl Post {
             Act::Release => Signal::CONT,
             Act::Kill => Signal::KILL,
         };
-        let is_fenced = |entry: &&Entry| matches!(entry, Entry::Workers(_) | Entry::Marked(_));
-        let fenced: Vec<&Entry> = self.entries.iter().filter(is_fenced).collect();
+        let is_fenced =
+            |entry: &&GuardEntry| matches!(entry, GuardEntry::Workers(_) | GuardEntry::Marked(_));
+        let fenced: Vec<&GuardEntry> = self.entries.iter().filter(is_fenced).collect();
         if fenced.is_empty() {
             return;
         }
         ending::signal(fenced, signal, self.spared);
         if let (Act::Kill, Some(at)) = (act, self.fence.at()) {
-            self.tell(&News::Fenced(at));
+            self.tell(&GuardReport::Fenced(at));
         }
     }
 
-    fn tell(&self, news: &News) {
+    fn tell(&self, news: &GuardReport) {
         // It may not listen, for a while or for ever.
         let _ = link::send(&self.link, &news.encode(), &[]);
     }

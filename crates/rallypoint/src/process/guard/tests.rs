@@ -24,7 +24,7 @@ fn in_future(time: Duration) -> Option<Time> {
     Some(Duration::new(now.tv_sec.try_into().unwrap(), now.tv_nsec.try_into().unwrap()) + time)
 }
 
-impl Keeper {
+impl GuardHandle {
     /// The guard, when it has begun.
     fn guard(&self) -> Pid {
         let mut found = None;
@@ -58,16 +58,16 @@ fn what_it_still_knows_at_the_end_is_ended_and_removed() {
     let kept = root.path().join("kept");
     let ((mut group, group_pid), (mut worker, worker_pid)) = (sleeper(), sleeper());
     let (mut released, released_pid) = sleeper();
-    let keeper = Keeper::new();
+    let keeper = GuardHandle::new();
     for path in paths.iter().chain([&kept]) {
         std::fs::create_dir_all(path.join("with/files")).unwrap();
-        keeper.add(&Entry::directory(path).unwrap()).unwrap();
+        keeper.add(&GuardEntry::directory(path).unwrap()).unwrap();
     }
-    keeper.add(&Entry::Group(group_pid)).unwrap();
-    keeper.add(&Entry::Workers(worker_pid)).unwrap();
-    keeper.add(&Entry::Group(released_pid)).unwrap();
-    keeper.forget(&Entry::Group(released_pid));
-    keeper.forget(&Entry::directory(&kept).unwrap());
+    keeper.add(&GuardEntry::Group(group_pid)).unwrap();
+    keeper.add(&GuardEntry::Workers(worker_pid)).unwrap();
+    keeper.add(&GuardEntry::Group(released_pid)).unwrap();
+    keeper.forget(&GuardEntry::Group(released_pid));
+    keeper.forget(&GuardEntry::directory(&kept).unwrap());
     keeper.end();
     assert_eq!(group.wait().unwrap().signal(), Some(9));
     assert_eq!(worker.wait().unwrap().signal(), Some(9));
@@ -83,11 +83,11 @@ fn what_it_still_knows_at_the_end_is_ended_and_removed() {
 #[test]
 fn one_that_was_killed_is_replaced_at_once_and_the_next_knows_everything() {
     let ((mut group, group_pid), (mut worker, worker_pid)) = (sleeper(), sleeper());
-    let keeper = Keeper::new();
+    let keeper = GuardHandle::new();
     let socket = Arc::new(TcpListener::bind("127.0.0.1:0").unwrap());
     keeper.listen("secret", socket.clone()).unwrap();
-    keeper.add(&Entry::Group(group_pid)).unwrap();
-    keeper.add(&Entry::Workers(worker_pid)).unwrap();
+    keeper.add(&GuardEntry::Group(group_pid)).unwrap();
+    keeper.add(&GuardEntry::Workers(worker_pid)).unwrap();
     keeper.fence_at(in_future(Duration::from_millis(600)));
     let first = keeper.guard();
     kill_process(first, Signal::KILL).unwrap();
@@ -107,15 +107,15 @@ fn one_that_was_killed_is_replaced_at_once_and_the_next_knows_everything() {
 #[test]
 fn signals_that_ask_do_not_end_it() {
     let (mut watched, pid) = sleeper();
-    let keeper = Keeper::new();
-    keeper.add(&Entry::Group(pid)).unwrap();
+    let keeper = GuardHandle::new();
+    keeper.add(&GuardEntry::Group(pid)).unwrap();
     let guard = keeper.guard();
     assert!(has(guard, "SigBlk:", Signal::TERM));
     for signal in [Signal::HUP, Signal::INT, Signal::QUIT, Signal::TERM, Signal::USR1] {
         kill_process(guard, signal).unwrap();
     }
-    keeper.forget(&Entry::Group(pid));
-    keeper.add(&Entry::Group(pid)).unwrap();
+    keeper.forget(&GuardEntry::Group(pid));
+    keeper.add(&GuardEntry::Group(pid)).unwrap();
     assert_eq!(keeper.guard(), guard);
     keeper.end();
     assert_eq!(watched.wait().unwrap().signal(), Some(9));
@@ -124,7 +124,7 @@ fn signals_that_ask_do_not_end_it() {
 /// As `pkill -9 rallypoint` would: it must not take the guard with the launcher.
 #[test]
 fn it_is_not_called_as_its_launcher_is() {
-    let keeper = Keeper::new();
+    let keeper = GuardHandle::new();
     keeper.begin().unwrap();
     let name = std::fs::read_to_string(format!("/proc/{}/comm", keeper.guard())).unwrap();
     assert_eq!(name, "rp-guard\n");
@@ -134,9 +134,9 @@ fn it_is_not_called_as_its_launcher_is() {
 #[test]
 fn at_the_fence_workers_end_and_nobody_else() {
     let ((mut early, early_pid), (mut other, other_pid)) = (sleeper(), sleeper());
-    let keeper = Keeper::new();
-    keeper.add(&Entry::Workers(early_pid)).unwrap();
-    keeper.add(&Entry::Group(other_pid)).unwrap();
+    let keeper = GuardHandle::new();
+    keeper.add(&GuardEntry::Workers(early_pid)).unwrap();
+    keeper.add(&GuardEntry::Group(other_pid)).unwrap();
     // It is put off as often as one likes.
     for _ in 0..10 {
         keeper.fence_at(in_future(Duration::from_millis(400)));
@@ -147,12 +147,12 @@ fn at_the_fence_workers_end_and_nobody_else() {
     until("the launcher is told", || keeper.fenced().is_some());
     // Whoever comes too late is not spared either.
     let (mut late, late_pid) = sleeper();
-    keeper.add(&Entry::Workers(late_pid)).unwrap();
+    keeper.add(&GuardEntry::Workers(late_pid)).unwrap();
     assert_eq!(late.wait().unwrap().signal(), Some(9));
     // Until there is another fence, or none.
     keeper.fence_at(None);
     let (mut next, next_pid) = sleeper();
-    keeper.add(&Entry::Workers(next_pid)).unwrap();
+    keeper.add(&GuardEntry::Workers(next_pid)).unwrap();
     std::thread::sleep(Duration::from_millis(500));
     assert!(next.try_wait().unwrap().is_none() && other.try_wait().unwrap().is_none());
     keeper.end();
@@ -163,8 +163,8 @@ fn at_the_fence_workers_end_and_nobody_else() {
 #[test]
 fn a_guard_that_does_not_listen_holds_up_no_fence_and_hears_the_last() {
     let (mut worker, pid) = sleeper();
-    let keeper = Keeper::new();
-    keeper.add(&Entry::Workers(pid)).unwrap();
+    let keeper = GuardHandle::new();
+    keeper.add(&GuardEntry::Workers(pid)).unwrap();
     let guard = keeper.guard();
     kill_process(guard, Signal::STOP).unwrap();
     until("it stands still", || table::stat(guard).is_some_and(|stat| stat.state == b'T'));
@@ -201,8 +201,8 @@ fn workers_of_others_are_known_by_a_mark() {
     };
     let (mut first, first_child) = start("RALLYPOINT_TEST_MARK", &value);
     let (mut other, other_child) = start("RALLYPOINT_TEST_MARK", &format!("{value}-other"));
-    let keeper = Keeper::new();
-    keeper.add(&Entry::marked("RALLYPOINT_TEST_MARK", &value).unwrap()).unwrap();
+    let keeper = GuardHandle::new();
+    keeper.add(&GuardEntry::marked("RALLYPOINT_TEST_MARK", &value).unwrap()).unwrap();
     keeper.fence_at(in_future(Duration::from_millis(100)));
     assert_eq!(first.wait().unwrap().signal(), Some(9));
     until("its child is gone", || !lives(first_child));
@@ -220,7 +220,7 @@ fn workers_of_others_are_known_by_a_mark() {
 
 #[test]
 fn more_than_it_keeps_are_greeted_all_the_same() {
-    let keeper = Keeper::new();
+    let keeper = GuardHandle::new();
     let socket = Arc::new(TcpListener::bind("127.0.0.1:0").unwrap());
     let address = socket.local_addr().unwrap();
     keeper.listen("token", socket).unwrap();

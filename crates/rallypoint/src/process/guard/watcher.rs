@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, poll};
 
-use super::message::News;
-use super::{Keeper, Running};
+use super::message::GuardReport;
+use super::{GuardHandle, RunningGuard};
 use crate::process::link::{self, Received, Way};
 
 /// A guard that was killed is replaced at once, unless it has lived for no longer than this.
@@ -22,7 +22,11 @@ const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LAST_PAUSE: Duration = Duration::from_secs(5);
 
 /// Watches over a guard, in a thread of its own that ends with it.
-pub(super) fn watch(keeper: &Arc<Keeper>, running: &Running, mut child: Child) -> io::Result<()> {
+pub(super) fn watch(
+    keeper: &Arc<GuardHandle>,
+    running: &RunningGuard,
+    mut child: Child,
+) -> io::Result<()> {
     let (keeper, number) = (Arc::downgrade(keeper), running.number);
     let (link, wake) = (running.link.clone(), running.wake.clone());
     let thread = thread::Builder::new().name("guard".to_owned());
@@ -39,7 +43,7 @@ pub(super) fn watch(keeper: &Arc<Keeper>, running: &Running, mut child: Child) -
 }
 
 /// Until the guard is gone, or has said what no guard of ours says.
-fn hear(keeper: &Weak<Keeper>, number: u64, link: &OwnedFd, wake: &OwnedFd) -> bool {
+fn hear(keeper: &Weak<GuardHandle>, number: u64, link: &OwnedFd, wake: &OwnedFd) -> bool {
     loop {
         let owes = with(keeper, number, |_, running| running.owes_fence).unwrap_or_default();
         let wanted = if owes { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
@@ -49,7 +53,7 @@ fn hear(keeper: &Weak<Keeper>, number: u64, link: &OwnedFd, wake: &OwnedFd) -> b
         let _ = rustix::io::read(wake, &mut [0; 8]);
         match link::receive(link, Way::Look) {
             Received::End => return true,
-            Received::Message(bytes, _) => match News::decode(&bytes) {
+            Received::Message(bytes, _) => match GuardReport::decode(&bytes) {
                 Some(news) => take(keeper, number, &news),
                 None => return false,
             },
@@ -64,15 +68,15 @@ fn hear(keeper: &Weak<Keeper>, number: u64, link: &OwnedFd, wake: &OwnedFd) -> b
     }
 }
 
-fn take(keeper: &Weak<Keeper>, number: u64, news: &News) {
+fn take(keeper: &Weak<GuardHandle>, number: u64, news: &GuardReport) {
     match news {
-        News::Hello => {
+        GuardReport::Hello => {
             with(keeper, number, |keeper, running| {
                 running.has_begun = true;
                 keeper.changed.notify_all();
             });
         }
-        News::Fenced(at) => {
+        GuardReport::Fenced(at) => {
             let Some(keeper) = keeper.upgrade() else { return };
             // It says so as long as it is so.
             if keeper.lock().fenced.replace(*at) != Some(*at) {
@@ -87,9 +91,9 @@ fn take(keeper: &Weak<Keeper>, number: u64, news: &News) {
 
 /// If it is still the one in force.
 fn with<T>(
-    keeper: &Weak<Keeper>,
+    keeper: &Weak<GuardHandle>,
     number: u64,
-    then: impl FnOnce(&Keeper, &mut Running) -> T,
+    then: impl FnOnce(&GuardHandle, &mut RunningGuard) -> T,
 ) -> Option<T> {
     let keeper = keeper.upgrade()?;
     let mut state = keeper.lock();
@@ -99,7 +103,7 @@ fn with<T>(
 
 /// Starts another in the place of one that is gone, unless somebody has. One that has ended by itself before it
 /// began was none, and another would be none either.
-fn replace(keeper: &Weak<Keeper>, number: u64, was_killed: bool, pauses: bool) {
+fn replace(keeper: &Weak<GuardHandle>, number: u64, was_killed: bool, pauses: bool) {
     let was_one = {
         let Some(keeper) = keeper.upgrade() else { return };
         let mut state = keeper.lock();

@@ -28,7 +28,7 @@ fn launcher() {
     let socket = LivenessSocket::open(Ipv4Addr::LOCALHOST.into()).unwrap();
     start_guard().unwrap();
     let mut command = command("sleep").unwrap();
-    let worker = Group::start_lasting(command.arg("100")).unwrap();
+    let worker = ProcessGroup::start_lasting(command.arg("100")).unwrap();
     let (port, guard) = (socket.port(), guard::program().running().unwrap());
     let fence = || fence_at((!ahead.is_zero()).then(|| now() + ahead));
     fence();

@@ -5,10 +5,10 @@ use std::net::Ipv6Addr;
 
 use super::{Known, Notes};
 use crate::cli::run::error::RunError;
-use crate::cli::run::taken::Taken;
 use crate::cli::run::values::Nodes;
 use crate::client::ETCD_PORT;
 use crate::embedded::{DEFAULT_PORT, RALLYPOINT_BACKEND, is_any_port};
+use crate::launch::job::Provenance;
 use crate::rendezvous::Endpoint;
 
 /// Where it listens in torchrun's static form.
@@ -85,7 +85,7 @@ pub(super) fn place(
     }
     let Some(head) = head else { return Err(no_endpoint(*nodes)) };
     let endpoint = Endpoint::parse(&head.value.host, DEFAULT_PORT + head.value.port_offset)?;
-    notes.taken.push(Taken::new("endpoint", &endpoint, head.source));
+    notes.provenance.push(Provenance::new("endpoint", &endpoint, head.source));
     Ok(Place::At(vec![endpoint], Origin::Scheduler))
 }
 
@@ -131,18 +131,22 @@ pub(super) fn run_id(
     }
     if known.nodes.max == 1 {
         let id = known.host.fresh_id.clone();
-        notes.taken.push(Taken::new("run id", &id, "a random number"));
+        notes.provenance.push(Provenance::new("run id", &id, "a random number"));
         return Ok(id);
     }
     if let Some(found) = known.scheduler.run_id(&known.host.environment) {
-        notes.taken.push(Taken::new("run id", &found.value, found.source));
+        notes.provenance.push(Provenance::new("run id", &found.value, found.source));
         return Ok(found.value);
     }
     match place {
         Place::At(endpoints, Origin::Static) if known.node_rank.is_some() => {
             let id =
                 format!("static-{}", endpoints.iter().map(ToString::to_string).collect::<String>());
-            notes.taken.push(Taken::new("run id", &id, "--master-addr and --master-port"));
+            notes.provenance.push(Provenance::new(
+                "run id",
+                &id,
+                "--master-addr and --master-port",
+            ));
             Ok(id)
         }
         place => {

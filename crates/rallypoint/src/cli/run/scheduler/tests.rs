@@ -11,7 +11,7 @@ fn facts(pairs: &[(&str, &str)]) -> [String; 4] {
     let say = |found: Option<(String, String)>| {
         found.map_or_else(|| "-".to_owned(), |(value, source)| format!("{value} {source}"))
     };
-    let number = |found: Result<Option<Found<u32>>, RunError>| match found {
+    let number = |found: Result<Option<FoundValue<u32>>, RunError>| match found {
         Ok(found) => say(found.map(|found| (found.value.to_string(), found.source))),
         Err(error) => error.to_string(),
     };

@@ -44,7 +44,9 @@ fn bytes_that_are_no_text_are_passed_on() {
     let line = ["run".into(), "true".into(), odd.clone()];
     let matches = command(&Environment::new()).try_get_matches_from(line).unwrap();
     let registry = RendezvousHandlerRegistry::with_builtin();
-    let Errand::Launch(plan) = prepare(&matches, &host(&[]), &registry).unwrap() else { panic!() };
+    let RunAction::Launch(plan) = prepare(&matches, &host(&[]), &registry).unwrap() else {
+        panic!()
+    };
     assert_eq!(plan.program.arguments, [odd]);
 }
 
@@ -68,7 +70,7 @@ fn variables_of_torchs_own_are_read_too() {
     assert_eq!(found.agent.shutdown_timeout, seconds(7));
     assert_eq!(found.agent.exit_barrier, Some(seconds(60)));
     assert_eq!(found.logs.prefix.to_string(), "${hostname} ");
-    let said: Vec<String> = found.taken.iter().map(ToString::to_string).collect();
+    let said: Vec<String> = found.provenance.iter().map(ToString::to_string).collect();
     assert!(
         said.contains(&"--shutdown-timeout 7 from TORCH_ELASTIC_SHUTDOWN_TIMEOUT".to_owned()),
         "{said:?}"
@@ -109,7 +111,7 @@ fn workers_are_counted_by_processors_or_devices() {
 
 #[test]
 fn threads_are_shared_out_unless_the_user_has_done_so() {
-    let said = |plan: Plan| plan.taken.iter().any(|taken| taken.what == "OMP_NUM_THREADS");
+    let said = |plan: JobSpec| plan.provenance.iter().any(|taken| taken.what == "OMP_NUM_THREADS");
     assert!(said(plan(&["--nproc=2", "true"])));
     assert!(!said(plan(&["true"])));
     let set = host(&[("OMP_NUM_THREADS", "8")]);
@@ -119,7 +121,7 @@ fn threads_are_shared_out_unless_the_user_has_done_so() {
 #[test]
 fn a_dry_run_shows_and_does_not_launch() {
     let show = |line: &[&str]| match errand_on(&host(&[]), line) {
-        Ok(Errand::Show(text)) => text,
+        Ok(RunAction::Show(text)) => text,
         other => panic!("{other:?}"),
     };
     assert!(show(&["--dry-run", "true"]).starts_with("command "));
@@ -131,7 +133,7 @@ fn a_dry_run_shows_and_does_not_launch() {
 #[test]
 fn this_very_host_can_be_planned_for() {
     assert!(host::environment().contains_key("PATH"));
-    let this = Host::look(Environment::new());
+    let this = HostFacts::look(Environment::new());
     let plan = plan_on(&this, &["--nproc-per-node=cpu", "true"]).unwrap();
     assert_eq!(plan.agent.local_workers, this.processors);
     assert_eq!(plan.agent.host, this.here.name);

@@ -6,6 +6,7 @@ use clap::{Arg, CommandFactory};
 
 use super::*;
 use crate::cli::run::options::Options;
+use crate::launch::job::StreamSelection;
 
 struct Row {
     name: &'static str,
@@ -14,7 +15,7 @@ struct Row {
     /// Without one it is a flag.
     value: Option<&'static str>,
     /// What the option has an effect on.
-    effect: fn(&Plan) -> String,
+    effect: fn(&JobSpec) -> String,
     default: &'static str,
     expected: &'static str,
     /// A bad value, and what is said to it.
@@ -24,11 +25,11 @@ struct Row {
 
 const FLAG: (&str, &str) = ("yes", "give 0 or 1");
 
-fn conf(plan: &Plan, key: &str) -> String {
+fn conf(plan: &JobSpec, key: &str) -> String {
     plan.rendezvous.parameters.get(key).unwrap_or("-").to_owned()
 }
 
-fn streams(selection: &values::Selection) -> String {
+fn streams(selection: &StreamSelection) -> String {
     let mark = |on| if on { '+' } else { '-' };
     [0, 1, 11]
         .map(|rank| selection.of(rank))
@@ -71,8 +72,8 @@ fn rows() -> Vec<Row> {
         option("max-restarts", "max", "3", |p| p.max_restarts.to_string(), "0", "3", "-1", "is not in 0..="),
         option("no-restart-exit-code", "no-r", "none", |p| format!("{:?}", p.agent.no_restart_exit_code),
             "Some(78)", "None", "0", "from 1 to 255"),
-        option("restart-delay", "res", "2:9", |p| format!("{:?}", p.agent.restart_delay),
-            "RestartDelay { first: 1s, longest: 30s }", "RestartDelay { first: 2s, longest: 9s }", "9:2", "give 1:30, not 30:1"),
+        option("restart-delay", "res", "2:9", |p| format!("{:?}", p.agent.restart_backoff),
+            "RestartBackoff { first: 1s, longest: 30s }", "RestartBackoff { first: 2s, longest: 9s }", "9:2", "give 1:30, not 30:1"),
         option("notice", "noti", "2.5:SIGUSR2", |p| format!("{:?} {}", p.agent.notice, p.notice_signal),
             "0ns 10", "2.5s 12", "2:SIGKILL", "no signal that can be handled"),
         option("shutdown-timeout", "sh", "1.5", |p| format!("{:?}", p.agent.shutdown_timeout), "30s", "1.5s", "-1", "give seconds"),
@@ -115,13 +116,13 @@ fn has_default(name: &str) -> bool {
     !matches!(name, "cert" | "key" | "dry-run" | "json")
 }
 
-fn effect(row: &Row, host: &Host, given: &[String]) -> Result<String, RunError> {
+fn effect(row: &Row, host: &HostFacts, given: &[String]) -> Result<String, RunError> {
     let mut line: Vec<&str> = context(row.name).to_vec();
     line.extend(given.iter().map(String::as_str));
     line.push("true");
     match errand_on(host, &line)? {
-        Errand::Launch(plan) => Ok((row.effect)(&plan)),
-        Errand::Show(_) => Ok(row.expected.to_owned()),
+        RunAction::Launch(plan) => Ok((row.effect)(&plan)),
+        RunAction::Show(_) => Ok(row.expected.to_owned()),
     }
 }
 
@@ -245,7 +246,7 @@ fn what_came_from_a_variable_is_said() {
         ("PET_STANDALONE", "1"),
     ];
     let plan = plan_on(&host(&variables), &["--nproc-per-node=4", "true"]).unwrap();
-    let said: Vec<String> = plan.taken.iter().map(ToString::to_string).collect();
+    let said: Vec<String> = plan.provenance.iter().map(ToString::to_string).collect();
     let expected = [
         "--standalone 1 from PET_STANDALONE",
         "--rdzv-conf … from PET_RDZV_CONF",

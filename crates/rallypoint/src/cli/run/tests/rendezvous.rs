@@ -150,7 +150,7 @@ fn slurm_knows_the_rest() {
         ])
     };
     let first = plan_on(&step("0"), &["train.py"]).unwrap();
-    let said: Vec<String> = first.taken.iter().map(ToString::to_string).collect();
+    let said: Vec<String> = first.provenance.iter().map(ToString::to_string).collect();
     let expected = [
         "number of nodes 4 from SLURM_STEP_NUM_NODES",
         "node rank 0 from SLURM_NODEID",
@@ -168,7 +168,7 @@ fn slurm_knows_the_rest() {
     // The command line wins, and what is not needed is not read.
     let line = ["--nnodes=2", "--node-rank=1", "--rdzv-endpoint=other", ID, "true"];
     let mut odd = step("x");
-    assert!(plan_on(&odd, &line).unwrap().taken.is_empty());
+    assert!(plan_on(&odd, &line).unwrap().provenance.is_empty());
     assert!(plan_on(&odd, &["--standalone", "true"]).is_ok());
     let error = plan_on(&odd, &["true"]).unwrap_err().to_string();
     assert!(error.starts_with("SLURM_NODEID \"x\": it should be a whole number"), "{error}");
@@ -247,7 +247,7 @@ fn a_secret_is_asked_for_by_the_server_and_never_shown() {
     assert_eq!(plan.rendezvous.parameters.get("password"), Some("open sesame"));
     let mut shown = format!("{:?}", plan.rendezvous);
     for line in [&["--dry-run", "true"][..], &["--dry-run", "--json", "true"]] {
-        let Ok(Errand::Show(text)) = errand_on(&host(&secret), line) else { panic!() };
+        let Ok(RunAction::Show(text)) = errand_on(&host(&secret), line) else { panic!() };
         shown.push_str(&text);
     }
     assert!(!shown.contains("sesame"), "{shown}");

@@ -18,32 +18,32 @@ fn times_are_finite() {
         assert!(seconds(text).is_err(), "{text}");
     }
     assert_eq!(seconds("0"), Ok(Duration::ZERO));
-    assert_eq!("none".parse(), Ok(Patience(None)));
-    assert_eq!("0".parse(), Ok(Patience(Some(Duration::ZERO))));
+    assert_eq!("none".parse(), Ok(TimeLimit(None)));
+    assert_eq!("0".parse(), Ok(TimeLimit(Some(Duration::ZERO))));
 }
 
 #[test]
 fn signals_are_those_that_can_be_handled() {
-    assert_eq!("SIGTERM, SIGINT,SIGTERM".parse(), Ok(Signals(vec![15, 2])));
+    assert_eq!("SIGTERM, SIGINT,SIGTERM".parse(), Ok(SignalList(vec![15, 2])));
     for name in ["SIGKILL", "SIGSTOP", "SIGSEGV", "TERM", "15", ""] {
-        let error = name.parse::<Signals>().unwrap_err();
+        let error = name.parse::<SignalList>().unwrap_err();
         let words = format!("{name:?} is no signal that can be handled; there are SIGHUP, SIGINT");
         assert!(error.starts_with(&words), "{error}");
     }
-    assert_eq!("30".parse(), Ok(Notice { time: Duration::from_secs(30), signal: 10 }));
-    assert!("30:".parse::<Notice>().is_err());
-    assert!(":SIGUSR1".parse::<Notice>().is_err());
+    assert_eq!("30".parse(), Ok(NoticeOption { time: Duration::from_secs(30), signal: 10 }));
+    assert!("30:".parse::<NoticeOption>().is_err());
+    assert!(":SIGUSR1".parse::<NoticeOption>().is_err());
 }
 
 #[test]
 fn streams_of_workers_beyond_the_tenth() {
     let both = Streams { stdout: true, stderr: true };
-    let selection: Selection = "0:0, 12:3".parse().unwrap();
+    let selection: StreamSelection = "0:0, 12:3".parse().unwrap();
     assert_eq!(selection.of(12), both);
     assert_eq!([0, 1, 2].map(|rank| selection.of(rank)), [Streams::default(); 3]);
-    assert_eq!("3".parse::<Selection>().unwrap().of(99), both);
+    assert_eq!("3".parse::<StreamSelection>().unwrap().of(99), both);
     for text in ["", "4", "-1", "0:", "0:4", "a:1", "0:1,", "0:1,2", ":", "0:1:2"] {
-        assert!(text.parse::<Selection>().is_err(), "{text}");
+        assert!(text.parse::<StreamSelection>().is_err(), "{text}");
     }
 }
 

@@ -1,4 +1,4 @@
-//! What the kernel tells of processors and devices. What cannot be read is as good as not there.
+//! Processors and devices, as sysfs describes them. A file that cannot be read counts as absent.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -24,7 +24,7 @@ pub(super) fn topology(root: &Path) -> Topology {
             let topology = processor.join("topology");
             processors(&topology.join(new)).or_else(|| processors(&topology.join(old)))
         };
-        // The second is what kernels before 5.2 call it.
+        // The second is the name in kernels before 5.2.
         topology.packages.extend(either("package_cpus_list", "core_siblings_list"));
         topology.cores.extend(either("core_cpus_list", "thread_siblings_list"));
         topology.caches.extend(last_level_cache(&processor));
@@ -45,7 +45,7 @@ pub(super) fn device_nodes(root: &Path) -> Vec<Option<u32>> {
         text(&device.join("vendor")) == NVIDIA && text(&device.join("class")).starts_with(DISPLAY)
     };
     let devices: BTreeSet<PathBuf> = devices.map(|entry| entry.path()).filter(is_ours).collect();
-    // It is -1 if the firmware does not tell.
+    // It is -1 if the firmware does not report one.
     devices.iter().map(|device| text(&device.join("numa_node")).parse().ok()).collect()
 }
 

@@ -1,13 +1,13 @@
-//! Which processors belong together, and who gets which. Pure.
+//! The topology of the processors, and each worker's share of it. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::cli::run::values::NumaBinding;
+use crate::launch::job::NumaBinding;
 
 /// Processors, by number.
 pub(super) type Processors = BTreeSet<usize>;
 
-/// Which processors belong together.
+/// The groups of processors.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Topology {
     /// The NUMA nodes that have processors.
@@ -16,12 +16,12 @@ pub(super) struct Topology {
     pub(super) packages: BTreeSet<Processors>,
     /// The threads of one core.
     pub(super) cores: BTreeSet<Processors>,
-    /// Those that share a last-level cache.
+    /// The processors that share a last-level cache.
     pub(super) caches: BTreeSet<Processors>,
 }
 
 impl Topology {
-    /// What is left of it if only these may be used.
+    /// The topology restricted to these processors.
     pub(super) fn within(&self, allowed: &Processors) -> Self {
         let node = |(node, processors): (&u32, &Processors)| (*node, processors & allowed);
         Self {
@@ -32,8 +32,8 @@ impl Topology {
         }
     }
 
-    /// What one worker gets, `homes` being the nodes of all of them. Never nothing: what is not known does
-    /// not divide the node, and if there are more workers than parts, some share one.
+    /// One worker's processors; `homes` are the NUMA nodes of all workers. Never empty: an unknown level does
+    /// not divide the node, and with more workers than parts, some workers share one.
     pub(super) fn share(
         &self,
         binding: NumaBinding,
@@ -65,7 +65,7 @@ impl Topology {
             NumaBinding::CoreComplex => {
                 let mut complexes: Vec<Processors> =
                     parts(&self.caches, &whole).into_iter().collect();
-                // The largest first, since a worker may have one alone.
+                // The largest first, since a single worker gets the first.
                 complexes.sort_by_key(|complex| std::cmp::Reverse(complex.len()));
                 complexes.get(number % complexes.len().max(1)).cloned().unwrap_or_default()
             }
@@ -74,12 +74,12 @@ impl Topology {
     }
 }
 
-/// What these have in common with `whole`, without those that have nothing.
+/// The intersections of these groups with `whole`, without empty ones.
 fn parts(groups: &BTreeSet<Processors>, whole: &Processors) -> BTreeSet<Processors> {
     groups.iter().map(|group| group & whole).filter(|part| !part.is_empty()).collect()
 }
 
-/// Reads a list as the kernel writes it: `0-3,8,10-11`.
+/// Parses a list in the kernel's format: `0-3,8,10-11`.
 pub(super) fn parse(list: &str) -> Option<Processors> {
     let mut processors = Processors::new();
     for range in list.trim().split(',').filter(|range| !range.is_empty()) {
@@ -89,7 +89,7 @@ pub(super) fn parse(list: &str) -> Option<Processors> {
     Some(processors)
 }
 
-/// The same, the other way round.
+/// Formats a list in the kernel's format.
 pub(super) fn list(processors: &Processors) -> String {
     let mut ranges: Vec<(usize, usize)> = Vec::new();
     for processor in processors {

@@ -58,14 +58,15 @@ fn a_worker_has_our_environment_its_own_and_no_secret() {
 
 async fn inside() {
     let mut ground = ground_of(1, "cat", &["/proc/self/environ"]);
-    ground.outfit.logs.redirects = "1".parse().unwrap();
+    ground.spec.logs.redirects = "1".parse().unwrap();
     ground.run().await;
     let files = ground.files(0, 0);
     let text = fs::read(&files.stdout).unwrap();
     let mut found: Vec<&[u8]> =
         text.split(|byte| *byte == 0).filter(|pair| !pair.is_empty()).collect();
     found.sort_unstable();
-    let mut own = variables(&ground.outfit.job, &ground.order(0), 0, files.error.to_str().unwrap());
+    let mut own =
+        variables(&ground.spec.environment, &ground.order(0), 0, files.error.to_str().unwrap());
     own.insert(NOTICE_FILE, files.notice.to_str().unwrap().to_owned());
     let pair = |name: &str, value: &OsStr| [name.as_ref(), value].join(OsStr::new("=")).into_vec();
     let mut expected: Vec<Vec<u8>> =

@@ -1,0 +1,80 @@
+//! Membership events: the one place that decides from a node's view why its workers must stop, for the launcher and for
+//! agents of other programs.
+
+use super::messages::{AgentInput, GroupChange};
+use super::outcome::{CloseReason, RunClosure};
+use super::restarts::{RestartBudget, RestartVerdict};
+use super::why::Why;
+use crate::rendezvous::RendezvousView;
+
+/// The group that an agent was told of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct KnownGroup {
+    /// The round of the group.
+    pub round: u64,
+    /// Whether this node has asked for a restart in this round.
+    pub asked: bool,
+}
+
+/// The inputs that follow for an agent from its view of the group and from the restart budget, the most urgent first.
+pub fn membership_events(
+    view: &RendezvousView,
+    budget: &RestartBudget,
+    membership: Option<KnownGroup>,
+) -> Vec<AgentInput> {
+    if let Some(closed) = &view.closed {
+        return vec![AgentInput::Closed(closed.into())];
+    }
+    let is_member = |known: &KnownGroup| view.member_of == Some(known.round);
+    let Some(KnownGroup { round, asked }) = membership.filter(is_member) else {
+        return Vec::new();
+    };
+    let mut news = Vec::new();
+    let mut changed = |change| news.push(AgentInput::Changed { round, change });
+    if let Some(later) = view.replaced_by {
+        changed(GroupChange::Replaced(later));
+    } else if !view.lost.is_empty() {
+        changed(GroupChange::PeerLost(view.lost.clone()));
+    } else if view.nodes_waiting == 0 {
+        // Also while a node checks whether it still has its rank.
+    } else if view.round < round {
+        // The document went with the lease of its coordinator.
+        changed(GroupChange::PeerLost(Vec::new()));
+    } else if view.round > round {
+        changed(GroupChange::GoneAhead(format!("round {} has begun", view.round)));
+    }
+    let charge = budget.last.as_ref().filter(|charge| charge.round == round && !asked);
+    if let Some(charge) = charge.filter(|charge| charge.verdict == RestartVerdict::Counted) {
+        changed(GroupChange::PeerFailed(charge.blame.clone()));
+    }
+    if let Some(departure) = budget.departure.as_ref().filter(|departure| departure.round == round)
+    {
+        changed(GroupChange::PeerLeaves(departure.clone()));
+    }
+    if view.round == round && view.lost.is_empty() && view.nodes_waiting > 0 {
+        changed(GroupChange::NodesWaiting(view.nodes_waiting));
+    }
+    news
+}
+
+/// Why the workers of the node `id` must stop, for an agent that needs no more than that; `None` if they need not.
+/// `fenced` is how the node has lost its session, if it has.
+pub fn must_stop(view: &RendezvousView, fenced: Option<String>, id: &str) -> Option<Why> {
+    if let Some(loss) = fenced {
+        return Some(Why::SessionLost(loss));
+    }
+    let round = view.member_of?;
+    let membership = Some(KnownGroup { round, asked: false });
+    let by_itself = view.closed.as_ref().is_some_and(|closed| closed.by.id == id);
+    let reason = |input| match input {
+        AgentInput::Closed(RunClosure { reason: CloseReason::Succeeded, .. }) => None,
+        AgentInput::Closed(_) if by_itself => None,
+        AgentInput::Closed(closed) => Some(Why::Closed(closed)),
+        AgentInput::Changed { change, .. } => Some(Why::Changed(change)),
+        _ => None,
+    };
+    membership_events(view, &RestartBudget::default(), membership).into_iter().find_map(reason)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,104 @@
+use super::*;
+use crate::agent::RoundFailure;
+use crate::rendezvous::RunClosed;
+use crate::rendezvous::documents::{NodeName, RunOutcome};
+
+const ROUND: u64 = 4;
+
+fn running() -> RendezvousView {
+    RendezvousView {
+        known: true,
+        session: true,
+        round: ROUND,
+        member_of: Some(ROUND),
+        ..RendezvousView::default()
+    }
+}
+
+fn changes(view: &RendezvousView, budget: &RestartBudget, asked: bool) -> Vec<GroupChange> {
+    let change = |input| match input {
+        AgentInput::Changed { round: ROUND, change } => change,
+        other => panic!("{other:?}"),
+    };
+    membership_events(view, budget, Some(KnownGroup { round: ROUND, asked }))
+        .into_iter()
+        .map(change)
+        .collect()
+}
+
+fn charged(round: u64, verdict: RestartVerdict) -> RestartBudget {
+    let last = Some(RoundFailure { round, blame: "rank 3 failed".into(), verdict });
+    RestartBudget { used: 1, last, ..RestartBudget::default() }
+}
+
+fn closed(by: &str, outcome: RunOutcome) -> RendezvousView {
+    let by = NodeName { id: by.into(), address: "10.0.0.1".into() };
+    let closed = Some(RunClosed { by, outcome, reason: "rank 3 is gone".into() });
+    RendezvousView { closed, round: 9, nodes_waiting: 3, ..running() }
+}
+
+#[test]
+fn each_thing_that_may_happen_to_a_group_is_told_as_what_it_is() {
+    let unused = RestartBudget::default();
+    let lost = vec!["node7".to_owned()];
+    let ahead = RendezvousView { round: 5, nodes_waiting: 1, ..running() };
+    let table = [
+        (running(), vec![]),
+        (RendezvousView { nodes_waiting: 2, ..running() }, vec![GroupChange::NodesWaiting(2)]),
+        // Who is lost counts as waiting too, for those who only have a number.
+        (
+            RendezvousView { nodes_waiting: 1, lost: lost.clone(), ..running() },
+            vec![GroupChange::PeerLost(lost)],
+        ),
+        (
+            RendezvousView { round: 0, nodes_waiting: 1, ..running() },
+            vec![GroupChange::PeerLost(vec![])],
+        ),
+        (ahead.clone(), vec![GroupChange::GoneAhead("round 5 has begun".into())]),
+        (RendezvousView { replaced_by: Some(5), ..ahead }, vec![GroupChange::Replaced(5)]),
+        // It finds out whether it still has its place.
+        (RendezvousView { round: 0, session: false, ..running() }, vec![]),
+        // It has left, or was fenced.
+        (RendezvousView { member_of: None, round: 5, ..running() }, vec![]),
+    ];
+    for (view, expected) in table {
+        assert_eq!(changes(&view, &unused, false), expected, "{view:?}");
+    }
+}
+
+#[test]
+fn a_failure_elsewhere_is_told_by_the_budget_and_ones_own_is_not() {
+    let failed = vec![GroupChange::PeerFailed("rank 3 failed".into())];
+    assert_eq!(changes(&running(), &charged(ROUND, RestartVerdict::Counted), false), failed);
+    assert_eq!(changes(&running(), &charged(ROUND, RestartVerdict::Counted), true), []);
+    assert_eq!(changes(&running(), &charged(ROUND, RestartVerdict::Refused), false), []);
+    assert_eq!(changes(&running(), &charged(ROUND - 1, RestartVerdict::Counted), false), []);
+}
+
+#[test]
+fn of_a_closed_run_nothing_else_is_told() {
+    let view = closed("a", RunOutcome::NonRetryable);
+    let news = membership_events(
+        &view,
+        &RestartBudget::default(),
+        Some(KnownGroup { round: ROUND, asked: false }),
+    );
+    let [AgentInput::Closed(closed)] = news.as_slice() else { panic!("{news:?}") };
+    assert_eq!(closed.reason, CloseReason::NonRetryable("rank 3 is gone".into()));
+}
+
+#[test]
+fn workers_stop_for_whatever_an_agent_would_be_told_and_for_no_success() {
+    let sentence = |view: &RendezvousView| must_stop(view, None, "me").map(|why| why.to_string());
+    assert_eq!(sentence(&running()), None);
+    assert_eq!(sentence(&closed("a", RunOutcome::Succeeded)), None);
+    assert_eq!(sentence(&closed("me", RunOutcome::Failed)), None, "it knows by itself");
+    let by_another = sentence(&closed("a", RunOutcome::Failed)).unwrap();
+    assert!(by_another.ends_with("failed: rank 3 is gone"), "{by_another}");
+    let waiting = RendezvousView { nodes_waiting: 2, ..running() };
+    assert_eq!(sentence(&waiting).as_deref(), Some("2 nodes wait to join"));
+    let gone = RendezvousView { member_of: None, ..waiting };
+    assert_eq!(sentence(&gone), None);
+    let fenced = must_stop(&gone, Some("silence".into()), "me").unwrap().to_string();
+    assert_eq!(fenced, "the session was lost: silence");
+}

@@ -1,0 +1,289 @@
+//! The machine: what state a node's agent is in, and what each input makes of it.
+//!
+//! `workers` is about those that end by themselves, `news` is what comes from outside, and `stopping` is the
+//! part that begins when the workers are to go.
+
+mod events;
+mod stopping;
+mod workers;
+
+use std::collections::{BTreeSet, VecDeque};
+
+use self::stopping::Stopping;
+use super::failure::WorkerFailure;
+use super::messages::{
+    AgentInput, AgentOutput, AgentSettings, GroupChange, NoGroup, NodeGroup, Start,
+};
+use super::outcome::{CloseReason, NodeError, NodeOutcome, PeersAtExit, RunResult};
+use super::placement::Placement;
+use super::why::Why;
+use crate::kv::Time;
+
+/// A store in which ranks cannot be agreed on so many rounds in a row is not likely to get better.
+const MOST_UNPLACED: u32 = 3;
+
+/// Where the agent is. The [module](super) has a picture.
+#[derive(Debug)]
+enum AgentState {
+    Idle,
+    Rendezvous,
+    Placing(NodeGroup),
+    Running(StartedWorkers),
+    Noticing(Noticing),
+    Stopping(Stopping),
+    AtBarrier(Barrier),
+    Finished,
+}
+
+/// The workers of one start.
+#[derive(Debug, Clone)]
+struct StartedWorkers {
+    attempt: u64,
+    round: u64,
+    nodes: u32,
+    base_rank: u32,
+    /// When they were started.
+    since: Time,
+    /// The local ranks of those that are gone.
+    gone: BTreeSet<u32>,
+}
+
+/// The workers were told that they will be stopped.
+#[derive(Debug, Clone)]
+struct Noticing {
+    workers: StartedWorkers,
+    until: Time,
+    why: Why,
+    /// By this signal the node was told to go when they are.
+    leaves: Option<i32>,
+}
+
+impl Noticing {
+    /// A member leaves, this one or another: that it is gone is no news then.
+    fn is_of_a_departure(&self) -> bool {
+        self.leaves.is_some() || matches!(self.why, Why::Changed(GroupChange::PeerLeaves(_)))
+    }
+}
+
+/// The workers are done, and others may not be.
+#[derive(Debug, Clone, Copy)]
+struct Barrier {
+    round: u64,
+    until: Option<Time>,
+}
+
+/// One node's agent. See the [module](super) for what it decides and how to drive it.
+///
+/// ```
+/// use std::time::Duration;
+/// use rallypoint_core::agent::{Agent, AgentInput, AgentOutput, AgentSettings, Why};
+///
+/// let mut agent = Agent::new(AgentSettings::default());
+/// agent.handle(Duration::ZERO, AgentInput::Begin);
+/// assert_eq!(agent.poll_output(), Some(AgentOutput::Rendezvous { why: Why::Begin }));
+/// agent.handle(Duration::from_secs(1), AgentInput::Signal(2));
+/// assert_eq!(agent.poll_output(), Some(AgentOutput::Leave));
+/// let Some(AgentOutput::Finish(result)) = agent.poll_output() else { panic!() };
+/// assert_eq!(result.exit_code, 130);
+/// ```
+#[derive(Debug)]
+pub struct Agent {
+    settings: AgentSettings,
+    state: AgentState,
+    /// How many times workers were started.
+    starts: u64,
+    /// In how many rounds in a row the workers got no ranks.
+    unplaced: u32,
+    /// The round in which a restart was asked for, until the next group forms.
+    asked: Option<u64>,
+    /// The workers that failed in the last start, in order.
+    failures: Vec<WorkerFailure>,
+    /// How many signals the launcher got.
+    signals: u32,
+    outputs: VecDeque<AgentOutput>,
+}
+
+impl Agent {
+    /// An agent that has not begun.
+    pub fn new(settings: AgentSettings) -> Self {
+        Self {
+            settings,
+            state: AgentState::Idle,
+            starts: 0,
+            unplaced: 0,
+            asked: None,
+            failures: Vec::new(),
+            signals: 0,
+            outputs: VecDeque::new(),
+        }
+    }
+
+    /// Takes in what happened. Fetch the outputs afterwards.
+    pub fn handle(&mut self, now: Time, input: AgentInput) {
+        match input {
+            AgentInput::Begin => {
+                if let AgentState::Idle = self.state {
+                    self.rendezvous(Why::Begin);
+                }
+            }
+            AgentInput::Formed(group) => self.formed(group),
+            AgentInput::NotFormed(no_group) => self.not_formed(no_group),
+            AgentInput::Placed { round, placement } => self.placed(now, round, placement),
+            AgentInput::NotPlaced { round, reason } => self.not_placed(round, reason),
+            AgentInput::NotStarted { attempt, reason } => self.not_started(now, attempt, reason),
+            AgentInput::Exited(exited) => self.exited(now, exited),
+            AgentInput::Stopped { attempt } => self.stopped(attempt),
+            AgentInput::NotStopped { attempt, reason } => self.not_stopped(attempt, reason),
+            AgentInput::Counted { round, answer } => self.counted(round, answer),
+            AgentInput::BarrierPassed { round } => {
+                if self.barrier().is_some_and(|barrier| barrier.round == round) {
+                    self.outputs.push_back(AgentOutput::Close(CloseReason::Succeeded));
+                    self.finish(NodeOutcome::Succeeded(PeersAtExit::Done));
+                }
+            }
+            AgentInput::Changed { round, change } => self.changed(now, round, change),
+            AgentInput::SessionLost { deadline, reason } => self.fenced(now, deadline, reason),
+            AgentInput::Closed(closed) => self.run_closed(now, closed),
+            AgentInput::Signal(signal) => self.signalled(now, signal),
+            AgentInput::Wake => {}
+        }
+        self.check_time(now);
+    }
+
+    /// What is to be done, in order.
+    pub fn poll_output(&mut self) -> Option<AgentOutput> {
+        self.outputs.pop_front()
+    }
+
+    /// When to come back with [`AgentInput::Wake`] if nothing else happens before.
+    pub fn next_wake(&self) -> Option<Time> {
+        match &self.state {
+            AgentState::Noticing(noticing) => Some(noticing.until),
+            AgentState::Stopping(stopping) => stopping.next_wake(),
+            AgentState::AtBarrier(barrier) => barrier.until,
+            _ => None,
+        }
+    }
+
+    /// What the agent waits for, in a few words; nothing if its workers run, or if it is over.
+    pub fn waits_for(&self) -> Option<&'static str> {
+        Some(match &self.state {
+            AgentState::Idle => "the word to begin",
+            AgentState::Rendezvous => "a group to form",
+            AgentState::Placing(_) => {
+                "the other nodes of the group to say how many workers they have"
+            }
+            AgentState::Running(_) | AgentState::Finished => return None,
+            AgentState::Noticing(..) => "the workers to save their work before they are stopped",
+            AgentState::Stopping(stopping) => stopping.waits_for(),
+            AgentState::AtBarrier(_) => "the workers of other nodes to finish",
+        })
+    }
+
+    /// Until when the node pauses before workers that live only shortly are started again, if it does.
+    pub fn pauses_until(&self) -> Option<Time> {
+        match &self.state {
+            AgentState::Stopping(stopping) => stopping.pauses_until(),
+            _ => None,
+        }
+    }
+
+    fn barrier(&self) -> Option<Barrier> {
+        if let AgentState::AtBarrier(barrier) = self.state { Some(barrier) } else { None }
+    }
+
+    fn rendezvous(&mut self, why: Why) {
+        self.state = AgentState::Rendezvous;
+        self.outputs.push_back(AgentOutput::Rendezvous { why });
+    }
+
+    fn finish(&mut self, outcome: NodeOutcome) {
+        self.state = AgentState::Finished;
+        self.asked = None;
+        self.outputs.push_back(AgentOutput::Leave);
+        let exit_code = outcome.exit_code(self.settings.no_restart_exit_code);
+        let failures = std::mem::take(&mut self.failures);
+        self.outputs.push_back(AgentOutput::Finish(RunResult { exit_code, outcome, failures }));
+    }
+
+    fn formed(&mut self, group: NodeGroup) {
+        if let AgentState::Rendezvous = self.state {
+            self.asked = None;
+            self.outputs.push_back(AgentOutput::AssignRanks(group.clone()));
+            self.state = AgentState::Placing(group);
+        }
+    }
+
+    fn not_formed(&mut self, no_group: NoGroup) {
+        let AgentState::Rendezvous = self.state else { return };
+        let outcome = match no_group {
+            NoGroup::NotNeeded(reason) => {
+                // A later group has done without this node, so what failed here before is made good.
+                self.failures.clear();
+                NodeOutcome::NotNeeded(reason)
+            }
+            NoGroup::Failed(reason) => NodeOutcome::NodeFailed(NodeError::NoGroup(reason)),
+            NoGroup::Closed(closed) if closed.reason != CloseReason::Succeeded => {
+                NodeOutcome::RunFailed(closed)
+            }
+            // The others did not need this node, but this node needed them.
+            NoGroup::Closed(closed) if !self.failures.is_empty() => {
+                NodeOutcome::NodeFailed(NodeError::LeftBehind(closed))
+            }
+            NoGroup::Closed(closed) => NodeOutcome::NotNeeded(closed.to_string()),
+        };
+        self.finish(outcome);
+    }
+
+    fn placed(&mut self, now: Time, round: u64, placement: Placement) {
+        let AgentState::Placing(group) = &self.state else { return };
+        if group.round != round {
+            return;
+        }
+        let group = group.clone();
+        let attempt = self.starts;
+        self.starts += 1;
+        self.unplaced = 0;
+        self.failures.clear();
+        self.state = AgentState::Running(StartedWorkers {
+            attempt,
+            round,
+            nodes: group.nodes,
+            base_rank: placement.base_rank,
+            since: now,
+            gone: BTreeSet::new(),
+        });
+        self.outputs.push_back(AgentOutput::StartWorkers(Start { attempt, group, placement }));
+    }
+
+    fn not_placed(&mut self, round: u64, reason: String) {
+        if !matches!(&self.state, AgentState::Placing(group) if group.round == round) {
+            return;
+        }
+        self.unplaced += 1;
+        if self.unplaced < MOST_UNPLACED {
+            return self.rendezvous(Why::NotPlaced(reason));
+        }
+        let attempts = self.unplaced;
+        self.finish(NodeOutcome::NodeFailed(NodeError::NotPlaced { attempts, reason }));
+    }
+
+    /// Does what is due, and what has become possible.
+    fn check_time(&mut self, now: Time) {
+        match &self.state {
+            AgentState::Noticing(noticing) if noticing.until <= now => {
+                let Noticing { workers, why, leaves, .. } = noticing.clone();
+                self.stop_and_then(now, workers, why, leaves);
+            }
+            AgentState::AtBarrier(Barrier { until: Some(until), .. }) if *until <= now => {
+                self.outputs.push_back(AgentOutput::Close(CloseReason::Succeeded));
+                self.finish(NodeOutcome::Succeeded(PeersAtExit::NotDone));
+            }
+            AgentState::Stopping(_) => self.proceed(now),
+            _ => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

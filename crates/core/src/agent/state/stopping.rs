@@ -1,0 +1,246 @@
+//! The workers are to go: why, until when, and what comes after.
+
+use super::{Agent, AgentState, StartedWorkers};
+use crate::agent::failure::{Exit, WorkerFailure};
+use crate::agent::messages::{AgentOutput, SIGKILL};
+use crate::agent::outcome::{CloseReason, NodeError, NodeOutcome};
+use crate::agent::restarts::RestartAnswer;
+use crate::agent::why::Why;
+use crate::kv::Time;
+
+/// Workers that are to go.
+#[derive(Debug)]
+pub(super) struct Stopping {
+    pub(super) workers: StartedWorkers,
+    /// The signals that they got from us.
+    sent: Vec<i32>,
+    /// What is left of them then is killed.
+    pub(super) kill_at: Time,
+    /// Nothing is left of them.
+    gone: bool,
+    next: Next,
+}
+
+/// What comes when the workers are gone.
+#[derive(Debug)]
+pub(super) enum Next {
+    /// The next meeting.
+    Rendezvous(Why),
+    /// The next meeting if the budget allows it, or something excuses the failure by then.
+    Ask {
+        failure: WorkerFailure,
+        failed: Time,
+        settled: Time,
+        answer: Option<RestartAnswer>,
+        /// The others meet again, so a refusal is not the end.
+        ahead: Option<Why>,
+    },
+    /// The next meeting, at this time.
+    Pause { until: Time, why: Why },
+    /// Nothing.
+    Finish(NodeOutcome),
+}
+
+impl Stopping {
+    pub(super) fn next_wake(&self) -> Option<Time> {
+        match &self.next {
+            Next::Ask { settled, answer: Some(RestartAnswer::Refused { .. }), .. } => {
+                Some(*settled)
+            }
+            _ => self.pauses_until(),
+        }
+    }
+
+    /// The workers are gone, and it is too early for others.
+    pub(super) fn pauses_until(&self) -> Option<Time> {
+        match &self.next {
+            Next::Pause { until, .. } if self.gone => Some(*until),
+            _ => None,
+        }
+    }
+
+    pub(super) fn waits_for(&self) -> &'static str {
+        match &self.next {
+            _ if !self.gone => "the workers to stop",
+            Next::Ask { answer: None, .. } => "the job's budget to allow a restart",
+            Next::Pause { .. } => "the end of the pause after workers that lived only shortly",
+            _ => "news of a lost peer, which would excuse the failure",
+        }
+    }
+}
+
+impl Agent {
+    pub(super) fn stop(
+        &mut self,
+        workers: StartedWorkers,
+        signal: i32,
+        kill_at: Time,
+        why: Why,
+        next: Next,
+    ) {
+        let attempt = workers.attempt;
+        let sent = vec![signal, SIGKILL];
+        self.state = AgentState::Stopping(Stopping { workers, sent, kill_at, gone: false, next });
+        self.outputs.push_back(AgentOutput::StopWorkers { attempt, signal, kill_at, why });
+    }
+
+    /// When workers are killed that are told to go now.
+    pub(super) fn kill_at(&self, now: Time) -> Time {
+        now.saturating_add(self.settings.shutdown_timeout)
+    }
+
+    /// Moves the end of the workers forward, never back.
+    pub(super) fn hasten(&mut self, signal: i32, kill_at: Time, why: &Why) {
+        if matches!(&self.state, AgentState::Stopping(stopping) if kill_at < stopping.kill_at) {
+            self.pass_on(signal, kill_at, why);
+        }
+    }
+
+    pub(super) fn pass_on(&mut self, signal: i32, kill_at: Time, why: &Why) {
+        let AgentState::Stopping(stopping) = &mut self.state else { return };
+        if !stopping.gone {
+            stopping.kill_at = kill_at;
+            stopping.sent.push(signal);
+            let (attempt, why) = (stopping.workers.attempt, why.clone());
+            self.outputs.push_back(AgentOutput::StopWorkers { attempt, signal, kill_at, why });
+        }
+    }
+
+    /// A worker that was told to go is gone. If it went in another way, it had failed with the first: that
+    /// is not another failure, but may say more about it.
+    pub(super) fn fell(&mut self, failure: WorkerFailure) {
+        let non_retryable = self.is_non_retryable(&failure.exit);
+        let AgentState::Stopping(stopping) = &self.state else { return };
+        let told = matches!(failure.exit, Exit::Signal(signal) if stopping.sent.contains(&signal));
+        let asks = matches!(stopping.next, Next::Ask { .. } | Next::Pause { .. });
+        if self.failures.is_empty() || told || failure.exit.is_success() {
+            return;
+        }
+        self.failures.push(failure.clone());
+        if non_retryable && asks {
+            self.give_up(CloseReason::NonRetryable(failure.to_string()));
+        }
+    }
+
+    /// Tells the others at once; the workers may take their time.
+    pub(super) fn give_up(&mut self, reason: CloseReason) {
+        self.asked = None;
+        self.outputs.push_back(AgentOutput::Close(reason.clone()));
+        self.finish_instead(NodeOutcome::WorkerFailed(reason));
+    }
+
+    /// It ends with this, unless it ends already.
+    pub(super) fn finish_instead(&mut self, outcome: NodeOutcome) {
+        if let AgentState::Stopping(Stopping { next, .. }) = &mut self.state
+            && !matches!(next, Next::Finish(_))
+        {
+            *next = Next::Finish(outcome);
+        }
+    }
+
+    /// The others meet again, most likely for the failure here, and wait for this node. So it still hears whether
+    /// it is to pause before.
+    pub(super) fn peers_rejoin(&mut self, why: Why) {
+        let AgentState::Stopping(Stopping { next, .. }) = &mut self.state else { return };
+        match next {
+            Next::Ask { answer: None, ahead, .. } => *ahead = Some(why),
+            Next::Ask { answer: Some(_), .. } => *next = Next::Rendezvous(why),
+            Next::Rendezvous(_) | Next::Pause { .. } | Next::Finish(_) => {}
+        }
+    }
+
+    /// The group is over for another reason than the failure of a worker here, so nobody need be asked.
+    pub(super) fn rejoin_unasked(&mut self, why: Why) {
+        if let AgentState::Stopping(Stopping { next, .. }) = &mut self.state
+            && matches!(next, Next::Ask { .. } | Next::Pause { .. })
+        {
+            *next = Next::Rendezvous(why);
+        }
+    }
+
+    /// The failure was not the workers' fault, so the restart is given back.
+    pub(super) fn excuse(&mut self, why: Why) {
+        if let Some(round) = self.asked.take() {
+            self.outputs.push_back(AgentOutput::RefundRestart { round, why });
+        }
+    }
+
+    pub(super) fn counted(&mut self, round: u64, counted: RestartAnswer) {
+        let delay = self.settings.restart_backoff;
+        let AgentState::Stopping(Stopping { workers, next, .. }) = &mut self.state else { return };
+        let Next::Ask { failure, failed, answer, ahead, .. } = next else { return };
+        if workers.round != round {
+            return;
+        }
+        match counted {
+            RestartAnswer::Granted { short_lives } => {
+                let until = failed.saturating_add(delay.after(short_lives));
+                *next = Next::Pause { until, why: Why::WorkerFailed(failure.clone()) };
+            }
+            refused @ RestartAnswer::Refused { .. } => match ahead.take() {
+                Some(why) => *next = Next::Rendezvous(why),
+                None => *answer = Some(refused),
+            },
+        }
+    }
+
+    pub(super) fn stopped(&mut self, attempt: u64) {
+        if let AgentState::Stopping(stopping) = &mut self.state
+            && stopping.workers.attempt == attempt
+        {
+            stopping.gone = true;
+        }
+    }
+
+    /// Workers that cannot even be killed hold what the next ones would need.
+    pub(super) fn not_stopped(&mut self, attempt: u64, reason: String) {
+        let AgentState::Stopping(stopping) = &mut self.state else { return };
+        if stopping.workers.attempt == attempt {
+            stopping.gone = true;
+            self.finish_instead(NodeOutcome::NodeFailed(NodeError::NotStopped(reason)));
+        }
+    }
+
+    /// Goes on as soon as it is clear how, and nothing is left of the workers.
+    pub(super) fn proceed(&mut self, now: Time) {
+        if let Some(reason) = self.last_word(now) {
+            self.give_up(reason);
+        }
+        let AgentState::Stopping(stopping) = &self.state else { return };
+        if !stopping.gone {
+            return;
+        }
+        match &stopping.next {
+            Next::Rendezvous(why) => {
+                let why = why.clone();
+                self.rendezvous(why);
+            }
+            Next::Pause { until, why } if *until <= now => {
+                let why = why.clone();
+                self.rendezvous(why);
+            }
+            Next::Ask { .. } | Next::Pause { .. } => {}
+            Next::Finish(outcome) => {
+                let outcome = outcome.clone();
+                self.finish(outcome);
+            }
+        }
+    }
+
+    /// As what the run is to be closed, if no restart is left and nothing has excused the failure in time.
+    fn last_word(&self, now: Time) -> Option<CloseReason> {
+        let AgentState::Stopping(stopping) = &self.state else { return None };
+        let Next::Ask { settled, answer, .. } = &stopping.next else { return None };
+        match answer {
+            Some(RestartAnswer::Refused { used, blame }) if *settled <= now => {
+                let used = match used {
+                    0 => "no restarts are allowed".to_owned(),
+                    1 => "the 1 restart was used".to_owned(),
+                    used => format!("all {used} restarts were used"),
+                };
+                Some(CloseReason::Failed(format!("{blame}; {used}")))
+            }
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! One node's part in a job, fully specified: the input of the launcher. Nothing here reads a command line.
+
+mod prefix_template;
+mod streams;
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fmt;
+use std::path::PathBuf;
+
+use rallypoint_core::agent::environment::JobEnvironment;
+use rallypoint_core::agent::{AgentSettings, signal_name};
+
+pub(crate) use self::prefix_template::{LineSource, PrefixTemplate};
+pub(crate) use self::streams::{LocalRanks, StreamSelection, Streams};
+use crate::embedded::RendezvousConfig;
+use crate::rendezvous::PASSWORD;
+
+/// Environment variables, as far as they are valid UTF-8.
+pub(crate) type Environment = BTreeMap<String, String>;
+
+/// The variable with the secret that the nodes of a job share.
+pub(crate) const SECRET: &str = "RALLYPOINT_SECRET";
+
+/// The variables that workers do not inherit.
+pub(crate) const HIDDEN: [&str; 2] = [SECRET, PASSWORD];
+
+/// One node's part in a job.
+#[derive(Debug, Clone)]
+pub(crate) struct JobSpec {
+    /// The program of every worker.
+    pub(crate) program: Program,
+    /// How this node finds the other nodes.
+    pub(crate) rendezvous: RendezvousConfig,
+    /// The policy for this node's workers.
+    pub(crate) agent: AgentSettings,
+    /// The role of this node's workers.
+    pub(crate) role: String,
+    /// The restart limit of the job.
+    pub(crate) max_restarts: u32,
+    /// The signals that end the launcher, by way of its workers.
+    pub(crate) handled: HandledSignals,
+    /// The signal that notifies workers of their stop, if there is a notice.
+    pub(crate) notice_signal: i32,
+    /// Destinations of the workers' output.
+    pub(crate) logs: Logs,
+    /// The local rank of the worker that gets standard input, if the user chose one.
+    pub(crate) stdin: Option<u32>,
+    /// The processors that each worker is bound to.
+    pub(crate) numa_binding: Option<NumaBinding>,
+    /// Whether each worker sees one device, and has LOCAL_RANK 0.
+    pub(crate) virtual_local_rank: bool,
+    /// The environment that workers inherit, without [`HIDDEN`].
+    pub(crate) inherited: Environment,
+    /// The values that were not on the command line, with their origins.
+    pub(crate) provenance: Vec<Provenance>,
+    /// Settings that deserve a second look.
+    pub(crate) warnings: Vec<String>,
+}
+
+impl JobSpec {
+    /// The values from which the workers' environment is made, once the node has an id and the server of the workers'
+    /// store is known.
+    pub(crate) fn environment(&self, node_id: &str, use_agent_store: bool) -> JobEnvironment {
+        JobEnvironment {
+            run_id: self.rendezvous.parameters.run_id.clone(),
+            node_id: node_id.to_owned(),
+            role: self.role.clone(),
+            local_workers: self.agent.local_workers,
+            max_restarts: self.max_restarts,
+            use_agent_store,
+            signals_to_handle: self.handled.signals.to_string(),
+            virtual_local_rank: self.virtual_local_rank,
+            inherited: self.inherited.clone(),
+        }
+    }
+}
+
+/// A program and its arguments, which are passed on unchanged.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Program {
+    pub(crate) path: OsString,
+    pub(crate) arguments: Vec<OsString>,
+}
+
+/// A value that was not on the command line, and its origin, for the log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Provenance {
+    pub(crate) what: String,
+    pub(crate) value: String,
+    pub(crate) source: String,
+}
+
+impl Provenance {
+    pub(crate) fn new(
+        what: impl Into<String>,
+        value: impl ToString,
+        source: impl Into<String>,
+    ) -> Self {
+        Self { what: what.into(), value: value.to_string(), source: source.into() }
+    }
+}
+
+impl fmt::Display for Provenance {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { what, value, source } = self;
+        write!(f, "{what} {value} from {source}")
+    }
+}
+
+/// The signals that end the launcher.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct HandledSignals {
+    pub(crate) signals: SignalList,
+    /// The user named the signals: the launcher handles them even if they were ignored when it started.
+    pub(crate) named: bool,
+}
+
+/// Signal numbers, in the order in which they were named.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct SignalList(pub(crate) Vec<i32>);
+
+impl Default for SignalList {
+    /// SIGTERM, SIGINT, SIGHUP and SIGQUIT.
+    fn default() -> Self {
+        Self(vec![15, 2, 1, 3])
+    }
+}
+
+impl fmt::Display for SignalList {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names: Vec<&str> = self.0.iter().copied().filter_map(signal_name).collect();
+        f.write_str(&names.join(","))
+    }
+}
+
+/// Destinations of the workers' output.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Logs {
+    pub(crate) directory: LogDirectory,
+    /// Streams that go to files instead of the console.
+    pub(crate) redirects: StreamSelection,
+    /// Streams that go to files and to the console.
+    pub(crate) tee: StreamSelection,
+    /// The prefix of a line on the console.
+    pub(crate) prefix: PrefixTemplate,
+    /// The workers whose output is on the console.
+    pub(crate) console: LocalRanks,
+}
+
+/// The directory of the workers' files, as the user chose it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum LogDirectory {
+    /// A new directory below the system's temporary directory.
+    Temporary,
+    /// This directory.
+    At(PathBuf),
+    /// Workers have no files.
+    Nowhere,
+}
+
+/// The processors that a worker is bound to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum NumaBinding {
+    /// Those of its device's NUMA node.
+    Node,
+    /// Those of its device's socket.
+    Socket,
+    /// Its own share of the NUMA node.
+    Exclusive,
+    /// Those that share one last-level cache.
+    CoreComplex,
+}
