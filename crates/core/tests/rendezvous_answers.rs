@@ -147,7 +147,7 @@ fn a_look_that_is_late_does_not_cost_a_round_its_coordinator() {
     let late = outputs(&mut machine, nothing(11));
     assert!(late.is_empty(), "{late:#?}");
     let why = machine.view(Duration::from_millis(1)).waits_for.unwrap();
-    assert_eq!(why, "looking who is there");
+    assert_eq!(why, "reading the membership");
 }
 
 /// Another report, or a late node, changed the document while ours was on its way.

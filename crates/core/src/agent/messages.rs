@@ -10,16 +10,13 @@ use super::restarts::{Departure, RestartAnswer};
 use super::why::Why;
 use crate::kv::Time;
 use crate::rendezvous::documents::Address;
+pub use crate::rendezvous::keys::agent::EXIT_BARRIER;
 
 /// The signal that asks a process to terminate.
 pub const SIGTERM: i32 = 15;
 
 /// The signal that kills a process.
 pub const SIGKILL: i32 = 9;
-
-/// Prefix of the keys, in the round's store, under which nodes report that their workers have finished. The name is
-/// torchrun's.
-pub const EXIT_BARRIER: &str = "torchelastic/agent/terminal_state";
 
 /// One node's policy for its workers.
 #[derive(Debug, Clone, PartialEq, Eq)]

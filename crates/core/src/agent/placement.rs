@@ -9,15 +9,9 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-/// The key of a node's [`RoleInfo`] in the round's store.
-pub fn role_info_key(node_rank: u32) -> String {
-    format!("torchelastic/role_info/{node_rank}")
-}
-
-/// The key of a node's [`Placement`] in the round's store.
-pub fn assigned_ranks_key(node_rank: u32) -> String {
-    format!("torchelastic/assigned_ranks/{node_rank}")
-}
+pub use crate::rendezvous::keys::agent::{
+    assigned_ranks as assigned_ranks_key, role_info as role_info_key,
+};
 
 /// The workers of a node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

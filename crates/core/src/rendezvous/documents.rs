@@ -1,8 +1,8 @@
 //! The documents that the nodes of a run share, as JSON, in format 1.
 //!
-//! Every document has a format number. One of another format is refused by naming both, never guessed at. Within a
-//! format a later version may add fields: an older one reads the document without them, and whoever rewrites a
-//! document keeps the fields that it does not know.
+//! Every document has a format number. A document of another format is refused with an error that names both formats.
+//! Within a format a later version may add fields: an older version reads the document without them, and keeps them when
+//! it rewrites the document.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -20,12 +20,13 @@ pub const FORMAT: u32 = 1;
 /// The fields of a document that this version does not know.
 pub type Extra = BTreeMap<String, serde_json::Value>;
 
-/// A field that says nothing is left out, which is how it reads where it is missing.
+/// Whether a field has its default value. Such a field is left out, and a missing field reads as its default.
 pub(super) fn is_default<T: Default + PartialEq>(field: &T) -> bool {
     *field == T::default()
 }
 
-/// Names one history of a run on a server. A server that lost its memory begins another.
+/// Identifies one history of a run on a server, as a generation number does. A server that has lost its state begins
+/// another history.
 ///
 /// ```
 /// use rallypoint_core::rendezvous::documents::RunHistory;
@@ -38,12 +39,12 @@ pub(super) fn is_default<T: Default + PartialEq>(field: &T) -> bool {
 pub struct RunHistory(u64);
 
 impl RunHistory {
-    /// The history of this number, which should be random.
+    /// The history of this number, which must be random.
     pub const fn new(number: u64) -> Self {
         Self(number)
     }
 
-    /// What `rdzv/history` holds. Its bytes are compared, so they are the same for every version.
+    /// The value of `rdzv/history`. Transactions compare its bytes, so they are the same in every version.
     pub(super) fn to_json(self) -> Bytes {
         format!("\"{self}\"").into()
     }
@@ -78,17 +79,17 @@ impl TryFrom<String> for RunHistory {
     }
 }
 
-/// How far the round in progress is.
+/// The state of the round in progress.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Status {
     /// Nodes may join.
     Joinable,
-    /// The ranks are given; each node must say that it is there.
+    /// The ranks are assigned; each node must confirm its rank.
     Frozen,
-    /// All have. The group runs.
+    /// Every node has confirmed its rank. The group runs.
     Final,
-    /// The run is over.
+    /// The run is closed.
     Closed,
 }
 
@@ -107,12 +108,12 @@ impl fmt::Display for Limits {
     }
 }
 
-/// Names a node to the others.
+/// The name of a node, for messages.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeName {
-    /// Its id.
+    /// The id of the node.
     pub id: String,
-    /// The address that it gave.
+    /// The address of the node.
     #[serde(default)]
     pub address: String,
 }
@@ -129,10 +130,10 @@ impl fmt::Display for NodeName {
 pub enum RunOutcome {
     /// The job is done.
     Succeeded,
-    /// The job failed, and a restart might help. Also what a later version says that this one does not know.
+    /// The job failed, and a restart may help. Also any outcome of a later version that this version does not know.
     #[default]
     Failed,
-    /// The job failed in a way that a restart does not mend.
+    /// The job failed, and a restart does not help.
     NonRetryable,
 }
 
@@ -156,21 +157,22 @@ impl From<String> for RunOutcome {
     }
 }
 
-/// `rdzv/active`: the round in progress. Never the roster, so that its size does not depend on the
-/// number of nodes, and joining does not change it.
+/// `rdzv/active`: the round in progress. It does not contain the membership, so that its size does not depend on the
+/// number of nodes, and a join does not change it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Active {
     /// The history that the round belongs to.
     pub history: RunHistory,
-    /// Which round.
+    /// The number of the round.
     pub round: u64,
-    /// How far it is.
+    /// The state of the round.
     pub status: Status,
-    /// The size of the group, which every node must agree on.
+    /// The smallest and the largest size of the group, on which all nodes must agree.
     pub limits: Limits,
-    /// How ranks are given, likewise.
+    /// How ranks are assigned, on which all nodes must agree.
     pub rank_policy: String,
-    /// The coordinator of the round, or who closed the run. That of a final one is in its group.
+    /// The coordinator of the round, or the node that closed the run. The coordinator of a final round is a member of
+    /// its group.
     pub coordinator: NodeName,
     /// Why the round began, or the run was closed.
     #[serde(default, skip_serializing_if = "is_default")]
@@ -178,42 +180,42 @@ pub struct Active {
     /// How the run ended; only when closed.
     #[serde(default, skip_serializing_if = "is_default")]
     pub outcome: Option<RunOutcome>,
-    /// Why it stopped taking nodes; empty while they may join.
+    /// Why the round stopped taking nodes; empty while nodes may join.
     #[serde(default, skip_serializing_if = "is_default")]
     pub frozen_because: String,
-    /// The revision at which it began; 0 while nodes may join.
+    /// The revision at which the round was opened; 0 while nodes may join.
     #[serde(default, skip_serializing_if = "is_default")]
     pub began: Revision,
     /// The last round before this one that formed a group; 0 if none did.
     #[serde(default, skip_serializing_if = "is_default")]
     pub previous: u64,
-    /// The last group of a forgotten history whose workers are known to be gone; 0 if nobody remembers one.
+    /// The last group of a lost history whose workers have certainly stopped; 0 if no node remembers one.
     #[serde(default, skip_serializing_if = "is_default")]
     pub outlived: u64,
-    /// How many nodes the group has; 0 while they may join.
+    /// The number of nodes in the group; 0 while nodes may join.
     #[serde(default, skip_serializing_if = "is_default")]
     pub world: u32,
-    /// Which node has rank 0; empty while nodes may join.
+    /// The id of the node that has rank 0; empty while nodes may join.
     #[serde(default, skip_serializing_if = "is_default")]
     pub rank0: String,
-    /// The store that rank 0 serves; only when final.
+    /// The bootstrap store that rank 0 serves; only when final.
     #[serde(default, skip_serializing_if = "is_default")]
     pub store: Option<BootstrapStore>,
-    /// Late nodes that there is room for; only when final.
+    /// The number of late nodes that the group has room for; only when final.
     #[serde(default, skip_serializing_if = "is_default")]
     pub waiting: usize,
-    /// How many members of the group are gone; only when final.
+    /// The number of lost members of the group; only when final.
     #[serde(default, skip_serializing_if = "is_default")]
     pub lost: usize,
-    /// Some of them by name.
+    /// The ids of some of the lost members.
     #[serde(default, skip_serializing_if = "is_default")]
     pub lost_names: Vec<String>,
-    /// What a later version says besides.
+    /// The fields that this version does not know.
     #[serde(flatten)]
     pub extra: Extra,
 }
 
-/// Where a node listens.
+/// A network address of a node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Address {
     /// A name or an IP address.
@@ -222,25 +224,25 @@ pub struct Address {
     pub port: u16,
 }
 
-/// A listening socket that a node holds as long as it, or any of its workers, lives: when its host refuses a
-/// connection there, they are dead. It greets with its token, so that it cannot be taken for another's.
+/// A listening socket that a node and its workers hold as long as one of them lives: when its host refuses a connection
+/// there, they are dead. The socket greets with its token, which tells it from a later socket on the same port.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct LivenessAddress {
     /// A name or an IP address.
     pub host: String,
     /// The port.
     pub port: u16,
-    /// What it greets with.
+    /// The token with which the socket greets.
     pub token: String,
 }
 
-/// What rank 0 says when it confirms: where it listens for the workers, and how its members say hello there.
+/// The bootstrap store of a group, which rank 0 announces when it confirms.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BootstrapStore {
-    /// Where it listens.
+    /// The address on which the store listens.
     #[serde(flatten)]
     pub address: Address,
-    /// What a member must show to be watched over.
+    /// The token with which a member identifies itself on its liveness connection to rank 0.
     #[serde(default)]
     pub token: String,
     /// The liveness socket of rank 0.
@@ -248,26 +250,26 @@ pub struct BootstrapStore {
     pub liveness: Option<LivenessAddress>,
 }
 
-/// `rdzv/round`: what outlives the round in progress. It is written whenever `rdzv/active` is, so both have
-/// the same revision as long as the latter exists. What a later version adds here it says in `rdzv/active` too, which
-/// is what the others watch.
+/// `rdzv/round`: the state of the run that outlives the round in progress. Each write of `rdzv/active` writes it too, so
+/// both have the same revision as long as the latter exists. A field that a later version adds here it adds to
+/// `rdzv/active` too, which is the key that nodes watch.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rounds {
-    /// The last number used.
+    /// The last round number used.
     pub round: u64,
     /// The last round that formed a group; 0 if none did.
     #[serde(default, skip_serializing_if = "is_default")]
     pub formed: u64,
-    /// The last group of a forgotten history whose workers are known to be gone; 0 if nobody remembers one.
+    /// The last group of a lost history whose workers have certainly stopped; 0 if no node remembers one.
     #[serde(default, skip_serializing_if = "is_default")]
     pub outlived: u64,
-    /// What a later version says besides.
+    /// The fields that this version does not know.
     #[serde(flatten)]
     pub extra: Extra,
 }
 
 impl Active {
-    /// What `rdzv/round` says beside this document, with the `extra` that it had.
+    /// The value of `rdzv/round` beside this document. `extra` are its fields that this version does not know.
     pub fn rounds(&self, extra: Extra) -> Rounds {
         let Self { round, outlived, .. } = *self;
         Rounds { round, formed: self.formed(), outlived, extra }
@@ -284,36 +286,44 @@ impl Active {
     }
 }
 
-/// `rdzv/node/{id}`: a node, for people who look, and the sign that it lives.
+/// What a node tells about itself that a rank policy considers. The same fields stand in [`NodeDocument`] and [`Joined`].
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct RankHints {
+    /// The rank that the node wants.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub hint: Option<u32>,
+    /// The place of the node in the network: a path such as `rack2/node11`.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub topology: Option<String>,
+}
+
+/// `rdzv/node/{id}`: a live node, and its description for operators.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct NodeDocument {
     /// Unique among all nodes of the run, also over time.
     pub id: String,
-    /// Where others reach it.
+    /// The address at which other nodes reach it.
     #[serde(default, skip_serializing_if = "is_default")]
     pub address: String,
-    /// The name of its host.
+    /// The name of the host.
     #[serde(default, skip_serializing_if = "is_default")]
     pub host: String,
-    /// Its process.
+    /// The process id.
     #[serde(default, skip_serializing_if = "is_default")]
     pub pid: u32,
-    /// How many workers it runs.
+    /// The number of workers on the node.
     #[serde(default, skip_serializing_if = "is_default")]
     pub local_workers: u32,
-    /// The rank that it would like to have.
-    #[serde(default, skip_serializing_if = "is_default")]
-    pub hint: Option<u32>,
-    /// Where it stands.
-    #[serde(default, skip_serializing_if = "is_default")]
-    pub topology: Option<String>,
+    /// What a rank policy considers.
+    #[serde(flatten)]
+    pub rank_hints: RankHints,
     /// The socket that is refused when the node and its workers are dead.
     #[serde(default, skip_serializing_if = "is_default")]
     pub liveness: Option<LivenessAddress>,
 }
 
 impl NodeDocument {
-    /// Its name to others.
+    /// The name of the node, for messages.
     pub fn name(&self) -> NodeName {
         NodeName { id: self.id.clone(), address: self.address.clone() }
     }
@@ -322,19 +332,16 @@ impl NodeDocument {
 /// `rdzv/v_{n}/member/{id}`: a node joined a round.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Joined {
-    /// When it first came, if that was before it joined.
+    /// When the node first announced itself, if that was before it joined.
     #[serde(default, skip_serializing_if = "is_default")]
     pub arrived: Option<Revision>,
-    /// The rank that it would like to have.
+    /// What a rank policy considers.
+    #[serde(flatten)]
+    pub rank_hints: RankHints,
+    /// The node's assignment in the last group that it was a member of.
     #[serde(default, skip_serializing_if = "is_default")]
-    pub hint: Option<u32>,
-    /// Where it stands.
-    #[serde(default, skip_serializing_if = "is_default")]
-    pub topology: Option<String>,
-    /// Its place in the last group that it was in.
-    #[serde(default, skip_serializing_if = "is_default")]
-    pub seat: Option<PreviousAssignment>,
-    /// What it remembers of histories before this one.
+    pub previous_assignment: Option<PreviousAssignment>,
+    /// The rounds of earlier histories that the node remembers.
     #[serde(default, skip_serializing_if = "is_default")]
     pub earlier: Earlier,
 }
@@ -342,22 +349,22 @@ pub struct Joined {
 /// `rdzv/objector/{id}`: a node disagrees with the round in progress, before any group has formed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Objection {
-    /// The size of the group, as this node has it.
+    /// The smallest and the largest size of the group, as this node has it.
     pub limits: Limits,
-    /// How ranks are given, likewise.
+    /// How ranks are assigned, as this node has it.
     pub rank_policy: String,
-    /// The node.
+    /// The node that disagrees.
     pub node: NodeName,
 }
 
 impl Objection {
-    /// Whether both would be of one group.
+    /// Whether both nodes agree on the terms of a group.
     pub fn has_the_terms_of(&self, other: &Self) -> bool {
         (self.limits, &self.rank_policy) == (other.limits, &other.rank_policy)
     }
 }
 
-/// What a node remembers of earlier histories of the run, on a server that has forgotten them.
+/// What a node remembers of earlier histories of the run, which the server has lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Earlier {
     /// The highest round that was opened.
@@ -368,55 +375,55 @@ pub struct Earlier {
 }
 
 impl Earlier {
-    /// Whether there is nothing to remember.
+    /// Whether the node remembers no round.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 
-    /// The higher of both, number by number.
+    /// The higher number of both, field by field.
     #[must_use]
     pub fn max(self, other: Self) -> Self {
         Self { round: self.round.max(other.round), formed: self.formed.max(other.formed) }
     }
 }
 
-/// [`PREDECESSOR`](super::keys::PREDECESSOR): a server that keeps nothing follows another, whose nodes may still have
-/// workers.
+/// [`PREDECESSOR`](super::keys::PREDECESSOR): a server without persistent state follows another one, whose nodes may
+/// still have workers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Predecessor {
-    /// How long before the start of this server the one before it last renewed a lease, in milliseconds.
+    /// The time between the last renewal of a lease by the preceding server and the start of this one, in milliseconds.
     pub silent_ms: u64,
 }
 
-/// `rdzv/v_{n}/rank/{id}`: a node's place in a group.
+/// `rdzv/v_{n}/rank/{id}`: a node's rank in a group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ranked {
-    /// Its rank.
+    /// The rank of the node.
     pub rank: u32,
-    /// How many nodes the group has.
+    /// The number of nodes in the group.
     pub world: u32,
 }
 
 /// A document that cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DocumentError {
-    /// It is of another format.
+    /// The document has another format.
     #[error(
         "the document at {key} has format {found}, and this version reads format {FORMAT}: run the same version \
          on every node, or give the run another id"
     )]
     Format {
-        /// Where it lies.
+        /// The key of the document.
         key: String,
-        /// Its format; 0 if it says none, as before format 1.
+        /// The format of the document; 0 if it has no format number, as before format 1.
         found: u32,
     },
-    /// It is not what it should be.
+    /// The document is malformed.
     #[error("the document at {key} cannot be read: {reason}")]
     Corrupt {
-        /// Where it lies.
+        /// The key of the document.
         key: String,
-        /// What is wrong with it.
+        /// The error of the parser.
         reason: String,
     },
 }
@@ -429,16 +436,16 @@ struct Envelope<T> {
     document: T,
 }
 
-/// A document as bytes.
+/// Encodes a document.
 pub fn encode<T: Serialize>(document: &T) -> Bytes {
-    // Structs of numbers and strings: there is nothing that JSON could not say.
+    // Documents are structs of numbers and strings, which JSON can always represent.
     serde_json::to_vec(&Envelope { format: FORMAT, document }).unwrap_or_default().into()
 }
 
-/// Reads the document that lies at `key`.
+/// Decodes the document at `key`.
 ///
 /// # Errors
-/// If it is of another format, or is not what it should be.
+/// If the document has another format, or is malformed.
 pub fn decode<T: DeserializeOwned>(key: &[u8], value: &[u8]) -> Result<T, DocumentError> {
     let key = || String::from_utf8_lossy(key).into_owned();
     let corrupt =
@@ -446,7 +453,7 @@ pub fn decode<T: DeserializeOwned>(key: &[u8], value: &[u8]) -> Result<T, Docume
     match serde_json::from_slice::<Envelope<T>>(value) {
         Ok(Envelope { format: FORMAT, document }) => Ok(document),
         Ok(Envelope { format: found, .. }) => Err(DocumentError::Format { key: key(), found }),
-        // One of another format need not look like one of this.
+        // A document of another format may have other fields.
         Err(error) => match serde_json::from_slice::<Extra>(value) {
             Ok(fields) => match fields.get("format").map_or(Some(0), serde_json::Value::as_u64) {
                 Some(found) if found != u64::from(FORMAT) => {

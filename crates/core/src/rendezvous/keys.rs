@@ -1,22 +1,22 @@
-//! Every key of a run. Nothing else in the project builds one (invariant A3).
+//! Every key of a run. No other module builds a key (invariant A3).
 
+pub mod agent;
 mod store;
 
 pub use self::store::{Digit, NameKeys, StoreKeys};
 
 use crate::kv::{KeyRange, LeaseId};
 
-/// Where the runs lie unless the user says otherwise, as in PyTorch.
+/// The default prefix of all runs, as in PyTorch.
 pub const DEFAULT_PREFIX: &str = "/torchelastic/p2p";
 
-/// Where the states of dynamic rendezvous lie unless the user says otherwise, as in PyTorch.
+/// The default prefix of the states of dynamic rendezvous, as in PyTorch.
 pub const DYNAMIC_PREFIX: &str = "/torch/elastic/rendezvous";
 
-/// Where a server that keeps nothing says what it knows of the one before it:
-/// [`Predecessor`](super::documents::Predecessor).
+/// The [`Predecessor`](super::documents::Predecessor) of a server without persistent state.
 pub const PREDECESSOR: &str = "/rallypoint/predecessor";
 
-/// The one key that holds the whole state of a dynamic rendezvous.
+/// The key of the whole state of a dynamic rendezvous.
 ///
 /// ```
 /// use rallypoint_core::rendezvous::keys;
@@ -31,12 +31,12 @@ pub fn dynamic_state(prefix: Option<&str>, run_id: &str) -> String {
     }
 }
 
-/// The name of the store of one round of a dynamic rendezvous, as in PyTorch.
+/// The name of the store of a round of a dynamic rendezvous, as in PyTorch.
 pub fn dynamic_store(run_id: &str, round: u64) -> String {
     format!("torch.rendezvous.{run_id}.{round}")
 }
 
-/// What the keys of that store begin with on etcd. The slash keeps round 1 apart from round 10.
+/// The prefix of the store of a round of a dynamic rendezvous on etcd. Its last slash separates round 1 from round 10.
 ///
 /// ```
 /// use rallypoint_core::rendezvous::keys;
@@ -47,7 +47,7 @@ pub fn dynamic_store_prefix(run_id: &str, round: u64) -> String {
     format!("/torch/elastic/store/{}/", dynamic_store(run_id, round))
 }
 
-/// Where one run keeps its keys.
+/// The keys of one run.
 ///
 /// ```
 /// use rallypoint_core::rendezvous::keys::Keys;
@@ -66,98 +66,99 @@ impl Keys {
         Self { root: format!("{}/run_{run_id}/", prefix.trim_end_matches('/')) }
     }
 
-    /// What every key of the run begins with.
+    /// The prefix of every key of the run.
     pub fn root(&self) -> &str {
         &self.root
     }
 
-    /// The lease of what belongs to no single node. Every node computes the same id, so that they share
-    /// it without having to agree on it first.
+    /// The lease of everything that belongs to no single node. Every node computes the same id, so that the nodes need
+    /// not agree on it first.
     pub fn run_lease(&self) -> LeaseId {
         lease_named(&self.root)
     }
 
-    /// The round in progress and how far it is.
+    /// The round in progress: [`Active`](super::documents::Active).
     pub fn active(&self) -> String {
         format!("{}rdzv/active", self.root)
     }
 
-    /// The last round number used, and the last round that formed a group.
+    /// The last round number used, and the last round that formed a group: [`Rounds`](super::documents::Rounds).
     pub fn round(&self) -> String {
         format!("{}rdzv/round", self.root)
     }
 
-    /// The name of the run's history on this server: it changes only when the server loses its memory.
+    /// The history of the run on this server, which changes only when the server loses its state:
+    /// [`RunHistory`](super::documents::RunHistory).
     pub fn history(&self) -> String {
         format!("{}rdzv/history", self.root)
     }
 
-    /// How many restarts the job has used, for launchers.
+    /// The number of restarts that the job has used, for launchers.
     pub fn restarts(&self) -> String {
         format!("{}rdzv/restarts", self.root)
     }
 
-    /// One node.
+    /// A live node: [`NodeDocument`](super::documents::NodeDocument).
     pub fn node(&self, id: &str) -> String {
         format!("{}rdzv/node/{id}", self.root)
     }
 
-    /// All nodes.
+    /// All live nodes.
     pub fn nodes(&self) -> KeyRange {
         KeyRange::prefix(format!("{}rdzv/node/", self.root))
     }
 
-    /// A late node that the next round has room for.
+    /// A late node that the group has room for.
     pub fn waiting(&self, id: &str) -> String {
         format!("{}rdzv/waiting/{id}", self.root)
     }
 
-    /// All late nodes.
+    /// All late nodes that the group has room for.
     pub fn all_waiting(&self) -> KeyRange {
         KeyRange::prefix(format!("{}rdzv/waiting/", self.root))
     }
 
-    /// A node that came when the group was full.
+    /// A late node that the group has no room for.
     pub fn spare(&self, id: &str) -> String {
         format!("{}rdzv/spare/{id}", self.root)
     }
 
-    /// All of those.
+    /// All late nodes that the group has no room for.
     pub fn spares(&self) -> KeyRange {
         KeyRange::prefix(format!("{}rdzv/spare/", self.root))
     }
 
-    /// A node that disagrees with the round in progress.
+    /// A node that disagrees with the round in progress: [`Objection`](super::documents::Objection).
     pub fn objector(&self, id: &str) -> String {
         format!("{}rdzv/objector/{id}", self.root)
     }
 
-    /// All of those.
+    /// All nodes that disagree with the round in progress.
     pub fn objectors(&self) -> KeyRange {
         KeyRange::prefix(format!("{}rdzv/objector/", self.root))
     }
 
-    /// A node that someone has reason to think dead, though its lease still lives.
+    /// A node that a peer suspects to be dead, though its lease lives.
     pub fn suspect(&self, id: &str) -> String {
         format!("{}rdzv/suspect/{id}", self.root)
     }
 
-    /// All of those.
+    /// All suspect nodes.
     pub fn suspects(&self) -> KeyRange {
         KeyRange::prefix(format!("{}rdzv/suspect/", self.root))
     }
 
-    /// Says that a node has joined a round.
+    /// A node that joined a round: [`Joined`](super::documents::Joined).
     pub fn member(&self, round: u64, id: &str) -> String {
         format!("{}rdzv/v_{round}/member/{id}", self.root)
     }
 
-    /// All who joined a round.
+    /// All nodes that joined a round.
     pub fn members(&self, round: u64) -> KeyRange {
         KeyRange::prefix(format!("{}rdzv/v_{round}/member/", self.root))
     }
 
-    /// A node's rank in a round.
+    /// A node's rank in a round: [`Ranked`](super::documents::Ranked).
     pub fn rank(&self, round: u64, id: &str) -> String {
         format!("{}rdzv/v_{round}/rank/{id}", self.root)
     }
@@ -167,32 +168,32 @@ impl Keys {
         KeyRange::prefix(format!("{}rdzv/v_{round}/rank/", self.root))
     }
 
-    /// Says that a node has seen its rank and is there.
+    /// A node that confirmed its rank in a round, and may have workers of its group.
     pub fn ready(&self, round: u64, id: &str) -> String {
         format!("{}rdzv/v_{round}/ready/{id}", self.root)
     }
 
-    /// All who said so.
+    /// All nodes that confirmed their rank in a round.
     pub fn all_ready(&self, round: u64) -> KeyRange {
         KeyRange::prefix(format!("{}rdzv/v_{round}/ready/", self.root))
     }
 
-    /// What the keys of a round's store begin with.
+    /// The prefix of the keys of a round's store.
     pub fn store(&self, round: u64) -> String {
         format!("{}rdzv/v_{round}/kv/", self.root)
     }
 
-    /// What the keys begin with of what nodes left for the others of a round.
+    /// The prefix of the data that the nodes of a round share besides its store.
     pub fn extra_data(&self, round: u64) -> String {
         format!("{}rdzv/v_{round}/extra_data/", self.root)
     }
 
-    /// Everything that belongs to a round.
+    /// All keys of a round.
     pub fn whole_round(&self, round: u64) -> KeyRange {
         KeyRange::prefix(format!("{}rdzv/v_{round}/", self.root))
     }
 
-    /// The node's id, if this is the key of a [`node`](Self::node) of any run.
+    /// The id of the node, if this is the key of a [`node`](Self::node) of any run.
     ///
     /// ```
     /// use rallypoint_core::rendezvous::keys::Keys;
@@ -205,16 +206,16 @@ impl Keys {
         (!id.contains('/')).then_some(id)
     }
 
-    /// The id that follows the last slash of a node's, member's, waiting node's … key.
+    /// The id after the last slash of the key of a node, member, waiting node, and so on.
     pub fn id_of(key: &[u8]) -> Option<&str> {
         let text = std::str::from_utf8(key).ok()?;
         text.rsplit_once('/').map(|(_, id)| id)
     }
 }
 
-/// A lease that everyone who knows `name` finds without having to agree on it.
+/// The lease of this name. Every process computes the same id from the same name.
 pub fn lease_named(name: &str) -> LeaseId {
-    // FNV-1a: any hash would do that is the same everywhere and for ever.
+    // FNV-1a. Any hash would do that is the same on every platform and in every version.
     let mix = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
     let hash = name.bytes().fold(0xcbf2_9ce4_8422_2325, mix);
     // Leases are positive.

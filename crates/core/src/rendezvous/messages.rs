@@ -1,200 +1,200 @@
-//! What goes into the machine and what comes out of it.
+//! The configuration of a node, its inputs and its outputs.
 
 use std::time::Duration;
 
-use super::documents::Limits;
 use super::documents::{
-    Address, BootstrapStore, DocumentError, LivenessAddress, NodeName, RunOutcome,
+    Address, BootstrapStore, DocumentError, Limits, LivenessAddress, NodeName, RunOutcome,
 };
 use super::keys::Keys;
 use super::ranks::RankPolicy;
 use crate::kv::{Event, LeaseId, Txn, TxnResult, Watch};
 
-/// How a node meets the others.
+/// How a node takes part in the rendezvous.
 #[derive(Debug, Clone)]
 pub struct NodeConfig {
-    /// Where the run keeps its keys.
+    /// The keys of the run.
     pub keys: Keys,
-    /// The lease that everything lives on which belongs to no single node.
+    /// The lease of everything that belongs to no single node.
     pub run_lease: LeaseId,
-    /// How small and how large the group may be.
+    /// The smallest and the largest size of the group.
     pub limits: Limits,
     /// How long a node waits for a group.
     pub timeout: Duration,
-    /// How long a round waits for more nodes once there are enough.
+    /// How long a round waits for more nodes once enough have joined.
     pub last_call: Duration,
-    /// How long a round waits for its nodes to say that they are there.
+    /// How long a round waits for its nodes to confirm their ranks.
     pub confirm: Duration,
-    /// The time to live of a node's lease: after so long without a server, no node has workers any more.
+    /// The time to live of a node's lease: without a server for this long, no node has workers any more.
     pub lease_ttl: Duration,
-    /// How ranks are given.
+    /// How ranks are assigned.
     pub rank_policy: RankPolicy,
-    /// No other node can come, not even as a spare, as where the server is this node's own and for nobody else. Then
-    /// nobody can take its place, and it is never fenced.
+    /// No other node can join, not even as a spare, because the server is embedded in this node and serves it alone.
+    /// Then no node can replace this one, and it is never fenced.
     pub sole: bool,
 }
 
-/// Names a request. Never used twice by one machine.
+/// Identifies a request. A node never uses an id twice.
 pub type RequestId = u64;
 
-/// Names one of the coordinator's sets of watches. Never used twice by one machine.
+/// Identifies a set of watches of the coordinator. A node never uses an id twice.
 pub type WatchId = u64;
 
-/// Something that happened.
+/// An input to a [`Node`](super::Node): a command, a reply or an event.
 #[derive(Debug, Clone)]
 pub enum NodeInput {
-    /// The node wants to be in a group.
+    /// Command: become a member of a group.
     Enter,
-    /// The node no longer wants to, and takes back what it announced.
+    /// Command: withdraw everything that the node announced.
     Leave,
-    /// The run shall be closed.
+    /// Command: close the run.
     Close {
-        /// As what.
+        /// How the run ended.
         outcome: RunOutcome,
-        /// Why.
+        /// The reason, in words.
         reason: String,
     },
-    /// A closed run shall be open again.
+    /// Command: open a closed run again.
     Reopen,
-    /// Someone has reason to think that a node is dead.
+    /// A failure detector suspects that a node is dead.
     Suspect {
-        /// Its id.
+        /// The id of the suspected node.
         node: String,
     },
-    /// The node has a lease now.
+    /// The node's session has opened.
     SessionOpened {
-        /// The lease.
+        /// The lease of the session.
         lease: LeaseId,
     },
-    /// The node's lease is gone, or may be.
+    /// The node's lease has expired, or may have.
     SessionLost {
-        /// The lease ran out because this process did not run: it stood still, or its machine slept.
+        /// The lease expired because this process was suspended, or its host was.
         slept: bool,
     },
-    /// What is in force, as it was when it was last read: at the beginning, and when the watch of
-    /// `rdzv/active` had to be begun anew. [`NodeConfig::snapshot_txn`] is the request.
+    /// A snapshot of the documents in force: at the beginning, and when the watch of `rdzv/active` had to be opened
+    /// again. [`NodeConfig::snapshot_txn`] is the request.
     Snapshot {
-        /// The answer to that request.
+        /// The reply to that request.
         found: TxnResult,
-        /// The server is not the one that answered before, so that its revisions may have begun anew.
+        /// Another server replied than before, whose revisions may have begun again.
         another_server: bool,
     },
-    /// `rdzv/active` changed.
+    /// The watch of `rdzv/active` reported changes.
     ActiveChanged {
-        /// How, in order.
+        /// The changes, in order.
         events: Vec<Event>,
     },
-    /// A request was answered.
+    /// The server replied to a request.
     Answered {
-        /// Which.
+        /// The request.
         id: RequestId,
-        /// How.
+        /// The reply.
         result: TxnResult,
     },
-    /// The coordinator's watches stand: every change from here on will be told.
+    /// The coordinator's watches are open: every later change will be reported.
     Watching {
-        /// Which set.
+        /// The set of watches.
         id: WatchId,
     },
-    /// A change to something that the coordinator watches.
+    /// One of the coordinator's watches reported changes.
     Watched {
-        /// Which set.
+        /// The set of watches.
         id: WatchId,
-        /// Which of its watches.
+        /// The position of the watch in its set.
         watch: usize,
-        /// What changed, in order.
+        /// The changes, in order.
         events: Vec<Event>,
     },
-    /// The coordinator's watches missed something and must be begun anew.
+    /// The coordinator's watches missed changes and must be opened again.
     WatchBroken {
-        /// Which set.
+        /// The set of watches.
         id: WatchId,
     },
-    /// This node listens for the workers of the group, as it was asked to.
+    /// The bootstrap store of a round listens on this node.
     BootstrapStoreReady {
-        /// For which round.
+        /// The round.
         round: u64,
-        /// Where, and how members say hello there.
+        /// The address of the store, and how members identify themselves there.
         store: BootstrapStore,
     },
-    /// This node cannot listen for the workers of the group.
+    /// The bootstrap store of a round could not be started on this node.
     BootstrapStoreFailed {
-        /// For which round.
+        /// The round.
         round: u64,
-        /// Why.
+        /// The error, in words.
         reason: String,
     },
-    /// It is as late as [`Node::next_wake`](super::Node::next_wake) said.
+    /// The time that [`Node::next_wake`](super::Node::next_wake) named has come.
     Wake,
 }
 
-/// Something to do.
+/// An output of a [`Node`](super::Node): an action of its driver, or a result.
 #[derive(Debug, Clone)]
 pub enum NodeOutput {
-    /// Send this transaction, and again until it is answered: each of them may be repeated.
+    /// Send this transaction, and retry it until the server replies: each transaction is idempotent.
     Request {
-        /// Names it in the answer.
+        /// Identifies the request in the reply.
         id: RequestId,
-        /// What it is for.
+        /// The purpose of the request.
         purpose: Purpose,
         /// The transaction.
         txn: Txn,
     },
-    /// Open these watches from now on, and say when they stand. They replace earlier ones.
+    /// Open these watches from now on, and give [`NodeInput::Watching`] when they are open. They replace earlier ones.
     Watch {
-        /// Names the set.
+        /// Identifies the set of watches.
         id: WatchId,
         /// The watches.
         watches: Vec<Watch>,
     },
-    /// The watches are not needed any more.
+    /// Close the watches.
     Unwatch,
-    /// Read what is in force and watch `rdzv/active` anew: the server has lost its memory.
+    /// Open the watch of `rdzv/active` again and read a snapshot: the server has lost its state.
     Resync,
     /// Open a session: the node needs a lease.
     OpenSession,
-    /// Drop the session: its lease belongs to a history that the server has lost. [`NodeInput::SessionLost`] is not
-    /// to be given for it.
+    /// End the session: its lease belongs to a history that the server has lost. Do not give
+    /// [`NodeInput::SessionLost`] for it.
     EndSession,
-    /// The node was in a group and has lost its place: its workers must stop before others may take it.
+    /// The node was a member of a group and has lost its membership: stop its workers before another node may replace
+    /// it.
     Fenced(FenceCause),
-    /// Listen for the workers of this round's group, since this node has rank 0 there.
+    /// Serve the bootstrap store of this round: the node has rank 0 there.
     ServeBootstrapStore {
-        /// Which round.
+        /// The round.
         round: u64,
     },
-    /// The node is in a group.
+    /// The node is a member of a group.
     Formed(FormedGroup),
-    /// The node is not, and will not be without entering again.
+    /// The attempt to become a member has ended without a group.
     Failed(RendezvousFailure),
-    /// What the node was told to do besides is done.
+    /// A command is completed.
     Done(CommandDone),
 }
 
-/// What a request is for.
+/// The purpose of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Purpose {
-    /// Begins a round.
+    /// Opens a round.
     Open,
-    /// Joins it.
+    /// Joins a round.
     Join,
-    /// Says that the node has seen its rank and is there.
+    /// Confirms the node's rank.
     Confirm,
-    /// Registers a late or surplus node.
+    /// Registers a node that cannot join the round in progress.
     Register,
-    /// Takes up the place again that the node had before it lost its session.
+    /// Restores the membership of a node that lost its session.
     Resume,
-    /// Takes back what the node announced.
+    /// Withdraws what the node announced.
     Leave,
     /// Closes the run.
     Close,
-    /// Opens it again.
+    /// Opens a closed run again.
     Reopen,
     /// Reports a node that may be dead.
     Suspect,
-    /// Reads who is missing.
+    /// Reads which nodes are missing.
     Diagnose,
-    /// The coordinator reads who is there.
+    /// The coordinator reads the membership.
     ReadMembership,
     /// The coordinator writes ranks.
     AssignRanks,
@@ -202,119 +202,120 @@ pub enum Purpose {
     Freeze,
     /// The coordinator declares the group formed.
     Finalize,
-    /// The coordinator tells the group of late and lost nodes.
+    /// The coordinator publishes late and lost nodes to the group.
     PublishChanges,
     /// The coordinator deletes earlier rounds.
     Sweep,
 }
 
-/// Something that a node may be told to do besides meeting.
+/// The completion of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CommandDone {
-    /// To leave.
+    /// Leave: the node has left.
     Left,
-    /// To close the run: it is closed now, by this node or another.
+    /// Close: the run is closed, by this node or another.
     Closed,
-    /// To open it again: it was closed, and no longer is.
+    /// Reopen: the run was closed, and is open again.
     Reopened,
-    /// To open it again, but it was not closed.
+    /// Reopen: the run was not closed.
     NotClosed,
 }
 
-/// How a node lost its place in its group.
+/// How a node lost its membership in its group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FenceCause {
-    /// Its lease is gone, or may be.
+    /// The node's lease has expired, or may have.
     SessionLost,
-    /// The server has lost its memory, and with it the group.
-    ServerForgot,
+    /// The server has lost its state, and with it the group.
+    ServerStateLost,
 }
 
-/// A node's place in a group that has formed.
+/// A node's membership in a group that has formed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FormedGroup {
     /// The round.
     pub round: u64,
     /// The node's rank.
     pub rank: u32,
-    /// How many nodes the group has.
+    /// The number of nodes in the group.
     pub world: u32,
-    /// Where rank 0 listens.
+    /// The address of the bootstrap store.
     pub store: Address,
-    /// What a member shows to be watched over by rank 0.
+    /// The token with which a member identifies itself on its liveness connection to rank 0.
     pub token: String,
     /// The liveness socket of rank 0.
     pub rank0_liveness: Option<LivenessAddress>,
 }
 
-/// A run that was closed.
+/// How a run was closed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunClosed {
-    /// By whom.
+    /// The node that closed the run.
     pub by: NodeName,
-    /// As what.
+    /// How the run ended.
     pub outcome: RunOutcome,
-    /// Why.
+    /// The reason, in words.
     pub reason: String,
 }
 
-/// Why a node is not in a group.
+/// Why an attempt to become a member ended without a group.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RendezvousFailure {
     /// The run is closed.
     Closed(RunClosed),
-    /// The run is closed, and this node was a spare all along.
+    /// The run is closed, and this node was registered as a spare.
     NotNeeded(RunClosed),
     /// No group formed in time.
     TimedOut {
         /// How long the node waited.
         waited: Duration,
-        /// What was missing; nothing if that could not be found out.
+        /// What was missing; none if it could not be determined.
         missing: Option<String>,
     },
-    /// Two nodes disagree on what they must agree on.
+    /// Two nodes disagree on a setting that all nodes must agree on.
     Mismatch {
-        /// On what.
+        /// The setting.
         what: &'static str,
-        /// What this node says.
+        /// The value on this node.
         ours: String,
-        /// What the other says.
+        /// The value on the other node.
         theirs: String,
-        /// The other.
+        /// The other node.
         other: NodeName,
     },
     /// A shared document cannot be read.
     Unreadable(DocumentError),
-    /// This node got rank 0, but cannot listen for the workers.
+    /// This node has rank 0, but cannot serve the bootstrap store.
     CannotServeBootstrapStore {
-        /// Why.
+        /// The error, in words.
         reason: String,
     },
 }
 
-/// What a node knows of its group, for those who ask: a memory read.
+/// What a node knows of its group and its run.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct RendezvousView {
-    /// Whether anything is known yet.
+    /// Whether the node has read the documents in force.
     pub known: bool,
     /// Whether the node has a session.
     pub session: bool,
     /// The round in progress; 0 if there is none.
     pub round: u64,
-    /// The last round that has formed a group; 0 if none has.
+    /// The last round that formed a group; 0 if none did.
     pub formed: u64,
-    /// The round of the group that this node is in, if it is.
+    /// The round of the group that this node is a member of.
     pub member_of: Option<u64>,
-    /// How many nodes would like a new round. 0 unless this node is in a group.
+    /// The number of nodes that need a new round: late nodes, and members that are lost. 0 unless this node is a member
+    /// of a group.
     pub nodes_waiting: usize,
     /// Members that the group has lost.
     pub lost: Vec<String>,
-    /// The later round that froze, or formed a group, without this node, if one did: others may have its place.
+    /// A later round that froze, or formed a group, without this node: another node may have replaced it.
     pub replaced_by: Option<u64>,
-    /// How the run was closed, if it is.
+    /// How the run was closed, if it is closed.
     pub closed: Option<RunClosed>,
-    /// What the node waits for, in a sentence; nothing if it does not wait.
+    /// What the node waits for, in a sentence; none if it does not wait.
     pub waits_for: Option<String>,
-    /// How long it does so at most, from the beginning; nothing if it does not wait, or has no end to it.
+    /// How long the node waits in total; none if it does not wait, or without limit.
     pub patience: Option<Duration>,
 }

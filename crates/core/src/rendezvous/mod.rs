@@ -1,19 +1,18 @@
-//! The rendezvous: who is in, who has which rank, and when the group meets again.
+//! The rendezvous: which nodes form a group, with which ranks, and when the group meets again.
 //!
-//! - [`keys`]: where everything lies. No other file builds a key (invariant A3).
-//! - [`document`]: what lies there.
-//! - [`gate`]: when a round stops taking nodes, and why.
-//! - [`ranks`]: who gets in when there are too many, and who gets which rank.
-//! - [`Node`]: one node's part. `coordinator` and `roster` are the part of the one node that a round
-//!   has for its coordinator; `request` builds the transactions; `meet` decides on them and `answer` reads
-//!   the answers; `objection` is for nodes that disagree on what a group must agree on.
-//! - [`dynamic`]: the same meeting over a single document, for a store that can only compare and set.
+//! - [`keys`]: all keys. No other module builds a key (invariant A3).
+//! - [`documents`]: the values of those keys.
+//! - [`Node`]: one node's part in the rendezvous, as a state machine.
+//! - `coordinator`: the part of the one node that coordinates a round, with its [join window](window).
+//! - [`ranks`]: the selection of members, and the assignment of ranks.
+//! - `txn`: the transactions, and the readers of their replies.
+//! - [`dynamic`]: the same rendezvous over a single document, for a store that has only compare-and-set.
 //!
-//! # Driving the machine
+//! # Driving a node
 //!
-//! Open a watch on [`Keys::active`](keys::Keys::active), read what is in force ([`NodeConfig::snapshot_txn`]), and give the
-//! machine an [`NodeInput::Snapshot`]. From then on give it every change of the key, do what its outputs say, tell it
-//! what came of it, and wake it when [`Node::next_wake`] says so.
+//! Open a watch on [`Keys::active`](keys::Keys::active), read a snapshot ([`NodeConfig::snapshot_txn`]), and give the
+//! node a [`NodeInput::Snapshot`]. From then on give it every event of the watch, carry out its outputs, give it the
+//! results, and wake it when [`Node::next_wake`] says so.
 
 mod coordinator;
 pub mod documents;

@@ -1,27 +1,27 @@
-//! Who gets in when there are too many, and who gets which rank.
+//! The selection of members when too many nodes have joined, and the assignment of ranks.
 //!
-//! Pure functions of the candidates, so every node that computes them gets the same answer.
+//! Both are pure functions of the candidates, so every node computes the same result.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
-use super::documents::RunHistory;
+use super::documents::{RankHints, RunHistory};
 
-/// How ranks are given.
+/// How ranks are assigned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum RankPolicy {
-    /// Who had a rank keeps it where it can; a newcomer takes the rank of a node that is gone, and newcomers are in
-    /// the order of [`RankPolicy::Hint`].
+    /// A returning member keeps its rank where possible; a new node takes the rank of a lost one, and new nodes are in the
+    /// order of [`RankPolicy::Hint`].
     #[default]
     Stable,
-    /// In the order of the nodes' own hints (`node_rank`), and without them in the natural order of their names, which
-    /// begin with those of their hosts.
+    /// In the order of the nodes' own hints (`node_rank`), and without hints in the natural order of their ids, which
+    /// begin with the names of their hosts.
     Hint,
     /// In the order of the nodes' places (`topology`), so that neighbours have neighbouring ranks.
     Topology,
-    /// In the order in which the nodes came.
+    /// In the order in which the nodes announced themselves.
     Arrival,
 }
 
@@ -40,7 +40,7 @@ impl fmt::Display for RankPolicy {
     }
 }
 
-/// There is no rank policy of this name.
+/// The error that no rank policy has this name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("rank_policy {0:?}: give stable, hint, topology or arrival")]
 pub struct UnknownRankPolicy(pub String);
@@ -54,61 +54,58 @@ impl FromStr for RankPolicy {
     }
 }
 
-/// The place that a node had in the last group it was in.
+/// A node's assignment in the last group that it was a member of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct PreviousAssignment {
     /// The history that the group belongs to.
     pub history: RunHistory,
     /// The round.
     pub round: u64,
-    /// Its rank there.
+    /// The rank of the node in that group.
     pub rank: u32,
-    /// How many nodes the group had.
+    /// The number of nodes in that group.
     pub world: u32,
-    /// The node held its lease until it found that the server had lost this history. So no later group had formed.
+    /// The node held its lease until it observed that the server had lost the history, so no later group had formed.
     #[serde(default)]
     pub held: bool,
 }
 
-/// A node that would like to be in.
+/// A node that joined and may become a member.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Candidate {
-    /// Its id, which begins with the name of its host.
+    /// The id of the node, which begins with the name of its host.
     pub id: String,
-    /// Smaller for those who came earlier.
+    /// When the node announced itself: smaller is earlier.
     pub arrived: i64,
-    /// The rank that it would like to have.
-    pub hint: Option<u32>,
-    /// Where it stands: a path such as `rack2/node11`.
-    pub topology: Option<String>,
-    /// Its place in the last group that it was in.
-    pub seat: Option<PreviousAssignment>,
+    /// What the rank policies consider.
+    pub rank_hints: RankHints,
+    /// The node's assignment in the last group that it was a member of.
+    pub previous: Option<PreviousAssignment>,
 }
 
 impl Candidate {
-    /// Who came back from the last group goes before everyone else, and a later group before an
-    /// earlier one; among equals, who came first.
+    /// The order of selection: members of a later group before members of an earlier one and new nodes, then by arrival.
     fn claim(&self) -> (std::cmp::Reverse<u64>, i64, &str) {
-        let round = self.seat.map_or(0, |seat| seat.round);
+        let round = self.previous.map_or(0, |last| last.round);
         (std::cmp::Reverse(round), self.arrived, &self.id)
     }
 
-    /// Hints before none, and then by name, so that the same nodes have the same ranks whoever comes first.
+    /// Nodes with hints first, and then by id, so that the same nodes have the same ranks in whatever order they arrive.
     fn by_hint(&self, other: &Self) -> Ordering {
-        let hint = |node: &Self| (node.hint.is_none(), node.hint);
+        let hint = |node: &Self| (node.rank_hints.hint.is_none(), node.rank_hints.hint);
         let by_name = || natural(&self.id, &other.id).then_with(|| self.id.cmp(&other.id));
         hint(self).cmp(&hint(other)).then_with(by_name)
     }
 }
 
-/// The `max` candidates that get in; returning members before all others, then who came first.
+/// The `max` candidates that become members: returning members first, then by arrival.
 pub fn select(mut candidates: Vec<Candidate>, max: usize) -> Vec<Candidate> {
     candidates.sort_by(|a, b| a.claim().cmp(&b.claim()));
     candidates.truncate(max);
     candidates
 }
 
-/// Gives each member its rank: 0 to the number of members, each once.
+/// Assigns the ranks from 0 to the number of members, each once.
 ///
 /// ```
 /// use rallypoint_core::rendezvous::ranks::{Candidate, RankPolicy, assign};
@@ -122,9 +119,10 @@ pub fn assign(policy: RankPolicy, members: &[Candidate]) -> BTreeMap<String, u32
         RankPolicy::Stable => return stable(members),
         RankPolicy::Hint => order.sort_by(|a, b| a.by_hint(b)),
         RankPolicy::Topology => order.sort_by(|a, b| {
-            let place = |node: &&Candidate| node.topology.clone().unwrap_or_default();
-            let placed = a.topology.is_none().cmp(&b.topology.is_none());
-            let by_place = || natural(&place(a), &place(b));
+            let topology = |node: &Candidate| node.rank_hints.topology.clone();
+            let (a_place, b_place) = (topology(a), topology(b));
+            let placed = a_place.is_none().cmp(&b_place.is_none());
+            let by_place = || natural(&a_place.unwrap_or_default(), &b_place.unwrap_or_default());
             placed.then_with(by_place).then_with(|| a.by_hint(b))
         }),
         RankPolicy::Arrival => order.sort_by_key(|node| (node.arrived, &node.id)),
@@ -132,7 +130,7 @@ pub fn assign(policy: RankPolicy, members: &[Candidate]) -> BTreeMap<String, u32
     order.into_iter().map(|node| node.id.clone()).zip(0..).collect()
 }
 
-/// Seats first, then the free ranks that newcomers hint at, then what is left.
+/// Assigns previous ranks first, then the free ranks that new nodes want, then the remaining ones.
 fn stable(members: &[Candidate]) -> BTreeMap<String, u32> {
     let mut free: Vec<bool> = vec![true; members.len()];
     let mut ranks = BTreeMap::new();
@@ -144,12 +142,12 @@ fn stable(members: &[Candidate]) -> BTreeMap<String, u32> {
     };
     let mut order: Vec<&Candidate> = members.iter().collect();
     order.sort_by(|a, b| a.claim().cmp(&b.claim()));
-    order.retain(|node| !node.seat.is_some_and(|seat| take(node, seat.rank)));
+    order.retain(|node| !node.previous.is_some_and(|last| take(node, last.rank)));
     order.sort_by(|a, b| a.by_hint(b));
-    order.retain(|node| !node.hint.is_some_and(|hint| take(node, hint)));
+    order.retain(|node| !node.rank_hints.hint.is_some_and(|hint| take(node, hint)));
     let mut rank = 0;
     for node in order {
-        // As many nodes as ranks, so there is always another one.
+        // There are as many ranks as nodes, so a free rank exists.
         while !take(node, rank) {
             rank += 1;
         }
@@ -157,7 +155,7 @@ fn stable(members: &[Candidate]) -> BTreeMap<String, u32> {
     ranks
 }
 
-/// Compares as people do: `rack2` before `rack10`.
+/// Natural order: `rack2` before `rack10`.
 fn natural(a: &str, b: &str) -> Ordering {
     let (mut a, mut b) = (a, b);
     loop {

@@ -9,7 +9,7 @@ use rallypoint_core::agent::{
 use rallypoint_core::rendezvous::RendezvousView;
 
 use crate::world;
-use crate::world::happening::{Who, World};
+use crate::world::events::{Who, World};
 use crate::world::invariants::{Verdict, violation};
 
 /// What has come about.

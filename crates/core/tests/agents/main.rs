@@ -10,7 +10,7 @@
 //!
 //! `RALLYPOINT_AGENTS_RUNS` says how many runs, `RALLYPOINT_AGENTS_FROM` with which seed to begin,
 //! `RALLYPOINT_AGENTS_SEED` which one run to tell. `RALLYPOINT_AGENTS_ONLY` leaves one kind of fault in the
-//! world (see `world::plan::Only`), and `RALLYPOINT_AGENTS_AS_RELEASED=1` takes the guard and the proofs away
+//! world (see `world::plan::FaultFilter`), and `RALLYPOINT_AGENTS_AS_RELEASED=1` takes the guard and the proofs away
 //! that the launcher of 0.1 did not have.
 
 mod events;
@@ -27,9 +27,9 @@ use crate::invariants::Seen;
 use crate::plan::{Work, Wrong};
 use crate::top::Job;
 use crate::world::broken::Broken;
-use crate::world::happening::World;
+use crate::world::events::World;
 use crate::world::invariants::{Verdict, Violation};
-use crate::world::plan::{Millis, Only, Plan};
+use crate::world::plan::{FaultFilter, Millis, Plan};
 use crate::world::random::Random;
 use crate::world::runner::{self, number, variable};
 
@@ -47,7 +47,7 @@ const PATIENCE: Millis = 600_000;
 struct Kind {
     wrong: Wrong,
     broken: Broken,
-    only: Only,
+    only: FaultFilter,
 }
 
 impl Kind {
@@ -55,7 +55,7 @@ impl Kind {
     fn asked_for() -> Self {
         let released = number("RALLYPOINT_AGENTS_AS_RELEASED", 0) > 0;
         let broken = if released { Broken::AsReleased } else { Broken::Nothing };
-        let only = Only::named(&variable("RALLYPOINT_AGENTS_ONLY").unwrap_or_default());
+        let only = FaultFilter::named(&variable("RALLYPOINT_AGENTS_ONLY").unwrap_or_default());
         Self { wrong: Wrong::Nothing, broken, only }
     }
 }
@@ -109,11 +109,11 @@ fn one_seed() {
 #[test]
 fn every_broken_variant_is_found() {
     let table = [
-        (Wrong::StopsTooSoon, Broken::Nothing, Only::Kind, "one workers at a time"),
-        (Wrong::ForgetsHaste, Broken::NoGuard, Only::Cut, "fencing"),
-        (Wrong::Nothing, Broken::NoGuard, Only::Standstill, "fencing"),
-        (Wrong::GrantsEveryRestart, Broken::Nothing, Only::Kind, "budget"),
-        (Wrong::LosesNews, Broken::Nothing, Only::Kind, "an end"),
+        (Wrong::StopsTooSoon, Broken::Nothing, FaultFilter::Kind, "one workers at a time"),
+        (Wrong::ForgetsHaste, Broken::NoGuard, FaultFilter::Cut, "fencing"),
+        (Wrong::Nothing, Broken::NoGuard, FaultFilter::Standstill, "fencing"),
+        (Wrong::GrantsEveryRestart, Broken::Nothing, FaultFilter::Kind, "budget"),
+        (Wrong::LosesNews, Broken::Nothing, FaultFilter::Kind, "an end"),
     ];
     for (wrong, broken, only, invariant) in table {
         let kind = Kind { wrong, broken, only };
@@ -126,7 +126,7 @@ fn every_broken_variant_is_found() {
 
 fn lead_through(kind: Kind, seed: u64, tracing: bool) -> (Verdict, World) {
     let mut random = Random::new(seed);
-    let plan = Plan::of(&mut random, kind.only, plan::mishap);
+    let plan = Plan::of(&mut random, kind.only, plan::fault);
     let job = Job::new(Work::of(&mut random, &plan), kind.wrong);
     let world = World::new(plan, job, random, kind.broken, tracing);
     runner::led(world, World::whole_run)

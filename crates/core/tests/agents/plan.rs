@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use rallypoint_core::agent::{AgentSettings, RestartBackoff};
 
-use crate::world::plan::{Death, Millis, Mishap, Plan};
+use crate::world::plan::{Death, Fault, Millis, Plan};
 use crate::world::random::Random;
 
 /// A wrong way to drive an agent.
@@ -71,11 +71,11 @@ impl Work {
     }
 }
 
-/// How many kinds of mishaps there are, some of them more likely than others.
+/// How many kinds of faults there are, some of them more likely than others.
 const KINDS: usize = 20;
 
-/// One mishap, of the kinds that this run has.
-pub(crate) fn mishap(random: &mut Random, kinds: u64) -> Mishap {
+/// One fault, of the kinds that this run has.
+pub(crate) fn fault(random: &mut Random, kinds: u64) -> Fault {
     let who = random.below(1 << 20);
     let long = |random: &mut Random| random.pick(&[300, 1_500, 2_500, 6_000]);
     loop {
@@ -85,22 +85,22 @@ pub(crate) fn mishap(random: &mut Random, kinds: u64) -> Mishap {
             continue;
         }
         return match kind {
-            0 | 1 => Mishap::Cut(who, long(random)),
-            2 => Mishap::Standstill(who, long(random)),
-            3 => Mishap::Sleep(who, long(random)),
+            0 | 1 => Fault::Cut(who, long(random)),
+            2 => Fault::Standstill(who, long(random)),
+            3 => Fault::Sleep(who, long(random)),
             4 | 5 => {
                 let death = if random.chance(700) { Death::Killed } else { Death::Silent };
                 let back = random.chance(500).then(|| random.between(1, 4_000));
-                Mishap::Crash(who, death, back)
+                Fault::Crash(who, death, back)
             }
-            6..=8 => Mishap::Arrive,
-            9 => Mishap::Restart(long(random), random.chance(300)),
-            10 => Mishap::Compact,
-            11 => Mishap::Forget(random.pick(&[0, 100, 1_000, 6_000])),
-            12 | 13 => Mishap::WorkersFail(who),
-            14 | 15 => Mishap::Reset(who),
-            16 => Mishap::Close(who, None),
-            _ => Mishap::Signal(who, random.pick(&[2, 15]), random.chance(300)),
+            6..=8 => Fault::Arrive,
+            9 => Fault::Restart(long(random), random.chance(300)),
+            10 => Fault::Compact,
+            11 => Fault::Forget(random.pick(&[0, 100, 1_000, 6_000])),
+            12 | 13 => Fault::WorkersFail(who),
+            14 | 15 => Fault::Reset(who),
+            16 => Fault::Close(who, None),
+            _ => Fault::Signal(who, random.pick(&[2, 15]), random.chance(300)),
         };
     }
 }

@@ -5,7 +5,7 @@ use rallypoint_core::agent::{AgentInput, Departure, RestartBudget};
 
 use crate::plan::Wrong;
 use crate::top::{Alarm, Charge};
-use crate::world::happening::{Timer, Who, World};
+use crate::world::events::{Timer, Who, World};
 use crate::world::inspector::GroupId;
 use crate::world::plan::Millis;
 

@@ -20,10 +20,10 @@ use crate::events::Events;
 use crate::invariants::Seen;
 use crate::plan::{Work, Wrong};
 use crate::workers::ModelWorkers;
-use crate::world::happening::{Timer, Who, World, tell};
+use crate::world::events::{Timer, Who, World, tell};
 use crate::world::inspector::GroupId;
 use crate::world::invariants::{Verdict, violation};
-use crate::world::plan::{Millis, Mishap};
+use crate::world::plan::{Fault, Millis};
 
 /// How long the end of this node's part may take to tell the others.
 const GOODBYE: Millis = 10_000;
@@ -193,14 +193,14 @@ impl World {
         Ok(())
     }
 
-    pub(crate) fn top_failed(&mut self, who: Who, fault: &RendezvousFailure) -> Verdict {
-        let no_group = match fault {
+    pub(crate) fn top_failed(&mut self, who: Who, failure: &RendezvousFailure) -> Verdict {
+        let no_group = match failure {
             RendezvousFailure::Closed(closed) => NoGroup::Closed(RunClosure::from(closed)),
             RendezvousFailure::NotNeeded(closed) => NoGroup::NotNeeded(closed.reason.clone()),
             RendezvousFailure::Mismatch { .. } | RendezvousFailure::Unreadable(_) => {
-                return violation("sound", format!("{}: {fault:?}", self.nodes[who].id));
+                return violation("sound", format!("{}: {failure:?}", self.nodes[who].id));
             }
-            fault => NoGroup::Failed(format!("{fault:?}")),
+            failure => NoGroup::Failed(format!("{failure:?}")),
         };
         let met =
             Alarm::Errand(self.nodes[who].top.errand, Box::new(AgentInput::NotFormed(no_group)));
@@ -241,7 +241,7 @@ impl World {
         if !self.nodes[who].alive || self.nodes[who].top.result.is_some() {
             return Ok(());
         }
-        let view = self.nodes[who].machine.view(self.time());
+        let view = self.nodes[who].rendezvous.view(self.time());
         let node = &mut self.nodes[who];
         let top = &mut node.top;
         let known = top.group.map(|round| KnownGroup { round, asked: top.asked == Some(round) });
@@ -412,21 +412,21 @@ impl World {
     }
 
     /// What happens to agents.
-    pub(crate) fn top_goes(&mut self, mishap: Mishap) -> Verdict {
-        match mishap {
-            Mishap::WorkersFail(who) => {
+    pub(crate) fn top_goes(&mut self, fault: Fault) -> Verdict {
+        match fault {
+            Fault::WorkersFail(who) => {
                 if let Some(who) = self.someone(who) {
                     self.fails(who);
                 }
                 Ok(())
             }
             // An operator, by way of one of the nodes.
-            Mishap::Close(who, _) => {
+            Fault::Close(who, _) => {
                 let Some(who) = self.awake(who) else { return Ok(()) };
                 let outcome = RunOutcome::Failed;
                 self.give(who, Rendezvous::Close { outcome, reason: "enough".into() })
             }
-            Mishap::Signal(who, signal, twice) => {
+            Fault::Signal(who, signal, twice) => {
                 let Some(who) = self.someone(who) else { return Ok(()) };
                 self.nodes[who].top.signalled = true;
                 if twice {

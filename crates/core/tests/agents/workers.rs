@@ -6,7 +6,7 @@ use rallypoint_core::agent::{AgentInput, Exit, Exited, SIGKILL, Start};
 
 use crate::plan::Wrong;
 use crate::top::{Alarm, Process};
-use crate::world::happening::{Timer, Who, World, tell};
+use crate::world::events::{Timer, Who, World, tell};
 use crate::world::inspector::GroupId;
 use crate::world::invariants::Verdict;
 use crate::world::plan::Millis;

@@ -1,5 +1,5 @@
-//! The rendezvous as a whole: any number of machines, one store, virtual time, and all that can go wrong
-//! between them. One seed decides everything, so every failure can be repeated.
+//! Simulation of the rendezvous: any number of nodes, one store, virtual time, and injected faults. One seed decides
+//! everything, so every failure can be reproduced.
 //!
 //! - `world`, which is shared with another test program: virtual time, the network, the server, nodes with
 //!   their sessions and guards, what goes wrong, and what must hold after every step.
@@ -9,7 +9,7 @@
 //!
 //! `RALLYPOINT_SIM_RUNS` says how many runs, `RALLYPOINT_SIM_FROM` with which seed to begin,
 //! `RALLYPOINT_SIM_SEED` which one run to tell. `RALLYPOINT_SIM_ONLY` leaves one kind of fault in the world
-//! (see `world::plan::Only`), and `RALLYPOINT_SIM_AS_RELEASED=1` takes the guard and the proofs away that
+//! (see `world::plan::FaultFilter`), and `RALLYPOINT_SIM_AS_RELEASED=1` takes the guard and the proofs away that
 //! the launcher of 0.1 did not have.
 
 mod draw;
@@ -22,9 +22,9 @@ mod world;
 
 use crate::top::Job;
 use crate::world::broken::Broken;
-use crate::world::happening::World;
+use crate::world::events::World;
 use crate::world::invariants::{Verdict, Violation};
-use crate::world::plan::{Only, Plan};
+use crate::world::plan::{FaultFilter, Plan};
 use crate::world::random::Random;
 use crate::world::runner::{self, number, variable};
 
@@ -35,7 +35,7 @@ const RUNS: u64 = 100_000;
 #[derive(Debug, Clone, Copy)]
 struct Kind {
     broken: Broken,
-    only: Only,
+    only: FaultFilter,
 }
 
 impl Kind {
@@ -43,7 +43,10 @@ impl Kind {
     fn asked_for() -> Self {
         let released = number("RALLYPOINT_SIM_AS_RELEASED", 0) > 0;
         let broken = if released { Broken::AsReleased } else { Broken::Nothing };
-        Self { broken, only: Only::named(&variable("RALLYPOINT_SIM_ONLY").unwrap_or_default()) }
+        Self {
+            broken,
+            only: FaultFilter::named(&variable("RALLYPOINT_SIM_ONLY").unwrap_or_default()),
+        }
     }
 }
 
@@ -77,7 +80,7 @@ fn count_failures() {
 fn a_large_group_forms_and_forms_again() {
     for seed in 0..4 {
         let mut random = Random::new(seed);
-        let plan = Plan { nodes: 300, ..Plan::large(&mut random, draw::mishap) };
+        let plan = Plan { nodes: 300, ..Plan::large(&mut random, draw::fault) };
         let mut world = World::new(plan, Job, random, Broken::Nothing, false);
         world.whole_run().unwrap_or_else(|found| panic!("seed {seed}: {found:?}"));
         assert!(world.server.rankings >= 3, "seed {seed}: the ranks went in one piece");
@@ -103,7 +106,7 @@ fn every_broken_variant_is_found() {
 /// The same for the rules that keep one group at a time.
 #[test]
 fn every_broken_variant_of_one_group_at_a_time_is_found() {
-    let survivors = survivors(&variants::ONE_GROUP, Only::Everything);
+    let survivors = survivors(&variants::ONE_GROUP, FaultFilter::Everything);
     assert!(survivors.is_empty(), "{}", survivors.join("\n"));
 }
 
@@ -112,7 +115,7 @@ fn every_broken_variant_of_one_group_at_a_time_is_found() {
     clippy::print_stderr,
     reason = "which seed found what is worth knowing, and shown on request"
 )]
-fn survivors(table: &[(Broken, u64, &[&str])], only: Only) -> Vec<String> {
+fn survivors(table: &[(Broken, u64, &[&str])], only: FaultFilter) -> Vec<String> {
     let mut survivors = Vec::new();
     for (broken, seeds, invariants) in table.iter().copied() {
         let kind = Kind { broken, only };
@@ -140,7 +143,7 @@ fn run(kind: Kind, seed: u64) -> Verdict {
 
 fn lead_through(kind: Kind, seed: u64, tracing: bool) -> (Verdict, World) {
     let mut random = Random::new(seed);
-    let plan = Plan::of(&mut random, kind.only, draw::mishap);
+    let plan = Plan::of(&mut random, kind.only, draw::fault);
     let world = World::new(plan, Job, random, kind.broken, tracing);
     runner::led(world, World::whole_run)
 }

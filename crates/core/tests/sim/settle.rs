@@ -4,7 +4,7 @@ use rallypoint_core::kv::{KeyRange, Range};
 use rallypoint_core::rendezvous::documents::Status;
 
 use crate::top::Agent;
-use crate::world::happening::{Who, World, tell};
+use crate::world::events::{Who, World, tell};
 use crate::world::inspector::round_of;
 use crate::world::invariants::{Verdict, Violation, violation};
 use crate::world::plan::{Death, Millis, RUN_LEASE};
@@ -50,7 +50,7 @@ impl World {
     /// Whether everyone is where it should be, or what is not so.
     fn all_is_well(&self) -> Result<(), String> {
         let living = self.living();
-        let limits = self.plan.settings.limits;
+        let limits = self.plan.config.limits;
         let time = self.time();
         let inspector = &self.inspector;
         let agent = |who: &Who| self.nodes[*who].top.agent;
@@ -61,7 +61,7 @@ impl World {
                 Some(who) => Err(format!("n{who} is {:?} in a closed run", agent(who))),
             };
         }
-        let member_of = |who: &Who| self.nodes[*who].machine.view(time).member_of;
+        let member_of = |who: &Who| self.nodes[*who].rendezvous.view(time).member_of;
         if living.len() < limits.min {
             return match living.iter().find(|who| member_of(who).is_some()) {
                 None => Ok(()),
@@ -81,7 +81,7 @@ impl World {
         let mut members = 0;
         for who in living {
             let node = &self.nodes[who];
-            let view = node.machine.view(time);
+            let view = node.rendezvous.view(time);
             if group.ranks.contains_key(&node.id) {
                 members += 1;
                 if node.top.agent != Agent::Running(round) || view.nodes_waiting > 0 {
@@ -131,7 +131,7 @@ impl World {
         if let Some(who) = members.iter().find(unaware) {
             return violation("told", format!("n{who} was not told that n{dead} is dead"));
         }
-        let enough = self.living().len() >= self.plan.settings.limits.min;
+        let enough = self.living().len() >= self.plan.config.limits.min;
         if self.plan.connected && enough && !haunted {
             return self.meets_at_once(round);
         }
@@ -140,7 +140,7 @@ impl World {
 
     /// Whether a node is dead that nobody had a connection to, and its lease lives.
     fn is_haunted(&self) -> bool {
-        let nodes = self.server.store.range(&Range::new(self.plan.settings.keys.nodes()));
+        let nodes = self.server.store.range(&Range::new(self.plan.config.keys.nodes()));
         nodes.is_ok_and(|nodes| nodes.kvs.len() != self.living().len())
     }
 
@@ -168,7 +168,7 @@ impl World {
         if let Some(who) = self.living().first() {
             return violation("liveness", format!("n{who} cannot leave"));
         }
-        let run = KeyRange::prefix(self.plan.settings.keys.root().to_owned());
+        let run = KeyRange::prefix(self.plan.config.keys.root().to_owned());
         let left = self.server.store.range(&Range::new(run));
         let left =
             left.map_err(|error| Violation { invariant: "sound", what: error.to_string() })?;

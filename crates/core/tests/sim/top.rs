@@ -5,10 +5,10 @@ use rallypoint_core::rendezvous::documents::RunOutcome;
 use rallypoint_core::rendezvous::{CommandDone, FormedGroup, NodeInput, RendezvousFailure};
 
 use crate::world::broken;
-use crate::world::happening::{Timer, Who, World, tell};
+use crate::world::events::{Timer, Who, World, tell};
 use crate::world::inspector::GroupId;
 use crate::world::invariants::{Verdict, violation};
-use crate::world::plan::{Millis, Mishap};
+use crate::world::plan::{Fault, Millis};
 
 /// What all agents have in common: nothing.
 #[derive(Debug, Default)]
@@ -117,8 +117,8 @@ impl World {
         self.check_running(who)
     }
 
-    pub(crate) fn top_failed(&mut self, who: Who, fault: &RendezvousFailure) -> Verdict {
-        match fault {
+    pub(crate) fn top_failed(&mut self, who: Who, failure: &RendezvousFailure) -> Verdict {
+        match failure {
             RendezvousFailure::Closed { .. } | RendezvousFailure::NotNeeded { .. } => {
                 if self.healed || self.random.chance(300) {
                     self.ends(who, true);
@@ -132,14 +132,14 @@ impl World {
                 self.enters_after(who, delay);
             }
             RendezvousFailure::Mismatch { .. } | RendezvousFailure::Unreadable(_) => {
-                return violation("sound", format!("{}: {fault:?}", self.nodes[who].id));
+                return violation("sound", format!("{}: {failure:?}", self.nodes[who].id));
             }
         }
         Ok(())
     }
 
-    pub(crate) fn top_done(&mut self, who: Who, errand: CommandDone) -> Verdict {
-        match (errand, self.nodes[who].top.agent) {
+    pub(crate) fn top_done(&mut self, who: Who, done: CommandDone) -> Verdict {
+        match (done, self.nodes[who].top.agent) {
             (CommandDone::Left, Agent::Leaving { returns: true }) => self.enters_after(who, 100),
             (CommandDone::Left, Agent::Leaving { returns: false }) => {
                 let closes = self.random.chance(700);
@@ -159,7 +159,7 @@ impl World {
     pub(crate) fn top_looks(&mut self, who: Who) -> Verdict {
         let agent = self.nodes[who].top.agent;
         let (Agent::Running(round) | Agent::Stopping(round)) = agent else { return Ok(()) };
-        let view = self.nodes[who].machine.view(self.time());
+        let view = self.nodes[who].rendezvous.view(self.time());
         if matches!(agent, Agent::Running(_)) {
             let closed = view.closed.is_some() && self.plan.stops_when_closed;
             let must_meet = view.nodes_waiting > 0 || view.member_of != Some(round);
@@ -248,11 +248,11 @@ impl World {
     }
 
     /// What an agent takes into its head.
-    pub(crate) fn top_goes(&mut self, mishap: Mishap) -> Verdict {
-        match mishap {
-            Mishap::Finish(who) => self.takes_leave(who, false),
-            Mishap::Return(who) => self.takes_leave(who, true),
-            Mishap::WorkersFail(who) => {
+    pub(crate) fn top_goes(&mut self, fault: Fault) -> Verdict {
+        match fault {
+            Fault::Finish(who) => self.takes_leave(who, false),
+            Fault::Return(who) => self.takes_leave(who, true),
+            Fault::WorkersFail(who) => {
                 if let Some(who) = self.awake(who)
                     && let Agent::Running(round) = self.nodes[who].top.agent
                 {
@@ -260,7 +260,7 @@ impl World {
                 }
                 Ok(())
             }
-            Mishap::Close(who, reopens_after) => {
+            Fault::Close(who, reopens_after) => {
                 let Some(who) = self.awake(who) else { return Ok(()) };
                 tell!(self, "{} closes the run", self.nodes[who].id);
                 self.nodes[who].top.reopens_after = reopens_after;

@@ -1,10 +1,10 @@
 //! The wrong variants, the seeds in which each must be found, and which invariants may find it.
 
 use crate::world::broken::Broken;
-use crate::world::plan::Only;
+use crate::world::plan::FaultFilter;
 
 /// The world in which they are looked for.
-pub(crate) const WORLD: Only = Only::Kind;
+pub(crate) const WORLD: FaultFilter = FaultFilter::Kind;
 
 /// Each variant, the seeds in which it must be found, and which invariants may find it.
 pub(crate) const TABLE: [(Broken, u64, &[&str]); 24] = [
@@ -18,7 +18,7 @@ pub(crate) const TABLE: [(Broken, u64, &[&str]); 24] = [
     (Broken::CoordinatorForever, 1_000, &["liveness", "told"]),
     (Broken::RankTwice, 1_000, &["R1"]),
     (Broken::WorldTooLarge, 1_000, &["R1"]),
-    (Broken::SeatForgotten, 5_000, &["precedence"]),
+    (Broken::PreviousAssignmentForgotten, 5_000, &["precedence"]),
     (Broken::SurplusDisturbs, 1_000, &["surplus", "liveness", "quiet"]),
     (Broken::NoSelfFencing, 1_000, &["fence"]),
     (Broken::LossUnheard, 1_000, &["told", "liveness"]),
@@ -34,8 +34,8 @@ pub(crate) const TABLE: [(Broken, u64, &[&str]); 24] = [
     (Broken::JoinUnheard, 1_000, &["liveness"]),
 ];
 
-/// Those of the rules that keep one group at a time. The compare of the history, and that of the history of a seat, have
-/// none: a request of a forgotten history fails by its lease first, and a forgotten seat only orders ranks. Nor has the
+/// Those of the rules that keep one group at a time. The compare of the history, and that of the history of an assignment, have
+/// none: a request of a forgotten history fails by its lease first, and a forgotten assignment only orders ranks. Nor has the
 /// group that a node remembers: where the server says that it follows another, remembering only shortens the wait.
 pub(crate) const ONE_GROUP: [(Broken, u64, &[&str]); 7] = [
     (Broken::LastGroupUnchecked, 1_000, &["L1", "liveness"]),

@@ -1,6 +1,6 @@
-//! Proof that the simulator sees: the same machines, with one thing done wrong between them and the
-//! store. Most of these are bugs that PyTorch's or NVIDIA's rendezvous had, or that ours would have
-//! without one of its guards.
+//! Deliberately broken variants: the same nodes, with one fault between them and the store that an invariant must
+//! detect. Most of these are bugs that PyTorch's or NVIDIA's rendezvous had, or that this one would have without one of
+//! its guards.
 
 use bytes::Bytes;
 use rallypoint_core::kv::{
@@ -17,83 +17,83 @@ use serde_json::Value;
 use super::plan::RUN_LEASE;
 use super::random::Random;
 
-/// What is done wrong.
+/// A broken variant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Broken {
     Nothing,
     /// A round is opened whatever is in force.
     OpenUnfenced,
-    /// A coordinator that was replaced goes on.
+    /// A coordinator that was replaced is not fenced.
     StaleCoordinator,
     /// A round number may be used again when its coordinator is gone.
     NumberReused,
     /// A node is counted as confirmed because it has a rank.
     NoConfirm,
-    /// Confirming is on the run's lease, so the dead confirm too.
+    /// A confirmation is on the run's lease, so it outlives its node.
     ConfirmForever,
     /// A waiting node is counted after its death.
     WaiterForever,
-    /// A member is there after its death.
+    /// A member is counted after its death.
     GhostMember,
     /// The death of the coordinator changes nothing.
     CoordinatorForever,
-    /// A rank is given twice.
+    /// A rank is assigned twice.
     RankTwice,
-    /// The world is not as large as was said.
+    /// The world size is too large.
     WorldTooLarge,
-    /// A member of the last group does not say so when it joins.
-    SeatForgotten,
-    /// A surplus node asks for a new round.
+    /// A node joins without its previous assignment.
+    PreviousAssignmentForgotten,
+    /// A spare node registers as waiting.
     SurplusDisturbs,
-    /// A node believes in its lease for twice its time.
+    /// A node relies on its lease for twice its time to live.
     NoSelfFencing,
-    /// The coordinator does not hear that a member is gone.
+    /// The coordinator misses that a member is lost.
     LossUnheard,
-    /// The coordinator does not hear of late nodes.
+    /// The coordinator misses late nodes.
     LateUnheard,
-    /// A change of the document in force is not heard.
+    /// A change of the document in force is missed.
     ChangeUnheard,
     /// Closing is overwritten by the next round.
     CloseOverwritten,
-    /// Who leaves deletes nothing.
+    /// A node that leaves deletes nothing.
     LeaveLeaves,
     /// A refusal is taken for a success.
     RefusalIgnored,
-    /// A late copy of a registration counts.
+    /// A delayed duplicate of a registration is executed.
     LateCopies,
     /// Earlier rounds are not deleted, though that was answered.
     NothingSwept,
     /// A key is on no lease at all.
     NoLease,
-    /// The coordinator does not hear who was reported.
+    /// The coordinator misses suspect reports.
     ReportUnheard,
-    /// Late events: the coordinator sees everyone leave who joins.
+    /// The coordinator misses joins.
     JoinUnheard,
-    /// The guard does not look at the clock, so that a launcher which stands still is not fenced.
+    /// The guard has no deadline, so that a suspended launcher is not fenced.
     NoGuard,
-    /// A node that sees a later group without it does not hasten the end of its workers.
+    /// A node that was replaced gives its workers the full time to stop.
     TakesItsTime,
     /// A group is final although members of the last one may have workers.
     LastGroupUnchecked,
-    /// Who enters does not say that its workers are gone.
+    /// A node enters without the deletion of its confirmation.
     ReadyKept,
-    /// A suspicion is taken for the proof of a death.
+    /// A suspicion is taken for a proof of death.
     SuspicionIsProof,
-    /// Who slept takes up its place again, whoever has it by now.
+    /// A suspended node restores its membership without a guard.
     ResumeUnguarded,
     /// A request that was decided on one history is executed on another.
     HistoryUnchecked,
-    /// A place in a group of another history counts as one in this.
-    SeatOfAnyHistory,
-    /// Who joins does not say which rounds it remembers, so that their numbers begin anew.
+    /// An assignment in another history counts as one in this.
+    AssignmentOfAnyHistory,
+    /// A node joins without the rounds that it remembers, so that round numbers are reused.
     RoundsForgotten,
-    /// A server in memory does not say that there was one before it.
+    /// A server in memory does not announce its predecessor.
     PredecessorUnsaid,
     /// The launcher before there was a guard that looks at the clock: both of these, and no proofs.
     AsReleased,
 }
 
-/// Does something to every put of a transaction.
+/// Changes every put of a transaction.
 fn each_put(txn: &mut Txn, mut change: impl FnMut(&mut Put)) {
     for op in txn.success.iter_mut() {
         if let Op::Put(put) = op {
@@ -119,7 +119,7 @@ fn history_of(txn: &Txn) -> Option<String> {
     }
 }
 
-/// Changes what a node says when it joins.
+/// Changes the documents by which nodes join.
 fn joined(txn: &mut Txn, change: impl Fn(&mut Value)) {
     each_put(txn, |put| {
         if is(&put.key, "/member/")
@@ -144,7 +144,7 @@ fn outlive(txn: &mut Txn, part: &str) {
     });
 }
 
-/// What becomes of a request on its way.
+/// Breaks a request.
 pub(crate) fn request(broken: Broken, keys: &Keys, purpose: Purpose, txn: &mut Txn) {
     let coordinates = matches!(
         purpose,
@@ -168,11 +168,11 @@ pub(crate) fn request(broken: Broken, keys: &Keys, purpose: Purpose, txn: &mut T
         }),
         Broken::RankTwice => ranks(txn, |ranked| ranked.rank = ranked.rank.saturating_sub(1)),
         Broken::WorldTooLarge => ranks(txn, |ranked| ranked.world += 1),
-        Broken::SeatForgotten if purpose == Purpose::Join => each_put(txn, |put| {
+        Broken::PreviousAssignmentForgotten if purpose == Purpose::Join => each_put(txn, |put| {
             if is(&put.key, "/member/")
                 && let Ok(joined) = decode::<Joined>(&put.key, &put.value)
             {
-                put.value = encode(&Joined { seat: None, ..joined });
+                put.value = encode(&Joined { previous_assignment: None, ..joined });
             }
         }),
         Broken::SurplusDisturbs => each_put(txn, |put| {
@@ -196,16 +196,16 @@ pub(crate) fn request(broken: Broken, keys: &Keys, purpose: Purpose, txn: &mut T
             Op::Delete(delete) => !is(delete.range.start(), "/ready/"),
             _ => true,
         }),
-        // Only who takes up its place again announces itself and confirms in one step.
+        // Only a resuming node joins and confirms in one transaction.
         Broken::ResumeUnguarded if puts(txn, "/member/") && puts(txn, "/ready/") => {
             txn.compares.clear();
         }
         Broken::HistoryUnchecked => txn.compares.retain(|compare| !is_history(compare)),
-        Broken::SeatOfAnyHistory => {
+        Broken::AssignmentOfAnyHistory => {
             let history = history_of(txn);
             joined(txn, |joined| {
                 if let (Some(of), Some(history)) =
-                    (joined.pointer_mut("/seat/history"), history.as_deref())
+                    (joined.pointer_mut("/previous_assignment/history"), history.as_deref())
                 {
                     *of = history.into();
                 }
@@ -224,7 +224,7 @@ pub(crate) fn request(broken: Broken, keys: &Keys, purpose: Purpose, txn: &mut T
     }
 }
 
-/// Guards the end of a round by its number, as if that were enough.
+/// Guards the end of a round by its number alone.
 fn guard_by_number(keys: &Keys, txn: &mut Txn) {
     let active = txn.success.iter().find_map(|op| match op {
         Op::Put(put) if put.key == keys.active() => decode::<Active>(&put.key, &put.value).ok(),
@@ -247,11 +247,11 @@ fn ranks(txn: &mut Txn, change: impl Fn(&mut Ranked)) {
     });
 }
 
-/// What becomes of an answer.
+/// Breaks a reply.
 pub(crate) fn answer(broken: Broken, purpose: Purpose, result: &mut TxnResult) {
     if broken == Broken::LastGroupUnchecked
         && purpose == Purpose::ReadMembership
-        && let Some(OpResult::Range(last_ready)) = result.results.get_mut(SURVEYED_LAST_READY)
+        && let Some(OpResult::Range(last_ready)) = result.results.get_mut(READ_LAST_READY)
     {
         last_ready.kvs.clear();
     }
@@ -260,7 +260,7 @@ pub(crate) fn answer(broken: Broken, purpose: Purpose, result: &mut TxnResult) {
     }
 }
 
-/// What becomes of changes to the document in force.
+/// Breaks the events of the document in force.
 pub(crate) fn active_events(broken: Broken, random: &mut Random, events: &mut Vec<Event>) {
     if broken == Broken::ChangeUnheard && random.chance(200) {
         events.clear();
@@ -274,10 +274,10 @@ const MEMBERS: usize = 3;
 pub(crate) const READY: usize = 4;
 const LAST_READY: usize = 5;
 
-/// Where the survey has those who may have workers of the last group.
-const SURVEYED_LAST_READY: usize = 6;
+/// The position of the members that may have workers of the last group in the read of the membership.
+const READ_LAST_READY: usize = 6;
 
-/// What becomes of what the coordinator watches.
+/// Breaks the events of the coordinator's watches.
 pub(crate) fn watched_events(broken: Broken, watch: usize, events: &mut Vec<Event>) {
     let unheard = |event: &Event| match broken {
         Broken::LossUnheard => watch == MEMBERS && event.kind == EventKind::Delete,
@@ -290,12 +290,12 @@ pub(crate) fn watched_events(broken: Broken, watch: usize, events: &mut Vec<Even
     events.retain(|event| !unheard(event));
 }
 
-/// Those who have a rank are taken for confirmed.
+/// Whether nodes with a rank count as confirmed.
 pub(crate) fn confirms_for_others(broken: Broken) -> bool {
     broken == Broken::NoConfirm
 }
 
-/// What the coordinator would hear if everyone whose rank is in `freeze` had confirmed.
+/// The events of the coordinator's watch as if every node with a rank in `freeze` had confirmed.
 pub(crate) fn confirmations(freeze: &Txn, revision: Revision) -> Vec<Event> {
     let ranked = freeze.success.iter().filter_map(|op| match op {
         Op::Put(put) if is(&put.key, "/rank/") => Some(&put.key),
@@ -315,22 +315,22 @@ pub(crate) fn believes_too_long(broken: Broken) -> bool {
     broken == Broken::NoSelfFencing
 }
 
-/// The guard sees only that its launcher is gone.
+/// Whether the guard reacts only to the death of its launcher.
 pub(crate) fn has_no_guard(broken: Broken) -> bool {
     matches!(broken, Broken::NoGuard | Broken::AsReleased)
 }
 
-/// Who is left behind does not hasten the end of its workers.
+/// Whether a node that was replaced gives its workers the full time to stop.
 pub(crate) fn takes_its_time(broken: Broken) -> bool {
     matches!(broken, Broken::TakesItsTime | Broken::AsReleased)
 }
 
-/// Nobody proves a death.
+/// Whether no death is proved.
 pub(crate) fn has_no_proofs(broken: Broken) -> bool {
     broken == Broken::AsReleased
 }
 
-/// Whose lease is ended for a report, though nothing is proved.
+/// The node whose lease is revoked for a mere report.
 pub(crate) fn ends_lease_of(broken: Broken, purpose: Purpose, txn: &Txn) -> Option<String> {
     if broken != Broken::SuspicionIsProof || purpose != Purpose::Suspect {
         return None;

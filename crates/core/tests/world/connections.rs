@@ -4,7 +4,7 @@
 use rallypoint_core::kv::LeaseId;
 
 use super::broken;
-use super::happening::{Delivery, Happening, Message, Who, World, tell};
+use super::events::{Delivery, Message, SimEvent, Who, World, tell};
 use super::invariants::Verdict;
 use super::plan::{Death, Millis};
 
@@ -32,11 +32,11 @@ impl World {
             // They do not run before their guard does, which kills them first.
             self.top_killed(who)?;
         }
-        self.after(killed, Happening::GuardKills(who));
+        self.after(killed, SimEvent::GuardKills(who));
         let provable = self.proofs() && !peers.is_empty();
         if let Some(lease) = lease.filter(|_| provable) {
             let proved = self.random.between(PROVING.0, PROVING.1);
-            self.after(killed + proved, Happening::Proves(who, lease, peers));
+            self.after(killed + proved, SimEvent::Proves(who, lease, peers));
         }
         Ok(())
     }
@@ -58,7 +58,7 @@ impl World {
             return self.arrives(dead, Message::Revoke { lease });
         }
         if peers.iter().any(|who| self.nodes[*who].alive) {
-            self.after(100, Happening::Proves(dead, lease, peers));
+            self.after(100, SimEvent::Proves(dead, lease, peers));
         }
         Ok(())
     }
@@ -66,7 +66,7 @@ impl World {
     /// The node's connections are reset, and both ends suspect each other.
     pub(crate) fn resets(&mut self, who: Who) {
         for peer in self.drops(who) {
-            self.after(0, Happening::Delivered(who, Delivery::Dropped { peer }));
+            self.after(0, SimEvent::Delivered(who, Delivery::Dropped { peer }));
         }
     }
 
@@ -76,7 +76,7 @@ impl World {
             (0..self.nodes.len()).filter(|peer| self.are_connected(who, *peer)).collect();
         for peer in &peers {
             let delay = self.delay();
-            self.after(delay, Happening::Delivered(*peer, Delivery::Dropped { peer: who }));
+            self.after(delay, SimEvent::Delivered(*peer, Delivery::Dropped { peer: who }));
         }
         peers
     }

@@ -5,7 +5,7 @@
 //! node stood still, it finds that out before anything else runs.
 
 use super::broken;
-use super::happening::{Happening, Who, World, tell};
+use super::events::{SimEvent, Who, World, tell};
 use super::invariants::Verdict;
 use super::plan::Millis;
 
@@ -40,7 +40,7 @@ impl World {
         if let Some(deadline) = guard.deadline
             && !std::mem::replace(&mut guard.looks, true)
         {
-            self.at(deadline, Happening::GuardLooks(who));
+            self.at(deadline, SimEvent::GuardLooks(who));
         }
         Ok(())
     }
@@ -50,7 +50,7 @@ impl World {
     pub(crate) fn tell_guard(&mut self, who: Who) -> Verdict {
         let (fence, now) = (self.plan.fence(), self.now);
         let node = &mut self.nodes[who];
-        if !node.machine.holds_place() || self.plan.settings.sole {
+        if !node.rendezvous.holds_place() || self.plan.config.sole {
             return Ok(());
         }
         let Some(session) = &node.session else { return Ok(()) };
@@ -59,7 +59,7 @@ impl World {
         if deadline > now && node.guard.holds.take().is_some() {
             tell!(self, "{} slept, and goes on", self.nodes[who].id);
             if !std::mem::replace(&mut self.nodes[who].guard.looks, true) {
-                self.at(deadline, Happening::GuardLooks(who));
+                self.at(deadline, SimEvent::GuardLooks(who));
             }
             return self.check_running(who);
         }
@@ -77,7 +77,7 @@ impl World {
         let next = deadline.max(self.nodes[who].guard.holds.unwrap_or(0));
         if next > self.now {
             self.nodes[who].guard.looks = true;
-            self.at(next, Happening::GuardLooks(who));
+            self.at(next, SimEvent::GuardLooks(who));
             return Ok(());
         }
         if broken::has_no_guard(self.broken) {
@@ -95,7 +95,7 @@ impl World {
             tell!(self, "{} slept past its lease: its workers are held", self.nodes[who].id);
             let until = self.now + HOLDING;
             self.nodes[who].guard.holds = Some(until);
-            self.at(until, Happening::GuardLooks(who));
+            self.at(until, SimEvent::GuardLooks(who));
             return Ok(());
         }
         self.check_running(who)

@@ -1,5 +1,5 @@
-//! What the store holds and which groups have formed, as seen by an inspector that reads every write in
-//! order and believes nobody.
+//! The content of the store and the groups that have formed, as an inspector sees them that reads every write in order
+//! and trusts no node.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,14 +19,14 @@ pub(crate) fn round_of(key: &str) -> Option<u64> {
 /// Groups in the order in which they became final, over all servers.
 pub(crate) type GroupId = usize;
 
-/// What is known of a round.
+/// The inspector's record of a round.
 #[derive(Debug, Default)]
 pub(crate) struct Round {
     pub(crate) opener: String,
-    /// Who has joined and is there, and since when.
+    /// Nodes that joined, and since when.
     pub(crate) members: BTreeMap<String, Revision>,
     pub(crate) ranks: BTreeMap<String, Ranked>,
-    /// Who said that it is there, on which lease.
+    /// Nodes that confirmed, and their leases.
     pub(crate) ready: BTreeMap<String, LeaseId>,
     pub(crate) status: Option<Status>,
     /// When it stopped taking nodes.
@@ -37,11 +37,11 @@ pub(crate) struct Round {
 /// A group that has formed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Group {
-    /// How often the server had forgotten everything.
+    /// How often the server had lost its state.
     pub(crate) era: u64,
     pub(crate) round: u64,
     pub(crate) ranks: BTreeMap<String, u32>,
-    /// No two groups have the same.
+    /// The address of the bootstrap store, unique to the group.
     pub(crate) store: Option<Address>,
 }
 
@@ -62,15 +62,15 @@ pub(crate) struct Inspector {
     pub(crate) now: Millis,
     /// When each node last gave its group a reason to meet again.
     upset: BTreeMap<String, Millis>,
-    /// When something last gave every group a reason.
+    /// When every group last had a reason to meet again.
     all_upset: Option<Millis>,
 }
 
 impl Inspector {
-    pub(crate) fn new(settings: &NodeConfig) -> Self {
+    pub(crate) fn new(config: &NodeConfig) -> Self {
         Self {
-            root: format!("{}rdzv/", settings.keys.root()),
-            limits: settings.limits,
+            root: format!("{}rdzv/", config.keys.root()),
+            limits: config.limits,
             rounds: BTreeMap::new(),
             groups: Vec::new(),
             active: None,
@@ -85,7 +85,7 @@ impl Inspector {
         }
     }
 
-    /// The server has forgotten everything but the groups that people remember.
+    /// The server has lost its state. The inspector keeps the groups.
     pub(crate) fn forgets(&mut self) {
         self.rounds.clear();
         self.active = None;
@@ -102,7 +102,7 @@ impl Inspector {
         self.upset.insert(id.to_owned(), self.now);
     }
 
-    /// From here on every group has.
+    /// From here on every group has a reason to meet again.
     pub(crate) fn upset_all(&mut self) {
         self.all_upset = Some(self.now);
     }
@@ -129,7 +129,7 @@ impl Inspector {
         (0..self.groups.len()).rev().find(|group| self.groups[*group].store.as_ref() == Some(store))
     }
 
-    /// The rounds that a sweep was to delete must stay gone.
+    /// The rounds that a sweep deletes must not come back.
     pub(crate) fn swept(&mut self, sweep: &Txn) {
         for op in &sweep.success {
             let Op::Delete(delete) = op else { continue };

@@ -1,4 +1,4 @@
-//! What must hold after every step, whatever the machines do and whatever happens to them.
+//! The invariants, which must hold after every step.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,18 +6,18 @@ use rallypoint_core::kv::{Event, EventKind, LeaseId};
 use rallypoint_core::rendezvous::documents::{Active, Address, Status, decode};
 use rallypoint_core::rendezvous::{FormedGroup, Purpose};
 
-use super::happening::{Who, World};
+use super::events::{Who, World};
 use super::inspector::{Group, GroupId};
 use super::plan::RUN_LEASE;
 
-/// Which promise was broken, and how.
+/// The invariant that was violated, and how.
 #[derive(Debug, Clone)]
 pub(crate) struct Violation {
     pub(crate) invariant: &'static str,
     pub(crate) what: String,
 }
 
-/// Nothing, or what should not have happened.
+/// Nothing, or a violation.
 pub(crate) type Verdict = Result<(), Violation>;
 
 pub(crate) fn violation(invariant: &'static str, what: impl Into<String>) -> Verdict {
@@ -25,9 +25,9 @@ pub(crate) fn violation(invariant: &'static str, what: impl Into<String>) -> Ver
 }
 
 impl World {
-    /// Looks at what changed, in order; within one revision, at the document in force last.
+    /// Checks changes in order; within one revision, the document in force last.
     pub(crate) fn inspect(&mut self, mut events: Vec<Event>) -> Verdict {
-        let active = self.plan.settings.keys.active();
+        let active = self.plan.config.keys.active();
         self.inspector.now = self.now;
         events.sort_by_key(|event| (event.kv.mod_revision, event.kv.key == active));
         for event in &events {
@@ -52,7 +52,7 @@ impl World {
         Ok(())
     }
 
-    /// A new document is in force.
+    /// Checks a new document in force.
     fn in_force(&mut self, active: Active, lease: LeaseId) -> Verdict {
         let inspector = &mut self.inspector;
         let (number, status) = (active.round, active.status);
@@ -80,7 +80,7 @@ impl World {
             }
             round.opener = active.coordinator.id.clone();
         }
-        // A coordinator that is not of the group hands it over to rank 0 when it is formed.
+        // A coordinator that is no member of the group hands it over to rank 0 when the group forms.
         let hands_over = round.status == Some(Status::Frozen)
             && status == Status::Final
             && !round.ranks.contains_key(&round.opener)
@@ -89,7 +89,8 @@ impl World {
             round.opener = active.coordinator.id.clone();
         }
         if status == Status::Final && !round.ranks.contains_key(&active.coordinator.id) {
-            let what = format!("the group of round {number} is kept by {}", active.coordinator);
+            let what =
+                format!("the group of round {number} is coordinated by {}", active.coordinator);
             return violation("surplus", what);
         }
         if round.opener != active.coordinator.id {
@@ -113,9 +114,9 @@ impl World {
         }
         round.status = Some(status);
         let store = active.store.clone().map(|store| store.address);
-        let author = active.coordinator.id.clone();
+        let coordinator = active.coordinator.id.clone();
         inspector.active = Some(active);
-        if self.server.owner(lease).is_none_or(|who| self.nodes[who].id != author)
+        if self.server.owner(lease).is_none_or(|who| self.nodes[who].id != coordinator)
             && lease != RUN_LEASE
         {
             return violation("keys", format!("round {number} is on another's lease {lease}"));
@@ -170,7 +171,7 @@ impl World {
         Ok(())
     }
 
-    /// Nobody takes the place of a member of the last group that had come in time to be seen.
+    /// No new node replaces a member of the last group that had joined in time to be observed.
     fn check_precedence(&self, number: u64) -> Verdict {
         let Some(active) = &self.inspector.active else { return Ok(()) };
         let Some(round) = self.inspector.rounds.get(&number) else { return Ok(()) };
@@ -178,18 +179,17 @@ impl World {
             return Ok(());
         }
         let previous = self.inspector.group_of(active.previous);
-        // Only who was told that it is in the group can say so.
-        let sat = |id: &String| {
+        // Only a node that was told of its membership can announce it.
+        let was_member = |id: &String| {
             let told = |node: &super::node::SimNode| node.last_group == previous;
             previous.is_some() && self.nodes.iter().any(|node| node.id == *id && told(node))
         };
-        let author = self.nodes.iter().find(|node| node.id == active.coordinator.id);
-        let Some(seen) = author.and_then(|node| node.decided_on) else { return Ok(()) };
-        let others = round.ranks.keys().any(|id| !sat(id));
-        let left_out = round
-            .members
-            .iter()
-            .find(|(id, since)| !round.ranks.contains_key(*id) && **since <= seen && sat(id));
+        let coordinator = self.nodes.iter().find(|node| node.id == active.coordinator.id);
+        let Some(seen) = coordinator.and_then(|node| node.decided_on) else { return Ok(()) };
+        let others = round.ranks.keys().any(|id| !was_member(id));
+        let left_out = round.members.iter().find(|(id, since)| {
+            !round.ranks.contains_key(*id) && **since <= seen && was_member(id)
+        });
         match left_out {
             Some((id, _)) if others => {
                 violation("precedence", format!("round {number} left {id} out for a newcomer"))
@@ -198,7 +198,7 @@ impl World {
         }
     }
 
-    /// R1 and R2, as a member sees them, over all servers. Returns which group it is.
+    /// R1 and R2 from the view of a member, over all servers. Returns its group.
     pub(crate) fn check_formed(
         &self,
         who: Who,
@@ -227,8 +227,7 @@ impl World {
         Ok(group)
     }
 
-    /// Nobody is told to meet again unless something happened to the group, or somebody waits for whom
-    /// there is room.
+    /// No group is told to meet again unless a member was disturbed, or a node waits that the group has room for.
     pub(crate) fn check_reason(&self, who: Who, round: u64) -> Verdict {
         if self.inspector.has_reason(round) {
             return Ok(());
@@ -240,7 +239,7 @@ impl World {
         )
     }
 
-    /// When the store has ended leases, nobody who can act still believes in one of them.
+    /// No running node relies on a lease that has expired.
     pub(crate) fn check_fences(&self) -> Verdict {
         for node in self.nodes.iter().filter(|node| node.alive && !node.stands_still()) {
             let Some(session) = &node.session else { continue };

@@ -1,6 +1,6 @@
 //! What may happen to a message on its way.
 
-use super::happening::{Delivery, Happening, Message, Who, World, tell};
+use super::events::{Delivery, Message, SimEvent, Who, World, tell};
 use super::plan::Millis;
 
 impl World {
@@ -28,14 +28,14 @@ impl World {
             return;
         }
         let delay = self.delay();
-        // Only requests are sent again when in doubt. A renewal is one in a stream, and would keep the
+        // Only requests are retried when in doubt. A renewal is one in a stream, and would keep the
         // dead alive.
         if let Message::Txn { .. } = message
             && let Some(later) = self.comes_again()
         {
-            self.after(delay + later, Happening::Arrives(who, message.clone()));
+            self.after(delay + later, SimEvent::Arrives(who, message.clone()));
         }
-        self.after(delay, Happening::Arrives(who, message));
+        self.after(delay, SimEvent::Arrives(who, message));
     }
 
     /// Sends an answer to a node.
@@ -46,9 +46,9 @@ impl World {
         }
         let delay = self.delay();
         if let Some(later) = self.comes_again() {
-            self.after(delay + later, Happening::Delivered(who, delivery.clone()));
+            self.after(delay + later, SimEvent::Delivered(who, delivery.clone()));
         }
-        self.after(delay, Happening::Delivered(who, delivery));
+        self.after(delay, SimEvent::Delivered(who, delivery));
     }
 
     /// The node and the server cannot reach each other any more.
@@ -78,7 +78,7 @@ impl World {
 
     pub(crate) fn reconnect(&mut self, who: Who) {
         let delay = self.delay();
-        self.after(delay, Happening::Connects(who));
+        self.after(delay, SimEvent::Connects(who));
     }
 }
 

@@ -1,39 +1,39 @@
-//! A node: the machine, the driver around it, and whatever uses them.
+//! A simulated node: the rendezvous state machine, its driver, and the agent on top.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use rallypoint_core::kv::{Event, Revision, Txn, Watch};
 use rallypoint_core::mvcc::StreamId;
-use rallypoint_core::rendezvous::documents::{Address, BootstrapStore, NodeDocument};
+use rallypoint_core::rendezvous::documents::{Address, BootstrapStore, NodeDocument, RankHints};
 use rallypoint_core::rendezvous::{
     FormedGroup, Node, NodeInput, NodeOutput, Purpose, RequestId, WatchId,
 };
 
 use super::broken;
+use super::events::{Delivery, Message, SimEvent, Timer, Who, World, tell};
 use super::guard::{Guard, Still};
-use super::happening::{Delivery, Happening, Message, Timer, Who, World, tell};
 use super::inspector::GroupId;
 use super::invariants::{Verdict, violation};
 use super::plan::Millis;
 use super::session::Session;
 use crate::top::Top;
 
-/// The coordinator's watch on those who joined is the fourth.
+/// The position of the coordinator's watch on members.
 const MEMBERS: usize = 3;
 
 /// The watch on `active`.
 #[derive(Debug, Default)]
 pub(crate) struct ActiveWatch {
     pub(crate) stream: Option<StreamId>,
-    /// Where to resume; nowhere before the first snapshot.
+    /// The revision to resume from; none before the first snapshot.
     pub(crate) next: Option<Revision>,
-    /// The watch stands and the key is yet to be read.
+    /// The watch is open, and the snapshot is yet to be read.
     pub(crate) reads: bool,
     pub(crate) busy_until: Millis,
-    /// Which server it was opened at.
+    /// The era of the server at which it was opened.
     pub(crate) era: u64,
-    /// That server has forgotten everything, and the machine is to know.
+    /// That server has lost its state, and the node is yet to be told.
     pub(crate) forgotten: bool,
     /// Events that came before the snapshot.
     early: Vec<Vec<Event>>,
@@ -45,28 +45,28 @@ pub(crate) struct WatchSet {
     pub(crate) id: WatchId,
     pub(crate) watches: Vec<Watch>,
     pub(crate) stream: Option<StreamId>,
-    /// Which server it was opened at.
+    /// The era of the server at which it was opened.
     pub(crate) era: Option<u64>,
     pub(crate) next: Vec<Option<Revision>>,
     pub(crate) busy_until: Vec<Millis>,
-    /// The machine was told that they stand.
+    /// The node was told that the watches are open.
     pub(crate) stands: bool,
-    /// Up to here the node has seen who joined.
+    /// The revision up to which the node has observed members.
     seen: Revision,
 }
 
 pub(crate) struct SimNode {
     pub(crate) id: String,
-    pub(crate) machine: Node,
+    pub(crate) rendezvous: Node,
     pub(crate) alive: bool,
     pub(crate) cut: bool,
     pub(crate) still: Option<Still>,
-    /// What came while it stood still.
-    pub(crate) inbox: Vec<Happening>,
+    /// Events that arrived while the node was suspended.
+    pub(crate) inbox: Vec<SimEvent>,
     pub(crate) session: Option<Session>,
-    /// The lease of its last session ends then, or has ended.
+    /// When the lease of its last session expires, or expired.
     pub(crate) lease_end: Millis,
-    /// It was in a group and lost its place: others may take it from then on.
+    /// The node was a member and was fenced: from this time on another node may replace it.
     pub(crate) fenced: Option<Millis>,
     pub(crate) guard: Guard,
     pub(crate) top: Top,
@@ -74,9 +74,9 @@ pub(crate) struct SimNode {
     pub(crate) set: Option<WatchSet>,
     /// Grows when streams break.
     pub(crate) epoch: u64,
-    /// What it had seen of those who joined when it gave the ranks.
+    /// The revision up to which it had observed members when it assigned the ranks.
     pub(crate) decided_on: Option<Revision>,
-    /// The last round that it was in the group of, and which group that was.
+    /// The last round whose group the node was a member of, and that group.
     pub(crate) last_formed: u64,
     pub(crate) last_group: Option<GroupId>,
     pending: BTreeMap<RequestId, (Purpose, Rc<Txn>)>,
@@ -86,24 +86,24 @@ pub(crate) struct SimNode {
 }
 
 impl SimNode {
-    /// Its launcher does.
+    /// Whether the launcher is suspended.
     pub(crate) fn stands_still(&self) -> bool {
         self.still.is_some()
     }
 
-    /// All of it stands still, also its workers.
+    /// Whether the whole node is suspended, with its workers.
     pub(crate) fn sleeps(&self) -> bool {
         self.still == Some(Still::Everything)
     }
 
-    /// Its workers stand still, with all of it or because its guard holds them.
+    /// Whether the workers are suspended, with the node or by its guard.
     pub(crate) fn has_still_workers(&self) -> bool {
         self.sleeps() || self.guard.holds.is_some()
     }
 }
 
 impl World {
-    /// A new node.
+    /// Adds a node.
     pub(crate) fn comes(&mut self) -> Verdict {
         let who = self.nodes.len();
         let hint = self.random.chance(300).then(|| self.random.between(0, 5) as u32);
@@ -111,17 +111,16 @@ impl World {
         let document = NodeDocument {
             id: format!("n{who}"),
             address: format!("host{who}"),
-            hint,
-            topology,
+            rank_hints: RankHints { hint, topology },
             ..NodeDocument::default()
         };
         let entropy = self.random.next();
-        let machine = Node::new(self.plan.settings.clone(), document, entropy);
+        let rendezvous = Node::new(self.plan.config.clone(), document, entropy);
         let top = self.new_top();
         tell!(self, "n{who} comes");
         self.nodes.push(SimNode {
             id: format!("n{who}"),
-            machine,
+            rendezvous,
             alive: true,
             cut: false,
             still: None,
@@ -146,7 +145,7 @@ impl World {
         self.top_comes(who)
     }
 
-    /// The process ends. Its session is closed if it has the time, or lapses.
+    /// Ends the process. Its session is closed if `closes`, and else expires.
     pub(crate) fn ends(&mut self, who: Who, closes: bool) {
         if let Some(session) = self.nodes[who].session.take().filter(|_| closes) {
             self.send(who, Message::Revoke { lease: session.lease });
@@ -155,7 +154,7 @@ impl World {
         self.inspector.upset(&self.nodes[who].id);
         let node = &mut self.nodes[who];
         node.alive = false;
-        // Those who stood still need not be woken any more, but their workers may live a moment.
+        // A suspended node need not be resumed any more, but its workers may live for a moment.
         node.still = None;
         node.inbox.clear();
         node.set = None;
@@ -172,7 +171,7 @@ impl World {
         self.top_formed(who, formed)
     }
 
-    /// Gives the machine an input, and does what it says.
+    /// Gives the node an input, and carries out its outputs.
     pub(crate) fn give(&mut self, who: Who, input: NodeInput) -> Verdict {
         let time = self.time();
         self.inspector.now = self.now;
@@ -184,26 +183,26 @@ impl World {
             NodeInput::Reopen => self.inspector.upset_all(),
             _ => {}
         }
-        self.nodes[who].machine.handle(time, input);
-        while let Some(output) = self.nodes[who].machine.poll_output() {
-            self.obey(who, output)?;
+        self.nodes[who].rendezvous.handle(time, input);
+        while let Some(output) = self.nodes[who].rendezvous.poll_output() {
+            self.execute(who, output)?;
             if !self.nodes[who].alive {
                 return Ok(());
             }
         }
         let node = &mut self.nodes[who];
-        let wake = node.machine.next_wake().map(|wake| wake.as_millis() as Millis);
+        let wake = node.rendezvous.next_wake().map(|wake| wake.as_millis() as Millis);
         if wake != node.wake {
             node.wake = wake;
             if let Some(wake) = wake {
-                self.at(wake, Happening::Rings(who, Timer::Wake));
+                self.at(wake, SimEvent::Rings(who, Timer::Wake));
             }
         }
         self.tell_guard(who)?;
         self.top_looks(who)
     }
 
-    fn obey(&mut self, who: Who, output: NodeOutput) -> Verdict {
+    fn execute(&mut self, who: Who, output: NodeOutput) -> Verdict {
         match output {
             NodeOutput::Request { id, purpose, mut txn } => {
                 let node = &mut self.nodes[who];
@@ -211,7 +210,7 @@ impl World {
                     let seen = node.set.as_ref().map(|set| set.seen);
                     node.decided_on = node.decided_on.or(seen);
                 }
-                broken::request(self.broken, &self.plan.settings.keys, purpose, &mut txn);
+                broken::request(self.broken, &self.plan.config.keys, purpose, &mut txn);
                 let txn = Rc::new(txn);
                 node.pending.insert(id, (purpose, txn.clone()));
                 self.send(who, Message::Txn { id, purpose, txn });
@@ -240,14 +239,14 @@ impl World {
             }
             NodeOutput::Resync => {
                 if self.server.era == 0 {
-                    return violation("sound", "the server has forgotten nothing");
+                    return violation("sound", "the server has not lost its state");
                 }
-                self.looks_anew(who, false);
+                self.resyncs(who, false);
             }
             NodeOutput::OpenSession => self.open_session(who),
             NodeOutput::EndSession => {
                 if self.server.era == 0 {
-                    return violation("sound", "the server has forgotten nothing");
+                    return violation("sound", "the server has not lost its state");
                 }
                 self.ends_session(who);
             }
@@ -259,24 +258,25 @@ impl World {
             NodeOutput::ServeBootstrapStore { round } => {
                 let works = self.healed || !self.random.chance(self.plan.deaf);
                 let delay = self.random.between(0, 30);
-                self.hosted += 1;
-                let hosting = Delivery::Hosting { round, works, port: self.hosted };
-                self.after(delay, Happening::Delivered(who, hosting));
+                self.bootstrap_stores += 1;
+                let delivery =
+                    Delivery::BootstrapStore { round, works, port: self.bootstrap_stores };
+                self.after(delay, SimEvent::Delivered(who, delivery));
             }
             NodeOutput::Formed(formed) => self.formed(who, &formed)?,
-            NodeOutput::Failed(fault) => {
-                tell!(self, "{} FAILED {fault:?}", self.nodes[who].id);
-                self.top_failed(who, &fault)?;
+            NodeOutput::Failed(failure) => {
+                tell!(self, "{} FAILED {failure:?}", self.nodes[who].id);
+                self.top_failed(who, &failure)?;
             }
-            NodeOutput::Done(errand) => {
-                tell!(self, "{} did its errand: {errand:?}", self.nodes[who].id);
-                self.top_done(who, errand)?;
+            NodeOutput::Done(done) => {
+                tell!(self, "{} completed a command: {done:?}", self.nodes[who].id);
+                self.top_done(who, done)?;
             }
         }
         Ok(())
     }
 
-    /// Something reached the node.
+    /// Handles a message that reached the node.
     pub(crate) fn delivered(&mut self, who: Who, delivery: Delivery) -> Verdict {
         let node = &mut self.nodes[who];
         let now_epoch = node.epoch;
@@ -284,7 +284,7 @@ impl World {
             Delivery::Answer { .. } | Delivery::NoLease if node.cut => Ok(()),
             Delivery::Answer { id, purpose, result } => {
                 node.pending.remove(&id);
-                if node.machine.awaits(id)
+                if node.rendezvous.awaits(id)
                     && purpose == Purpose::ReadMembership
                     && let Some(set) = &mut node.set
                 {
@@ -292,7 +292,7 @@ impl World {
                 }
                 self.give(who, NodeInput::Answered { id, result: (*result).clone() })
             }
-            // The run's lease may be what is missing. If it is the node's own, the session will say.
+            // The run's lease may be missing. If the node's own lease is, the session detects it.
             Delivery::NoLease => {
                 self.send(who, Message::GrantRun);
                 Ok(())
@@ -324,7 +324,7 @@ impl World {
                 }
             }
             Delivery::ActiveCompacted { epoch } if epoch == now_epoch => {
-                self.looks_anew(who, false);
+                self.resyncs(who, false);
                 Ok(())
             }
             Delivery::Watching { epoch, id } if epoch == now_epoch => {
@@ -347,12 +347,12 @@ impl World {
                 tell!(self, "{}'s watches are broken", self.nodes[who].id);
                 self.give(who, NodeInput::WatchBroken { id })
             }
-            Delivery::Hosting { round, works: true, port } => {
+            Delivery::BootstrapStore { round, works: true, port } => {
                 let address = Address { host: format!("host{who}"), port };
                 let store = BootstrapStore { address, token: String::new(), liveness: None };
                 self.give(who, NodeInput::BootstrapStoreReady { round, store })
             }
-            Delivery::Hosting { round, works: false, .. } => self
+            Delivery::BootstrapStore { round, works: false, .. } => self
                 .give(who, NodeInput::BootstrapStoreFailed { round, reason: "no port".to_owned() }),
             Delivery::Dropped { peer } => {
                 let node = self.nodes[peer].id.clone();
@@ -373,7 +373,7 @@ impl World {
     }
 
     /// The watch on `active` begins anew, with a fresh look.
-    fn looks_anew(&mut self, who: Who, forgotten: bool) {
+    fn resyncs(&mut self, who: Who, forgotten: bool) {
         self.break_streams(who);
         let active = &mut self.nodes[who].active;
         active.next = None;
@@ -387,14 +387,14 @@ impl World {
         let node = &mut self.nodes[who];
         match timer {
             Timer::Wake => {
-                if node.machine.next_wake().is_some_and(|wake| wake <= time) {
+                if node.rendezvous.next_wake().is_some_and(|wake| wake <= time) {
                     node.wake = None;
                     self.give(who, NodeInput::Wake)?;
                 }
                 Ok(())
             }
             Timer::Resend(id) => {
-                if !node.machine.awaits(id) {
+                if !node.rendezvous.awaits(id) {
                     node.pending.remove(&id);
                     return Ok(());
                 }
@@ -434,7 +434,7 @@ impl World {
             self.looks_at_session(who, number, true)?;
         }
         for what in std::mem::take(&mut self.nodes[who].inbox) {
-            self.happens(what)?;
+            self.dispatch(what)?;
         }
         Ok(())
     }

@@ -4,7 +4,7 @@
 //! looked at then. The workers of a node that stands still as a whole do not run, and its guard looks at
 //! the clock before they do again.
 
-use super::happening::{Who, World};
+use super::events::{Who, World};
 use super::inspector::GroupId;
 use super::invariants::{Verdict, violation};
 

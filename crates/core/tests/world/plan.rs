@@ -39,7 +39,7 @@ pub(crate) enum Death {
 /// Something that goes wrong, or that an agent takes into its head. Nodes are named by a number that
 /// is taken modulo how many there are at that moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Mishap {
+pub(crate) enum Fault {
     /// The node and the server do not reach each other for so long.
     Cut(usize, Millis),
     /// The launcher stands still for so long; its guard and its workers go on.
@@ -74,7 +74,7 @@ pub(crate) enum Mishap {
 
 /// Leaves only one kind of fault in the world, to see what it alone does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Only {
+pub(crate) enum FaultFilter {
     Everything,
     /// No slow stops, no node that stands still, no server that forgets.
     Kind,
@@ -90,7 +90,7 @@ pub(crate) enum Only {
     Forget,
 }
 
-impl Only {
+impl FaultFilter {
     /// By its name, as users of the tests write it.
     pub(crate) fn named(name: &str) -> Self {
         match name {
@@ -105,16 +105,16 @@ impl Only {
         }
     }
 
-    fn allows(self, mishap: Mishap) -> bool {
-        use Mishap::{Arrive, Forget, Reset, Return, Sleep, Standstill, WorkersFail};
+    fn allows(self, fault: Fault) -> bool {
+        use Fault::{Arrive, Forget, Reset, Return, Sleep, Standstill, WorkersFail};
         match self {
             Self::Everything => true,
-            Self::Kind => !matches!(mishap, Standstill(..) | Sleep(..) | Forget(_)),
-            Self::Reset => matches!(mishap, Reset(_)),
-            Self::SlowStop => matches!(mishap, Arrive | WorkersFail(_) | Return(_)),
-            Self::Cut => matches!(mishap, Mishap::Cut(..) | Arrive | WorkersFail(_)),
-            Self::Standstill => matches!(mishap, Standstill(..) | Arrive),
-            Self::Forget => matches!(mishap, Forget(_) | Arrive | WorkersFail(_)),
+            Self::Kind => !matches!(fault, Standstill(..) | Sleep(..) | Forget(_)),
+            Self::Reset => matches!(fault, Reset(_)),
+            Self::SlowStop => matches!(fault, Arrive | WorkersFail(_) | Return(_)),
+            Self::Cut => matches!(fault, Fault::Cut(..) | Arrive | WorkersFail(_)),
+            Self::Standstill => matches!(fault, Standstill(..) | Arrive),
+            Self::Forget => matches!(fault, Forget(_) | Arrive | WorkersFail(_)),
         }
     }
 
@@ -146,7 +146,7 @@ pub(crate) struct Network {
 /// Everything that a seed decides before the run begins.
 #[derive(Debug, Clone)]
 pub(crate) struct Plan {
-    pub(crate) settings: NodeConfig,
+    pub(crate) config: NodeConfig,
     /// The nodes' leases, in seconds.
     pub(crate) ttl: i64,
     pub(crate) nodes: usize,
@@ -155,7 +155,7 @@ pub(crate) struct Plan {
     pub(crate) network: Network,
     /// How long things go wrong.
     pub(crate) chaos: Millis,
-    pub(crate) mishaps: Vec<(Millis, Mishap)>,
+    pub(crate) faults: Vec<(Millis, Fault)>,
     /// How many in a thousand attempts to listen fail.
     pub(crate) deaf: u64,
     /// Members hold connections to rank 0, so that most deaths are noticed at once.
@@ -174,11 +174,11 @@ pub(crate) struct Plan {
     pub(crate) farewell: bool,
 }
 
-/// Draws one mishap of the kinds that a run has.
-pub(crate) type Draw = fn(&mut Random, u64) -> Mishap;
+/// Draws one fault of the kinds that a run has.
+pub(crate) type Draw = fn(&mut Random, u64) -> Fault;
 
 impl Plan {
-    pub(crate) fn of(random: &mut Random, only: Only, draw: Draw) -> Self {
+    pub(crate) fn of(random: &mut Random, only: FaultFilter, draw: Draw) -> Self {
         let nodes = match random.below(100) {
             0 => random.between(13, 40),
             1..=9 => random.between(6, 12),
@@ -192,14 +192,14 @@ impl Plan {
             later: random.pick(&[50, 1_000, 8_000]),
             retry: random.pick(&[200, 500, 1_500]),
         };
-        let mut mishaps = Vec::new();
+        let mut faults = Vec::new();
         let kinds = random.next();
         for _ in 0..random.below(8) {
-            let mut mishap = draw(random, kinds);
-            while !only.allows(mishap) {
-                mishap = draw(random, u64::MAX);
+            let mut fault = draw(random, kinds);
+            while !only.allows(fault) {
+                fault = draw(random, u64::MAX);
             }
-            mishaps.push((random.between(0, chaos), mishap));
+            faults.push((random.between(0, chaos), fault));
         }
         let min = match random.below(3) {
             0 => 1,
@@ -220,7 +220,7 @@ impl Plan {
         let ttl = random.pick(&[2, 2, 3, 5]);
         // The handler gives nodes the time of a lease to confirm. Others may be less patient.
         let confirm = match only {
-            Only::Everything => random.pick(&[500, 1_000, 3_000, 1_000 * ttl]),
+            FaultFilter::Everything => random.pick(&[500, 1_000, 3_000, 1_000 * ttl]),
             _ => 1_000 * ttl,
         };
         let stops = only.stops(random);
@@ -230,7 +230,7 @@ impl Plan {
         let timeout = random.pick(&[shortest, 30_000, 60_000, 60_000]);
         let timeout = timeout + stops.iter().copied().max().unwrap_or(0);
         Self {
-            settings: NodeConfig {
+            config: NodeConfig {
                 keys: Keys::new(DEFAULT_PREFIX, "sim"),
                 run_lease: RUN_LEASE,
                 limits: Limits { min, max },
@@ -246,7 +246,7 @@ impl Plan {
             gathering: random.pick(&[0, 50, 1_000, 4_000]),
             network,
             chaos,
-            mishaps,
+            faults,
             deaf: random.pick(&[0, 0, 0, 100]),
             connected: random.chance(500),
             proofs: random.chance(700),
@@ -260,16 +260,16 @@ impl Plan {
 
     /// A group too large for one transaction, which loses a member.
     pub(crate) fn large(random: &mut Random, draw: Draw) -> Self {
-        let plan = Self::of(random, Only::Kind, draw);
+        let plan = Self::of(random, FaultFilter::Kind, draw);
         let limits = Limits { min: 200, max: 290 };
         let timeout = Duration::from_secs(60);
         let last_call = Duration::from_secs(2);
         let confirm = Duration::from_secs(3);
-        let crash = Mishap::Crash(7, Death::Killed, None);
+        let crash = Fault::Crash(7, Death::Killed, None);
         Self {
-            settings: NodeConfig { limits, timeout, last_call, confirm, ..plan.settings },
+            config: NodeConfig { limits, timeout, last_call, confirm, ..plan.config },
             network: Network { delay: 50, loss: 10, twice: 10, later: 1_000, retry: 500 },
-            mishaps: vec![(3_000, crash), (5_000, Mishap::WorkersFail(9))],
+            faults: vec![(3_000, crash), (5_000, Fault::WorkersFail(9))],
             chaos: 8_000,
             steps: 1_000_000,
             deaf: 0,

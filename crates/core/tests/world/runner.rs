@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::panic;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use super::happening::World;
+use super::events::World;
 use super::invariants::{Verdict, Violation};
 
 #[expect(clippy::disallowed_methods, reason = "how long to test is not the core's to decide")]

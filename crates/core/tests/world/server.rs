@@ -10,7 +10,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use super::broken::{self, Broken};
-use super::happening::{Delivery, Happening, Memory, Message, Who, World, tell};
+use super::events::{Delivery, Memory, Message, SimEvent, Who, World, tell};
 use super::invariants::{Verdict, violation};
 use super::plan::{Millis, RUN_LEASE};
 
@@ -200,7 +200,7 @@ impl World {
         let events = broken::confirmations(freeze, self.server.store.revision());
         let epoch = self.nodes[who].epoch;
         let watched = Delivery::Watched { epoch, id, watch: broken::READY, events };
-        self.after(1, Happening::Delivered(who, watched));
+        self.after(1, SimEvent::Delivered(who, watched));
     }
 
     fn look_at_leases(&mut self) {
@@ -208,7 +208,7 @@ impl World {
         let Some(next) = next else { return };
         if self.server.looks_at.is_none_or(|at| next < at) {
             self.server.looks_at = Some(next);
-            self.at(next, Happening::LeasesEnd);
+            self.at(next, SimEvent::LeasesEnd);
         }
     }
 
@@ -251,12 +251,12 @@ impl World {
                     let at = self.in_order_active(who);
                     let epoch = self.nodes[who].epoch;
                     let active = Delivery::Active { epoch, events };
-                    self.at(at, Happening::Delivered(who, active));
+                    self.at(at, SimEvent::Delivered(who, active));
                 }
                 (Listener::Active(who), WatchMessage::Compacted { .. }) => {
                     let at = self.in_order_active(who);
                     let epoch = self.nodes[who].epoch;
-                    self.at(at, Happening::Delivered(who, Delivery::ActiveCompacted { epoch }));
+                    self.at(at, SimEvent::Delivered(who, Delivery::ActiveCompacted { epoch }));
                 }
                 (Listener::Set(who), WatchMessage::Events { id: watch, mut events, .. }) => {
                     let watch = watch as usize;
@@ -264,13 +264,13 @@ impl World {
                     let epoch = self.nodes[who].epoch;
                     if let Some((at, id)) = self.in_order_set(who, watch) {
                         let watched = Delivery::Watched { epoch, id, watch, events };
-                        self.at(at, Happening::Delivered(who, watched));
+                        self.at(at, SimEvent::Delivered(who, watched));
                     }
                 }
                 (Listener::Set(who), WatchMessage::Compacted { id: watch, .. }) => {
                     if let Some((at, id)) = self.in_order_set(who, watch as usize) {
                         let broken = Delivery::WatchBroken { id };
-                        self.at(at, Happening::Delivered(who, broken));
+                        self.at(at, SimEvent::Delivered(who, broken));
                     }
                 }
             }
@@ -302,7 +302,7 @@ impl World {
             return Ok(());
         }
         if self.server.down {
-            self.after(150, Happening::Connects(who));
+            self.after(150, SimEvent::Connects(who));
             return Ok(());
         }
         let (epoch, era) = (node.epoch, self.server.era);
@@ -317,23 +317,23 @@ impl World {
             let next = active.next;
             let stream = self.server.listen(Listener::Active(who));
             self.nodes[who].active.stream = Some(stream);
-            let watch = Watch::new(KeyRange::key(self.plan.settings.keys.active()));
+            let watch = Watch::new(KeyRange::key(self.plan.config.keys.active()));
             let watch = watch.from_revision(next.unwrap_or(0));
             self.server.store.watch(stream, None, watch).expect("there is room");
             if next.is_none() {
                 // The watch stands, and only now the key is read.
                 let delay = self.delay();
-                self.after(delay, Happening::Connects(who));
+                self.after(delay, SimEvent::Connects(who));
                 self.nodes[who].active.reads = true;
                 return self.drain(stream);
             }
             self.drain(stream)?;
         } else if std::mem::replace(&mut self.nodes[who].active.reads, false) {
-            let look = self.plan.settings.snapshot_txn();
+            let look = self.plan.config.snapshot_txn();
             let found = Rc::new(self.server.store.read_txn(&look).expect("a plain read"));
             let delay = self.delay();
             let snapshot = Delivery::Snapshot { epoch, found };
-            self.after(delay, Happening::Delivered(who, snapshot));
+            self.after(delay, SimEvent::Delivered(who, snapshot));
         }
         self.connects_set(who)
     }
@@ -350,7 +350,7 @@ impl World {
             // What it was to resume is another server's.
             self.nodes[who].set = None;
             let delay = self.delay();
-            self.after(delay, Happening::Delivered(who, Delivery::WatchBroken { id }));
+            self.after(delay, SimEvent::Delivered(who, Delivery::WatchBroken { id }));
             return Ok(());
         }
         let stream = self.server.listen(Listener::Set(who));
@@ -362,7 +362,7 @@ impl World {
         }
         if !set.stands {
             let delay = self.delay();
-            self.after(delay, Happening::Delivered(who, Delivery::Watching { epoch, id }));
+            self.after(delay, SimEvent::Delivered(who, Delivery::Watching { epoch, id }));
         }
         self.drain(stream)
     }
@@ -379,7 +379,7 @@ impl World {
                 self.break_streams(who);
             }
         }
-        self.after(away, Happening::ServerUp(memory));
+        self.after(away, SimEvent::ServerUp(memory));
     }
 
     pub(crate) fn server_up(&mut self, memory: Memory) -> Verdict {

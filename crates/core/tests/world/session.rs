@@ -5,7 +5,7 @@ use rallypoint_core::kv::LeaseId;
 use rallypoint_core::rendezvous::NodeInput;
 
 use super::broken;
-use super::happening::{Happening, Message, Timer, Who, World, tell};
+use super::events::{Message, SimEvent, Timer, Who, World, tell};
 use super::invariants::{Verdict, violation};
 use super::plan::Millis;
 
@@ -67,8 +67,8 @@ impl World {
         node.opening = false;
         node.session = Some(Session { number, lease, sent, doubtful: false });
         tell!(self, "{} has lease {lease}", self.nodes[who].id);
-        self.at(sent + ttl / 3, Happening::Rings(who, Timer::Renew(number)));
-        self.at(sent + belief, Happening::Rings(who, Timer::Expiry(number)));
+        self.at(sent + ttl / 3, SimEvent::Rings(who, Timer::Renew(number)));
+        self.at(sent + belief, SimEvent::Rings(who, Timer::Expiry(number)));
         self.give(who, NodeInput::SessionOpened { lease })
     }
 
@@ -121,7 +121,7 @@ impl World {
         if end <= self.now {
             return self.loses_session(who, Loss::Expired { slept });
         }
-        self.at(end, Happening::Rings(who, Timer::Expiry(number)));
+        self.at(end, SimEvent::Rings(who, Timer::Expiry(number)));
         Ok(())
     }
 
@@ -137,7 +137,7 @@ impl World {
         let slept = loss == Loss::Expired { slept: true };
         self.give(who, NodeInput::SessionLost { slept })?;
         let node = &self.nodes[who];
-        if node.alive && node.machine.holds_place() && node.session.is_none() {
+        if node.alive && node.rendezvous.holds_place() && node.session.is_none() {
             return violation("fence", format!("{} lost its lease and is a member", node.id));
         }
         Ok(())

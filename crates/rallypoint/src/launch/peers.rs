@@ -8,11 +8,11 @@ use rallypoint_core::agent::placement::{
     Placement, RoleInfo, assign, assigned_ranks_key, role_info_key,
 };
 use rallypoint_core::agent::{
-    AgentInput, CloseReason, EXIT_BARRIER, NoGroup, NodeGroup, RunClosure,
-    placement::PlacementError,
+    AgentInput, CloseReason, NoGroup, NodeGroup, RunClosure, placement::PlacementError,
 };
 use rallypoint_core::kv::Time;
 use rallypoint_core::rendezvous::documents::Address;
+use rallypoint_core::rendezvous::keys::agent::{exit_barrier_all_done, exit_barrier_done};
 use thiserror::Error;
 use tokio::time::{sleep, timeout};
 
@@ -218,8 +218,8 @@ pub(super) async fn exit_barrier(store: &dyn Store, group: &NodeGroup) -> AgentI
 /// no harm.
 async fn all_done(store: &dyn Store, group: &NodeGroup) -> Result<(), StoreError> {
     let NodeGroup { rank, nodes, .. } = *group;
-    let done = |rank: u32| format!("{EXIT_BARRIER}/done/{rank}");
-    let all_done = format!("{EXIT_BARRIER}/all_done");
+    let done = exit_barrier_done;
+    let all_done = exit_barrier_all_done();
     if rank > 0 {
         store.set(done(rank).as_bytes(), "1".into()).await?;
         return store.wait(&[all_done.as_bytes()], FOR_EVER).await;

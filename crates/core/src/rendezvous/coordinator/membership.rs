@@ -1,6 +1,6 @@
-//! What the coordinator of a round sees: who joined, who is still to come, who is gone.
+//! The membership of a round, as its coordinator sees it: nodes that joined, nodes that are expected, nodes that are lost.
 //!
-//! Kept up to date event by event, so that ten thousand nodes cost ten thousand small steps.
+//! Watches keep it up to date event by event, so that ten thousand nodes cost ten thousand small steps.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::rendezvous::documents::{
 use crate::rendezvous::keys::Keys;
 use crate::rendezvous::node::objection::majority;
 use crate::rendezvous::ranks::{Candidate, PreviousAssignment};
-use crate::rendezvous::txn::Survey;
+use crate::rendezvous::txn::MembershipSnapshot;
 
 /// The coordinator's watches, in this order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,7 +25,7 @@ enum Watched {
     Suspects,
     Members,
     Ready,
-    /// Who may still have workers of the last group.
+    /// Nodes that may still have workers of the last group.
     LastReady,
     Objectors,
 }
@@ -42,16 +42,16 @@ impl Watched {
     ];
 }
 
-/// Reports of so many dead nodes are deleted at a time.
-const BURIED: usize = 32;
+/// Suspect reports that one sweep deletes.
+const MOST_SWEPT_REPORTS: usize = 32;
 
-/// More nodes are only counted.
+/// Nodes that are named; more are only counted.
 const MOST_NAMED: usize = 8;
 
-/// The watches by which a roster is kept up to date.
-pub(in crate::rendezvous) fn watches(keys: &Keys, round: u64, previous: u64) -> Vec<Watch> {
+/// The watches that keep a membership up to date.
+pub(super) fn watches(keys: &Keys, round: u64, previous: u64) -> Vec<Watch> {
     let watch = |watched: &Watched| match watched {
-        // A node comes together with what it joins or waits for; only its end is news.
+        // A node's document is put together with its join or registration, so only its deletion matters.
         Watched::Nodes => Watch { no_put: true, ..Watch::new(keys.nodes()) },
         Watched::Waiting => Watch::new(keys.all_waiting()),
         Watched::Suspects => Watch { no_delete: true, ..Watch::new(keys.suspects()) },
@@ -63,141 +63,149 @@ pub(in crate::rendezvous) fn watches(keys: &Keys, round: u64, previous: u64) -> 
     Watched::ALL.iter().map(watch).collect()
 }
 
-/// The ranks that a survey found, of a group that another has formed.
-pub(in crate::rendezvous) fn ranks(survey: &Survey<'_>) -> BTreeMap<String, u32> {
+/// The ranks in a snapshot, for the coordinator of a group that another coordinator formed.
+pub(super) fn ranks(snapshot: &MembershipSnapshot<'_>) -> BTreeMap<String, u32> {
     let read = |kv: &KeyValue| {
         let ranked: Ranked = decode(&kv.key, &kv.value).ok()?;
         Some((id_of(&kv.key)?, ranked.rank))
     };
-    survey.ranks.iter().filter_map(read).collect()
+    snapshot.ranks.iter().filter_map(read).collect()
 }
 
-/// What a node said when it confirmed.
+/// The confirmation of a node.
 #[derive(Debug)]
-pub(in crate::rendezvous) struct Said {
-    pub(in crate::rendezvous) what: Bytes,
-    pub(in crate::rendezvous) lease: LeaseId,
-    when: Revision,
+pub(super) struct Confirmation {
+    /// The value of its `ready` key: the bootstrap store, from rank 0.
+    pub(super) value: Bytes,
+    pub(super) lease: LeaseId,
+    revision: Revision,
 }
 
-/// The round that a roster is of.
+/// The round that a membership belongs to.
 #[derive(Debug, Clone, Copy)]
-pub(in crate::rendezvous) struct Term {
-    pub(in crate::rendezvous) history: RunHistory,
-    /// When it began.
-    pub(in crate::rendezvous) began: Revision,
-    /// The last round before it that formed a group; 0 if none did.
-    pub(in crate::rendezvous) previous: u64,
-    /// The last group of a forgotten history whose workers are known to be gone; 0 if nobody remembers one.
-    pub(in crate::rendezvous) outlived: u64,
+pub(super) struct RoundContext {
+    pub(super) history: RunHistory,
+    /// When the round was opened.
+    pub(super) began: Revision,
+    /// The last round before this one that formed a group; 0 if none did.
+    pub(super) previous: u64,
+    /// The last group of a lost history whose workers have certainly stopped; 0 if no node remembers one.
+    pub(super) outlived: u64,
 }
 
 /// A node that joined.
 #[derive(Debug)]
-struct Entry {
+struct JoinedNode {
     candidate: Candidate,
-    /// When it last said so.
+    /// When it last joined.
     since: Revision,
-    /// Its place in a group of a history that the server has forgotten.
+    /// Its assignment in a group of a history that the server has lost.
     forgotten: Option<PreviousAssignment>,
 }
 
-/// Who is there.
+/// The membership of a round.
 #[derive(Debug)]
-pub(in crate::rendezvous) struct RoundMembership {
-    term: Term,
-    /// Everything up to here is in it.
+pub(super) struct RoundMembership {
+    context: RoundContext,
+    /// The revision of the snapshot that it began with.
     revision: Revision,
-    /// Who joined.
-    joined: BTreeMap<String, Entry>,
-    /// How many of those were in the last group.
+    /// Nodes that joined.
+    joined: BTreeMap<String, JoinedNode>,
+    /// The number of those that were members of the last group.
     returned: usize,
-    /// Live nodes that have not joined and are worth waiting for: those of the last group, and others.
+    /// Live members of the last group that are expected to join.
     members_to_come: BTreeSet<String>,
+    /// Other live nodes that are expected to join.
     others_to_come: BTreeSet<String>,
-    /// Members of the last group that may still have workers: they have neither entered since, nor left, and
-    /// their leases live.
+    /// Members of the last group that may still have workers: they have neither joined since, nor left, and their
+    /// leases live.
     unresolved: BTreeSet<String>,
-    /// When nodes went, as far as it was seen.
+    /// When the documents of nodes were deleted.
     departed: BTreeMap<String, Revision>,
     waiting: BTreeSet<String>,
-    /// How long the server before this one had been silent when this one started, if it kept nothing.
+    /// How long the preceding server had been silent when this server started, if this server kept none of its state.
     predecessor: Option<Duration>,
-    /// Who disagrees with the round.
+    /// The terms of nodes that disagree with the round.
     objections: BTreeMap<String, Objection>,
-    /// What each node said when it confirmed.
-    ready: BTreeMap<String, Said>,
-    /// Nodes that were reported, and those who were too slow the last time.
+    /// The confirmations.
+    ready: BTreeMap<String, Confirmation>,
+    /// Nodes that were reported as suspect, and nodes that did not confirm in the round before; each with the revision
+    /// of the report.
     suspects: BTreeMap<String, Revision>,
-    /// Some of those who were reported and are no more.
-    buried: Vec<String>,
-    /// Nodes that had joined and are gone.
+    /// Some of the suspects whose leases have expired.
+    expired_suspects: Vec<String>,
+    /// Nodes that had joined, and whose join was deleted.
     gone: BTreeSet<String>,
-    /// The first that could not be read of what nodes said when they joined.
+    /// The first join document that could not be read.
     unreadable: Option<DocumentError>,
-    /// The highest that anybody who joined remembers of histories before this one.
+    /// The highest rounds of earlier histories that the nodes which joined remember.
     earlier: Earlier,
-    /// Grows whenever someone may be lost who was not, or is not who was.
-    changes: usize,
+    /// Version counter: grows whenever the set of lost members may have changed.
+    version: usize,
 }
 
 impl RoundMembership {
-    /// The roster as a survey found it.
-    pub(in crate::rendezvous) fn new(
-        survey: &Survey<'_>,
-        term: Term,
+    /// The membership in a snapshot. `slow` are the nodes that did not confirm in the round before.
+    pub(super) fn new(
+        snapshot: &MembershipSnapshot<'_>,
+        context: RoundContext,
         slow: &BTreeSet<String>,
     ) -> Self {
         let ids = |kvs: &[KeyValue]| -> BTreeSet<String> {
             kvs.iter().filter_map(|kv| id_of(&kv.key)).collect()
         };
-        // Who waited for this round to begin has joined it, or is too slow or too dead to.
-        let waits = |kv: &&KeyValue| kv.mod_revision > term.began;
+        // A node that registered before this round was opened has joined it since, or is slow, or dead.
+        let waits = |kv: &&KeyValue| kv.mod_revision > context.began;
         let reported = |kv: &KeyValue| id_of(&kv.key).map(|id| (id, kv.mod_revision));
-        let nodes = ids(survey.nodes);
-        let last_group = ids(survey.last_members);
+        let nodes = ids(snapshot.nodes);
+        let last_group = ids(snapshot.last_members);
         let suspects: BTreeMap<String, Revision> = slow
             .iter()
             .map(|id| (id.clone(), 0))
-            .chain(survey.suspects.iter().filter_map(reported))
+            .chain(snapshot.suspects.iter().filter_map(reported))
             .collect();
-        let buried = ids(survey.suspects).into_iter().filter(|id| !nodes.contains(id));
+        let expired_suspects = ids(snapshot.suspects).into_iter().filter(|id| !nodes.contains(id));
         let to_come = nodes.iter().filter(|id| !suspects.contains_key(*id)).cloned();
         let (members_to_come, others_to_come) = to_come.partition(|id| last_group.contains(id));
-        let mut roster = Self {
-            term,
-            revision: survey.revision,
+        let mut membership = Self {
+            context,
+            revision: snapshot.revision,
             joined: BTreeMap::new(),
             returned: 0,
             members_to_come,
             others_to_come,
-            unresolved: ids(survey.last_ready),
-            waiting: survey.waiting.iter().filter(waits).filter_map(|kv| id_of(&kv.key)).collect(),
+            unresolved: ids(snapshot.last_ready),
+            waiting: snapshot
+                .waiting
+                .iter()
+                .filter(waits)
+                .filter_map(|kv| id_of(&kv.key))
+                .collect(),
             departed: BTreeMap::new(),
-            predecessor: survey.predecessor,
+            predecessor: snapshot.predecessor,
             objections: BTreeMap::new(),
             ready: BTreeMap::new(),
-            buried: buried.take(BURIED).collect(),
+            expired_suspects: expired_suspects.take(MOST_SWEPT_REPORTS).collect(),
             suspects,
             gone: BTreeSet::new(),
             unreadable: None,
             earlier: Earlier::default(),
-            changes: 0,
+            version: 0,
         };
-        for kv in survey.members {
-            roster.join(kv);
+        for kv in snapshot.members {
+            membership.join(kv);
         }
-        for kv in survey.ready {
-            roster.confirm(kv);
+        for kv in snapshot.ready {
+            membership.confirm(kv);
         }
-        for kv in survey.objectors {
-            roster.object(kv);
+        for kv in snapshot.objectors {
+            membership.object(kv);
         }
-        roster
+        membership
     }
 
-    /// Takes in what one of the watches saw.
-    pub(in crate::rendezvous) fn apply(&mut self, watch: usize, event: &Event) {
+    /// Takes in an event of one of the watches.
+    pub(super) fn apply(&mut self, watch: usize, event: &Event) {
         let (Some(watched), Some(id)) = (Watched::ALL.get(watch), id_of(&event.kv.key)) else {
             return;
         };
@@ -213,9 +221,9 @@ impl RoundMembership {
             (Watched::Waiting, EventKind::Delete) => drop(self.waiting.remove(&id)),
             (Watched::Suspects, EventKind::Put) => self.suspect(id, event.kv.mod_revision),
             (Watched::Members, EventKind::Put) => self.join(&event.kv),
-            (Watched::Members, EventKind::Delete) => self.part(id, event.kv.mod_revision),
+            (Watched::Members, EventKind::Delete) => self.leave(id, event.kv.mod_revision),
             (Watched::Ready, EventKind::Put) => self.confirm(&event.kv),
-            // One that slept, and found that nobody had taken its place.
+            // A suspended node that restored its membership.
             (Watched::LastReady, EventKind::Put) => drop(self.unresolved.insert(id)),
             (Watched::LastReady, EventKind::Delete) => self.resolve(id, event.kv.mod_revision),
             (Watched::Objectors, EventKind::Put) => self.object(&event.kv),
@@ -235,54 +243,55 @@ impl RoundMembership {
             }
         };
         self.not_to_come(&id);
-        // Whoever joins is alive, whatever was said before, and here, even if it had left.
+        // A node that joins is alive, whatever was reported before, and present, even if it had left.
         if self.suspects.get(&id).is_some_and(|when| *when < kv.mod_revision) {
             self.suspects.remove(&id);
         }
         self.gone.remove(&id);
-        self.changes += 1;
+        self.version += 1;
         let arrived = joined.arrived.unwrap_or(kv.create_revision);
-        let Joined { hint, topology, seat, earlier, .. } = joined;
-        let is_current = |seat: &PreviousAssignment| seat.history == self.term.history;
-        let forgotten = seat.filter(|seat| !is_current(seat));
-        // A place in a forgotten group counts as long as no group has formed since: it takes nobody's place.
-        let seat = seat.filter(|seat| is_current(seat) || self.term.previous == 0);
-        let candidate = Candidate { id: id.clone(), arrived, hint, topology, seat };
+        let Joined { rank_hints, previous_assignment, earlier, .. } = joined;
+        let is_current = |last: &PreviousAssignment| last.history == self.context.history;
+        let forgotten = previous_assignment.filter(|last| !is_current(last));
+        // An assignment in a lost history counts until a group has formed in this one: no other node has a claim yet.
+        let previous =
+            previous_assignment.filter(|last| is_current(last) || self.context.previous == 0);
+        let candidate = Candidate { id: id.clone(), arrived, rank_hints, previous };
         self.earlier = self.earlier.max(earlier);
         self.returned += usize::from(self.is_returned(&candidate));
-        let entry = Entry { candidate, since: kv.mod_revision, forgotten };
+        let entry = JoinedNode { candidate, since: kv.mod_revision, forgotten };
         if let Some(before) = self.joined.insert(id, entry) {
             self.returned -= usize::from(self.is_returned(&before.candidate));
         }
     }
 
-    fn part(&mut self, id: String, when: Revision) {
-        // The watches do not wait for each other. Who has confirmed since has joined again, and its end
-        // is old news.
-        if self.ready.get(&id).is_some_and(|said| said.when > when) {
+    fn leave(&mut self, id: String, when: Revision) {
+        // Events of different watches come in any order. A node that has confirmed since has joined again, so the
+        // deletion is obsolete.
+        if self.ready.get(&id).is_some_and(|confirmation| confirmation.revision > when) {
             return;
         }
         if let Some(entry) = self.joined.remove(&id) {
             self.returned -= usize::from(self.is_returned(&entry.candidate));
             self.gone.insert(id);
-            self.changes += 1;
+            self.version += 1;
         }
     }
 
     fn suspect(&mut self, id: String, when: Revision) {
-        // Who has joined since is alive.
+        // A node that has joined since is alive.
         if self.joined.get(&id).is_none_or(|entry| entry.since < when) {
             self.members_to_come.remove(&id);
             self.others_to_come.remove(&id);
-            // A thousand may report one that died; that is news once.
+            // Many peers may report the same node; only the first report changes anything.
             if self.suspects.insert(id, when).is_none() {
-                self.changes += 1;
+                self.version += 1;
             }
         }
     }
 
-    /// A member of the last group has no workers any more. If it is not gone, it has entered and is about to join, also
-    /// if it was suspected: the watches do not wait for each other.
+    /// A member of the last group has no workers any more. Unless its document is deleted, it is about to join, also if it
+    /// is suspect: events of different watches come in any order.
     fn resolve(&mut self, id: String, when: Revision) {
         self.unresolved.remove(&id);
         let is_gone = self.departed.get(&id).is_some_and(|departed| *departed >= when);
@@ -293,12 +302,12 @@ impl RoundMembership {
 
     fn confirm(&mut self, kv: &KeyValue) {
         if let Some(id) = id_of(&kv.key) {
-            let said = Said { what: kv.value.clone(), lease: kv.lease, when: kv.mod_revision };
-            self.ready.insert(id, said);
+            let (value, lease, revision) = (kv.value.clone(), kv.lease, kv.mod_revision);
+            self.ready.insert(id, Confirmation { value, lease, revision });
         }
     }
 
-    /// A node disagrees with the round, and will not join it. An objection of another format is not counted.
+    /// A node disagrees with the round, and will not join it. An objection that cannot be read is not counted.
     fn object(&mut self, kv: &KeyValue) {
         if let (Some(id), Ok(objection)) = (id_of(&kv.key), decode(&kv.key, &kv.value)) {
             self.not_to_come(&id);
@@ -312,13 +321,13 @@ impl RoundMembership {
     }
 
     fn is_returned(&self, candidate: &Candidate) -> bool {
-        let Term { history, previous, .. } = self.term;
-        let last = |seat: PreviousAssignment| (seat.history, seat.round) == (history, previous);
-        previous > 0 && candidate.seat.is_some_and(last)
+        let RoundContext { history, previous, .. } = self.context;
+        let is_last = |last: PreviousAssignment| (last.history, last.round) == (history, previous);
+        previous > 0 && candidate.previous.is_some_and(is_last)
     }
 
-    /// The figures that decide when the round stops taking nodes.
-    pub(in crate::rendezvous) fn roll(&self) -> MembershipCounts {
+    /// The counts that decide when the round stops taking nodes.
+    pub(super) fn counts(&self) -> MembershipCounts {
         MembershipCounts {
             joined: self.joined.len(),
             unresolved: self.unresolved.len(),
@@ -328,14 +337,14 @@ impl RoundMembership {
         }
     }
 
-    /// How long after this history began members of a group that the server has forgotten may still have workers, if
-    /// they may.
+    /// How long after the beginning of this history the members of a group of a lost history may still have workers.
+    /// None if there can be no such workers.
     ///
-    /// They may if somebody remembers such a group, and no round has outlived it since; or if nobody does, but the
-    /// server follows another. All of their leases are over a lease's time after the last was renewed: before the server
-    /// started, as it says, or a moment before.
-    pub(in crate::rendezvous) fn forgotten_for(&self, lease_ttl: Duration) -> Option<Duration> {
-        let Term { previous, outlived, .. } = self.term;
+    /// There can be if a node remembers such a group, and no round has outlived it since; or if no node does, but this
+    /// server follows another one. All of their leases have expired one lease TTL after the last renewal, which was at
+    /// latest when this server started, or as long before as the predecessor had been silent.
+    pub(super) fn forgotten_for(&self, lease_ttl: Duration) -> Option<Duration> {
+        let RoundContext { previous, outlived, .. } = self.context;
         let may_be = match self.earlier.formed > outlived {
             true => self.misses_forgotten(),
             false => self.predecessor.is_some() && previous == 0 && outlived == 0,
@@ -344,22 +353,22 @@ impl RoundMembership {
         (may_be && !left.is_zero()).then_some(left)
     }
 
-    /// Whether somebody may be missing of the forgotten group that is remembered here. If one who held its lease to the
-    /// end says which was the last, and all of that one are here, there is nobody else.
+    /// Whether a member of the remembered group of a lost history may be missing. If a node that held its lease to the
+    /// end of the history tells which group was the last, and all members of that group have joined, none is missing.
     fn misses_forgotten(&self) -> bool {
-        let last = |seat: &PreviousAssignment| seat.round == self.earlier.formed;
-        let seats = || self.joined.values().filter_map(|entry| entry.forgotten).filter(last);
-        let Some(held) = seats().find(|seat| seat.held) else { return true };
-        seats().filter(|seat| seat.history == held.history).count() < held.world as usize
+        let is_last = |last: &PreviousAssignment| last.round == self.earlier.formed;
+        let members = || self.joined.values().filter_map(|entry| entry.forgotten).filter(is_last);
+        let Some(held) = members().find(|last| last.held) else { return true };
+        members().filter(|last| last.history == held.history).count() < held.world as usize
     }
 
-    /// The highest round that anybody who joined remembers of histories before this one.
-    pub(in crate::rendezvous) fn remembered(&self) -> Earlier {
+    /// The highest rounds of earlier histories that the nodes which joined remember.
+    pub(super) fn remembered(&self) -> Earlier {
         self.earlier
     }
 
-    /// Who is waited for of the last group, behind a semicolon, if they are few enough to be named.
-    pub(in crate::rendezvous) fn names_of_unresolved(&self) -> String {
+    /// The unresolved members of the last group, after a semicolon, if they are few enough to be named.
+    pub(super) fn names_of_unresolved(&self) -> String {
         match self.unresolved.len() {
             1..=MOST_NAMED => {
                 let names: Vec<&str> = self.unresolved.iter().map(String::as_str).collect();
@@ -369,9 +378,9 @@ impl RoundMembership {
         }
     }
 
-    /// Who is here, behind a semicolon, if they are few enough to be named; which rank several of them have in mind; and
-    /// if all of them have one, which of so many nobody has.
-    pub(in crate::rendezvous) fn names(&self, nodes: usize) -> String {
+    /// The nodes that joined, after a semicolon, if they are few enough to be named; a rank that two of them want; and, if
+    /// all of them want a rank, the ranks below `nodes` that none wants.
+    pub(super) fn names(&self, nodes: usize) -> String {
         let here: Vec<&str> = self.joined.keys().map(String::as_str).collect();
         let here = match here.len() {
             1..=MOST_NAMED => format!("; here: {}", here.join(", ")),
@@ -379,7 +388,7 @@ impl RoundMembership {
         };
         let here = here + &self.rank_of_several().unwrap_or_default();
         let hints: Option<BTreeSet<u32>> =
-            self.joined.values().map(|entry| entry.candidate.hint).collect();
+            self.joined.values().map(|entry| entry.candidate.rank_hints.hint).collect();
         let hints = hints.unwrap_or_default();
         let Some(highest) = hints.last() else { return here };
         let nodes = u32::try_from(nodes).unwrap_or(u32::MAX).max(*highest);
@@ -394,53 +403,57 @@ impl RoundMembership {
         }
     }
 
-    /// The first rank that more than one node has in mind, and two of those.
+    /// The first rank that more than one node wants, with two of those nodes.
     fn rank_of_several(&self) -> Option<String> {
         let mut first: BTreeMap<u32, &str> = BTreeMap::new();
         self.joined.iter().find_map(|(id, entry)| {
-            let rank = entry.candidate.hint?;
+            let rank = entry.candidate.rank_hints.hint?;
             let other = first.insert(rank, id)?;
             Some(format!("; node rank {rank} was given to both {other} and {id}"))
         })
     }
 
-    /// One of the nodes that disagree with the round, if more of them agree with each other than have joined it.
-    pub(in crate::rendezvous) fn outvoted(&self) -> Option<&Objection> {
+    /// One of the objectors with the same terms, if they outnumber the nodes that joined.
+    pub(super) fn outvoted(&self) -> Option<&Objection> {
         majority(&self.objections, self.joined.len())
     }
 
-    pub(in crate::rendezvous) fn unreadable(&self) -> Option<&DocumentError> {
+    /// The first join document that could not be read.
+    pub(super) fn unreadable(&self) -> Option<&DocumentError> {
         self.unreadable.as_ref()
     }
 
-    pub(in crate::rendezvous) fn candidates(&self) -> Vec<Candidate> {
+    /// The nodes that joined.
+    pub(super) fn candidates(&self) -> Vec<Candidate> {
         self.joined.values().map(|entry| entry.candidate.clone()).collect()
     }
 
-    /// Some of those who were reported and whose leases are over, so that the reports can go as well.
-    pub(in crate::rendezvous) fn buried(&self) -> &[String] {
-        &self.buried
+    /// Some of the suspects whose leases have expired, so that their reports can be deleted.
+    pub(super) fn expired_suspects(&self) -> &[String] {
+        &self.expired_suspects
     }
 
-    pub(in crate::rendezvous) fn waiting(&self) -> usize {
+    /// The number of late nodes that the group has room for.
+    pub(super) fn waiting(&self) -> usize {
         self.waiting.len()
     }
 
-    /// Whether a node had joined and is gone, or is likely to be.
-    pub(in crate::rendezvous) fn is_lost(&self, id: &str) -> bool {
+    /// Whether the join of a node was deleted, or the node is suspect.
+    pub(super) fn is_lost(&self, id: &str) -> bool {
         self.gone.contains(id) || self.suspects.contains_key(id) || !self.joined.contains_key(id)
     }
 
-    /// Nobody needs to look for who is lost while this is the same.
-    pub(in crate::rendezvous) fn changes(&self) -> usize {
-        self.changes
+    /// Grows whenever the set of lost members may have changed.
+    pub(super) fn version(&self) -> usize {
+        self.version
     }
 
-    pub(in crate::rendezvous) fn confirmed(&self) -> usize {
+    /// The number of nodes that confirmed.
+    pub(super) fn confirmed(&self) -> usize {
         self.ready.len()
     }
 
-    pub(in crate::rendezvous) fn said(&self, id: &str) -> Option<&Said> {
+    pub(super) fn confirmation(&self, id: &str) -> Option<&Confirmation> {
         self.ready.get(id)
     }
 }

@@ -1,85 +1,91 @@
-//! The coordinator of a round: it alone sees the roster. It ends the joining, gives the ranks, waits for
-//! each node to confirm, declares the group formed, and then tells it of late and lost nodes.
+//! The coordinator of a round. It alone reads the membership: it ends the joining, assigns the ranks, waits for each
+//! node to confirm, declares the group formed, and then publishes late and lost nodes.
 //!
-//! A coordinator that is not of the group itself, because others had a better claim, hands the group over
-//! to its rank 0 when it is formed. So a surplus node may come and go without the group noticing.
+//! A coordinator that is no member of its group, because other nodes had a better claim, hands the group over to the
+//! rank-0 node when the group forms. So a spare node may come and go without disturbing the group.
 //!
-//! Whatever it writes is guarded by the document it wrote before, so a coordinator that was thought dead
-//! and comes back can change nothing.
+//! Each write of the coordinator is guarded by its last document, which fences a coordinator that was replaced.
+//!
+//! - [`window`]: when a round stops taking nodes, and why.
+//! - `membership`: the nodes of a round, kept up to date by watches.
 
 mod membership;
 pub mod window;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use self::membership::{RoundMembership, Term};
+use self::membership::{RoundContext, RoundMembership};
 use self::window::{FreezeReason, JoinDecision, JoinWindow, WaitReason};
 use super::documents::{
     Active, BootstrapStore, Earlier, NodeName, Ranked, RunHistory, Status, decode,
 };
 use super::messages::{NodeConfig, Purpose, RendezvousFailure};
 use super::ranks;
-use super::txn::{Own, RANKS_PER_TXN, Survey};
+use super::txn::{MembershipReader, OwnedRound, RANKS_PER_TXN, Txns};
 use crate::kv::{Event, Revision, Time, Txn, TxnResult, Watch};
 
-/// So many names of lost nodes are told; the rest are counted.
-const NAMES: usize = 16;
+/// Lost nodes that are named; more are only counted.
+const MOST_NAMED: usize = 16;
 
-/// So often in a row the server may refuse to declare the group formed, each time with another look at who is
-/// there, before the round is given up.
+/// How often in a row the server may refuse to declare the group formed, before the coordinator abandons the round. The
+/// coordinator reads the membership again after each refusal.
 const MOST_REFUSALS: u32 = 3;
 
-/// What the coordinator wants done next.
+/// The next action of the coordinator.
 #[derive(Debug)]
-pub(in crate::rendezvous) enum Step {
-    /// These watches.
+pub(super) enum CoordinatorStep {
+    /// Open these watches.
     Watch(Vec<Watch>),
-    /// This request; if it succeeds, the document in force is the one beside it.
+    /// Send this request; if it succeeds, the document beside it is in force.
     Request(Purpose, Txn, Option<Box<Active>>),
-    /// A new round, for this reason.
-    Reopen(String),
-    /// To end without a group: the shared documents make no sense, or more nodes disagree than agree.
+    /// Abandon the round and open the next one, for this reason.
+    NextRound(String),
+    /// End without a group: a shared document cannot be read, or the objectors outnumber the nodes that joined.
     Fail(RendezvousFailure),
 }
 
-/// How well the coordinator sees.
+/// How far the coordinator's copy of the membership is synced with the server.
 #[derive(Debug)]
-enum Sight {
-    /// It has not asked for watches yet.
-    None,
+enum SyncState {
+    /// No watches were requested yet.
+    Unsynced,
     /// The watches are being opened.
-    Opening,
-    /// They stand, and the survey may be made.
+    OpeningWatches,
+    /// The watches are open, and the membership can be read.
     Watching,
-    /// The survey was asked for.
-    Surveying,
-    /// It sees all there is.
-    Clear(Box<RoundMembership>),
+    /// The read of the membership is in flight.
+    Reading(MembershipReader),
+    /// The membership is read, and the watches keep it up to date.
+    Synced(Box<RoundMembership>),
 }
 
+/// How far the coordinator is with its round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Stage {
-    Gathering,
-    /// So many requests with ranks are on their way.
-    Ranking(usize),
+enum RoundStage {
+    /// Nodes join.
+    Joining,
+    /// The ranks are assigned, and this many requests that write them are yet to be answered.
+    AssigningRanks(usize),
+    /// The freeze is in flight.
     Freezing,
-    /// Until then.
+    /// The nodes have until then to confirm.
     Confirming(Time),
-    /// As before, until then.
-    Finishing(Time),
-    /// The server refused to let it go on.
+    /// All nodes have confirmed, within the same time, and the declaration of the group is in flight.
+    Finalizing(Time),
+    /// The server refused a transition of the round.
     Refused,
     /// The group runs.
-    Keeping {
-        /// A note is on its way.
-        noting: bool,
+    Running {
+        /// A report of late and lost nodes is in flight.
+        publishing: bool,
     },
-    /// There is nothing left to do but to make way for the next round.
-    Over,
+    /// The round is abandoned for the next one.
+    Abandoned,
 }
 
+/// The coordinator of one round.
 #[derive(Debug)]
-pub(in crate::rendezvous) struct Coordinator {
+pub(super) struct Coordinator {
     history: RunHistory,
     round: u64,
     previous: u64,
@@ -88,31 +94,31 @@ pub(in crate::rendezvous) struct Coordinator {
     began: Revision,
     /// How often the server refused to declare the group formed.
     refusals: u32,
-    gate: JoinWindow,
-    sight: Sight,
-    /// Events that came before the answer to the survey.
-    early: Vec<(usize, Event)>,
-    stage: Stage,
+    window: JoinWindow,
+    sync: SyncState,
+    /// Events that came before the reply to the read of the membership.
+    early_events: Vec<(usize, Event)>,
+    stage: RoundStage,
     /// Earlier rounds were deleted, or are about to be.
     swept: bool,
     ranks: BTreeMap<String, u32>,
-    /// Ranks yet to be asked for.
+    /// Ranks that no request has written yet.
     unwritten: Vec<(String, Ranked)>,
-    /// Nodes that did not confirm in the round before this; nobody waits for them.
+    /// Nodes that did not confirm in the round before this one. The join window does not wait for them.
     slow: BTreeSet<String>,
-    why: Option<WaitReason>,
-    cause: Option<FreezeReason>,
-    /// What the roster's count was when the lost were last looked for.
-    changes: Option<usize>,
+    waits_for: Option<WaitReason>,
+    freeze_reason: Option<FreezeReason>,
+    /// The version of the membership when its lost members were last determined.
+    checked_version: Option<usize>,
 }
 
 impl Coordinator {
-    pub(in crate::rendezvous) fn new(
-        settings: &NodeConfig,
+    pub(super) fn new(
+        config: &NodeConfig,
         (active, written): (&Active, Revision),
         slow: BTreeSet<String>,
     ) -> Self {
-        // Of a group that was handed over, the keeping is all that is left to do.
+        // A group that was handed over is running already.
         let handed_over = active.status == Status::Final;
         Self {
             began: if handed_over { active.began } else { written },
@@ -121,352 +127,365 @@ impl Coordinator {
             previous: active.previous,
             outlived: active.outlived,
             refusals: 0,
-            // Before the first round there is nothing.
+            // There is no round before the first one.
             swept: active.round <= 1,
-            gate: JoinWindow::new(settings.limits, settings.last_call).with_grace(settings.confirm),
-            sight: Sight::None,
-            early: Vec::new(),
-            stage: if handed_over { Stage::Keeping { noting: false } } else { Stage::Gathering },
+            window: JoinWindow::new(config.limits, config.last_call).with_grace(config.confirm),
+            sync: SyncState::Unsynced,
+            early_events: Vec::new(),
+            stage: match handed_over {
+                true => RoundStage::Running { publishing: false },
+                false => RoundStage::Joining,
+            },
             ranks: BTreeMap::new(),
             unwritten: Vec::new(),
             slow,
-            why: None,
-            cause: None,
-            changes: None,
+            waits_for: None,
+            freeze_reason: None,
+            checked_version: None,
         }
     }
 
-    pub(in crate::rendezvous) fn round(&self) -> u64 {
+    pub(super) fn round(&self) -> u64 {
         self.round
     }
 
-    /// What the round waits for.
-    pub(in crate::rendezvous) fn why(&self, now: Time) -> Option<String> {
-        match (self.stage, &self.sight) {
-            (Stage::Gathering, Sight::Clear(roster)) => self.why.map(|why| {
-                let names = match why {
-                    WaitReason::ForLastGroup { .. } => roster.names_of_unresolved(),
-                    WaitReason::ForEnough { min, .. } => roster.names(min),
+    /// What the round waits for, in a sentence.
+    pub(super) fn waits_for(&self, now: Time) -> Option<String> {
+        match (self.stage, &self.sync) {
+            (RoundStage::Joining, SyncState::Synced(membership)) => self.waits_for.map(|reason| {
+                let names = match reason {
+                    WaitReason::ForLastGroup { .. } => membership.names_of_unresolved(),
+                    WaitReason::ForEnough { min, .. } => membership.names(min),
                     // The group is large enough, but a gap in the node ranks is worth naming.
                     WaitReason::LastCall { .. } | WaitReason::ForForgottenGroup { .. } => {
-                        roster.names(0)
+                        membership.names(0)
                     }
                 };
-                format!("{}{names}", why.describe(now))
+                format!("{}{names}", reason.describe(now))
             }),
-            (Stage::Gathering, _) => Some("looking who is there".to_owned()),
-            (Stage::Confirming(_), Sight::Clear(roster)) => {
-                let (confirmed, world) = (roster.confirmed(), self.ranks.len());
+            (RoundStage::Joining, _) => Some("reading the membership".to_owned()),
+            (RoundStage::Confirming(_), SyncState::Synced(membership)) => {
+                let (confirmed, world) = (membership.confirmed(), self.ranks.len());
                 Some(format!("{confirmed} of {world} nodes confirmed"))
             }
-            (Stage::Keeping { .. } | Stage::Over, _) => None,
-            _ => Some("giving the ranks".to_owned()),
+            (RoundStage::Running { .. } | RoundStage::Abandoned, _) => None,
+            _ => Some("assigning the ranks".to_owned()),
         }
     }
 
-    /// Nothing while it cannot see: it would wake, find nothing to decide on, and wake again.
-    pub(in crate::rendezvous) fn next_wake(&self) -> Option<Time> {
-        match (self.stage, &self.sight) {
-            (Stage::Gathering, Sight::Clear(_)) => self.gate.next_wake(),
-            (Stage::Confirming(until), Sight::Clear(_)) => Some(until),
+    /// When to decide again if nothing else happens before. None while unsynced: there would be nothing to decide on,
+    /// and the coordinator would wake again at once.
+    pub(super) fn next_wake(&self) -> Option<Time> {
+        match (self.stage, &self.sync) {
+            (RoundStage::Joining, SyncState::Synced(_)) => self.window.next_wake(),
+            (RoundStage::Confirming(until), SyncState::Synced(_)) => Some(until),
             _ => None,
         }
     }
 
-    pub(in crate::rendezvous) fn watching(&mut self) {
-        if matches!(self.sight, Sight::Opening) {
-            self.sight = Sight::Watching;
+    /// The watches are open.
+    pub(super) fn watching(&mut self) {
+        if matches!(self.sync, SyncState::OpeningWatches) {
+            self.sync = SyncState::Watching;
         }
     }
 
-    /// The watches missed something: look again.
-    pub(in crate::rendezvous) fn blinded(&mut self) {
-        self.sight = Sight::None;
-        self.early.clear();
-        self.changes = None;
+    /// The watches missed events, or the copy of the membership is out of date: sync again.
+    pub(super) fn unsync(&mut self) {
+        self.sync = SyncState::Unsynced;
+        self.early_events.clear();
+        self.checked_version = None;
     }
 
-    /// Takes in the answer to the survey; false if it is of another history.
-    pub(in crate::rendezvous) fn surveyed(&mut self, result: &TxnResult) -> bool {
-        if !matches!(self.sight, Sight::Surveying) {
-            return true;
+    /// Opens the watches, and then reads the membership.
+    fn resync(&mut self, config: &NodeConfig, txns: &Txns) -> Option<CoordinatorStep> {
+        match self.sync {
+            SyncState::Unsynced => {
+                self.sync = SyncState::OpeningWatches;
+                let watches = membership::watches(&config.keys, self.round, self.previous);
+                Some(CoordinatorStep::Watch(watches))
+            }
+            SyncState::Watching => {
+                let (txn, reader) = txns.read_membership(self.round, self.previous);
+                self.sync = SyncState::Reading(reader);
+                Some(CoordinatorStep::Request(Purpose::ReadMembership, txn, None))
+            }
+            SyncState::OpeningWatches | SyncState::Reading(_) | SyncState::Synced(_) => None,
         }
-        let survey = Survey::read(result);
-        if survey.history != Some(self.history) {
+    }
+
+    /// Takes in the reply to the read of the membership; false if it belongs to another history.
+    pub(super) fn membership_read(&mut self, reply: &TxnResult) -> bool {
+        let SyncState::Reading(reader) = &self.sync else { return true };
+        let snapshot = reader.read(reply);
+        if snapshot.history != Some(self.history) {
             return false;
         }
         let Self { history, began, previous, outlived, .. } = *self;
-        let term = Term { history, began, previous, outlived };
-        let mut roster = RoundMembership::new(&survey, term, &self.slow);
-        if matches!(self.stage, Stage::Keeping { .. }) {
-            self.ranks = membership::ranks(&survey);
+        let context = RoundContext { history, began, previous, outlived };
+        let mut membership = RoundMembership::new(&snapshot, context, &self.slow);
+        if matches!(self.stage, RoundStage::Running { .. }) {
+            self.ranks = membership::ranks(&snapshot);
         }
-        for (watch, event) in self.early.drain(..) {
-            roster.apply(watch, &event);
+        for (watch, event) in self.early_events.drain(..) {
+            membership.apply(watch, &event);
         }
-        self.sight = Sight::Clear(Box::new(roster));
+        self.sync = SyncState::Synced(Box::new(membership));
         true
     }
 
-    pub(in crate::rendezvous) fn saw(&mut self, watch: usize, events: Vec<Event>) {
-        match &mut self.sight {
-            Sight::Clear(roster) => events.iter().for_each(|event| roster.apply(watch, event)),
-            _ => self.early.extend(events.into_iter().map(|event| (watch, event))),
+    /// Takes in the events of one watch.
+    pub(super) fn watched(&mut self, watch: usize, events: Vec<Event>) {
+        match &mut self.sync {
+            SyncState::Synced(membership) => {
+                events.iter().for_each(|event| membership.apply(watch, event));
+            }
+            _ => self.early_events.extend(events.into_iter().map(|event| (watch, event))),
         }
     }
 
     /// A request of `purpose` was executed.
-    pub(in crate::rendezvous) fn succeeded(
-        &mut self,
-        now: Time,
-        purpose: Purpose,
-        settings: &NodeConfig,
-    ) {
+    pub(super) fn succeeded(&mut self, now: Time, purpose: Purpose, config: &NodeConfig) {
         self.stage = match (purpose, self.stage) {
-            (Purpose::AssignRanks, Stage::Ranking(left)) => Stage::Ranking(left.saturating_sub(1)),
-            (Purpose::Freeze, Stage::Freezing) => {
-                Stage::Confirming(now.saturating_add(settings.confirm))
+            (Purpose::AssignRanks, RoundStage::AssigningRanks(left)) => {
+                RoundStage::AssigningRanks(left.saturating_sub(1))
             }
-            (Purpose::Finalize, Stage::Finishing(_)) => Stage::Keeping { noting: false },
-            (Purpose::PublishChanges, Stage::Keeping { .. }) => Stage::Keeping { noting: false },
+            (Purpose::Freeze, RoundStage::Freezing) => {
+                RoundStage::Confirming(now.saturating_add(config.confirm))
+            }
+            (Purpose::Finalize, RoundStage::Finalizing(_))
+            | (Purpose::PublishChanges, RoundStage::Running { .. }) => {
+                RoundStage::Running { publishing: false }
+            }
             (_, stage) => stage,
         }
     }
 
-    /// A request of `purpose` was refused, although this is still the coordinator: somebody is gone, or there
-    /// again, which the watches have not told yet.
-    pub(in crate::rendezvous) fn refused(&mut self, purpose: Purpose) {
+    /// A request of `purpose` was refused, although this is still the coordinator: a node was lost, or came back, and
+    /// the watches have not told it yet.
+    pub(super) fn refused(&mut self, purpose: Purpose) {
         match (purpose, self.stage) {
-            // Ranks may have been written, which must not be given again.
-            (Purpose::Freeze, Stage::Freezing) => self.stage = Stage::Refused,
-            (Purpose::Finalize, Stage::Finishing(until)) => {
+            // Ranks may have been written, and must not be assigned again.
+            (Purpose::Freeze, RoundStage::Freezing) => self.stage = RoundStage::Refused,
+            (Purpose::Finalize, RoundStage::Finalizing(until)) => {
                 self.refusals += 1;
                 self.stage = match self.refusals {
-                    ..=MOST_REFUSALS => Stage::Confirming(until),
-                    _ => Stage::Refused,
+                    ..=MOST_REFUSALS => RoundStage::Confirming(until),
+                    _ => RoundStage::Refused,
                 };
-                // So that nothing is asked again before it has looked who is there.
-                self.blinded();
+                // The next attempt must come after another read of the membership.
+                self.unsync();
             }
             _ => {}
         }
     }
 
-    /// What to do next, as long as there is something. `own` is the document in force, which is this
-    /// coordinator's, and `history_since` when its history was first heard of.
-    pub(in crate::rendezvous) fn advance(
+    /// The next action, if there is one. `own` is the document in force, which is this coordinator's, and
+    /// `history_since` is when its history was first observed.
+    pub(super) fn advance(
         &mut self,
         now: Time,
-        settings: &NodeConfig,
-        own: Own<'_>,
+        (config, txns): (&NodeConfig, &Txns),
+        own: OwnedRound<'_>,
         history_since: Time,
-    ) -> Option<Step> {
-        if let Some(step) = self.look(settings) {
+    ) -> Option<CoordinatorStep> {
+        if let Some(step) = self.resync(config, txns) {
             return Some(step);
         }
-        if self.stage == Stage::Refused {
-            let why = format!("the server refused to let round {} go on", self.round);
-            return Some(self.reopen(why));
+        if self.stage == RoundStage::Refused {
+            let reason = format!("the server refused to let round {} go on", self.round);
+            return Some(self.next_round(reason));
         }
-        // A coordinator that took its round up again does not know whom it had ranked before.
-        let begins = matches!(self.stage, Stage::Gathering | Stage::Ranking(_));
-        if begins && own.active.status != Status::Joinable && self.roster().is_some() {
-            return Some(self.reopen(format!("round {} lost its roster", self.round)));
+        // A coordinator that took its round up again does not know which ranks it had assigned before.
+        let begins = matches!(self.stage, RoundStage::Joining | RoundStage::AssigningRanks(_));
+        if begins && own.active.status != Status::Joinable && self.membership().is_some() {
+            return Some(self.next_round(format!("round {} lost its membership", self.round)));
         }
-        if self.stage == Stage::Gathering {
-            if let Some(error) = self.roster().and_then(RoundMembership::unreadable) {
-                return Some(Step::Fail(RendezvousFailure::Unreadable(error.clone())));
+        if self.stage == RoundStage::Joining {
+            if let Some(error) = self.membership().and_then(RoundMembership::unreadable) {
+                return Some(CoordinatorStep::Fail(RendezvousFailure::Unreadable(error.clone())));
             }
-            let outvoted = self.roster().and_then(RoundMembership::outvoted);
-            if let Some(fault) = outvoted.and_then(|by| settings.differ_from(by)) {
-                return Some(Step::Fail(fault));
+            let outvoted = self.membership().and_then(RoundMembership::outvoted);
+            if let Some(failure) = outvoted.and_then(|by| config.differs_from(by)) {
+                return Some(CoordinatorStep::Fail(failure));
             }
             let remembered = self.remembered().round;
             if remembered >= self.round {
-                let why =
+                let reason =
                     format!("a node remembers round {remembered}, and rounds go on from there");
-                return Some(self.reopen(why));
+                return Some(self.next_round(reason));
             }
-            self.gather(now, settings, history_since);
+            self.join(now, config, history_since);
         }
         match self.stage {
-            Stage::Ranking(left) => self.rank(left, settings, own),
-            Stage::Confirming(until) => self.confirm(now, until, settings, own),
-            Stage::Keeping { noting: false } => self.keep(settings, own),
+            RoundStage::AssigningRanks(left) => self.assign_ranks(left, txns, own),
+            RoundStage::Confirming(until) => self.confirm((now, until), config, txns, own),
+            RoundStage::Running { publishing: false } => self.publish(txns, own),
             _ => None,
         }
     }
 
-    /// The highest rounds that anybody who joined remembers of histories before this one.
-    pub(in crate::rendezvous) fn remembered(&self) -> Earlier {
-        self.roster().map(RoundMembership::remembered).unwrap_or_default()
+    /// The highest rounds of earlier histories that the nodes which joined remember.
+    pub(super) fn remembered(&self) -> Earlier {
+        self.membership().map(RoundMembership::remembered).unwrap_or_default()
     }
 
-    fn roster(&self) -> Option<&RoundMembership> {
-        match &self.sight {
-            Sight::Clear(roster) => Some(roster),
+    fn membership(&self) -> Option<&RoundMembership> {
+        match &self.sync {
+            SyncState::Synced(membership) => Some(membership),
             _ => None,
         }
     }
 
-    /// Decides whether to take more nodes; if not, who is in and who has which rank.
-    fn gather(&mut self, now: Time, settings: &NodeConfig, history_since: Time) {
-        let Sight::Clear(roster) = &self.sight else { return };
-        // By then no node has workers that were started before the server lost its memory.
-        let forgotten_for = roster.forgotten_for(settings.lease_ttl);
+    /// Decides whether the round takes more nodes; if not, selects the members and assigns the ranks.
+    fn join(&mut self, now: Time, config: &NodeConfig, history_since: Time) {
+        let SyncState::Synced(membership) = &self.sync else { return };
+        // By then no node has workers that were started before the server lost its state.
+        let forgotten_for = membership.forgotten_for(config.lease_ttl);
         let forgotten_until = forgotten_for.map(|time| history_since.saturating_add(time));
-        match self.gate.decide(now, roster.roll(), forgotten_until) {
-            JoinDecision::Wait(why) => return self.why = Some(why),
-            JoinDecision::Close(cause) => self.cause = Some(cause),
+        match self.window.decide(now, membership.counts(), forgotten_until) {
+            JoinDecision::Wait(reason) => return self.waits_for = Some(reason),
+            JoinDecision::Freeze(reason) => self.freeze_reason = Some(reason),
         }
-        let chosen = ranks::select(roster.candidates(), settings.limits.max);
+        let chosen = ranks::select(membership.candidates(), config.limits.max);
         let world = u32::try_from(chosen.len()).unwrap_or(u32::MAX);
-        self.ranks = ranks::assign(settings.rank_policy, &chosen);
+        self.ranks = ranks::assign(config.rank_policy, &chosen);
         let ranked = |(id, rank): (&String, &u32)| (id.clone(), Ranked { rank: *rank, world });
         self.unwritten = self.ranks.iter().map(ranked).collect();
-        // A small group is ranked and frozen in one step.
+        // The freeze of a small group writes the ranks too.
         let small = self.unwritten.len() <= RANKS_PER_TXN;
         let requests = if small { 0 } else { self.unwritten.len().div_ceil(RANKS_PER_TXN) };
-        self.stage = Stage::Ranking(requests);
+        self.stage = RoundStage::AssigningRanks(requests);
     }
 
-    /// Writes the ranks, and when they are written, that there are no others.
-    fn rank(&mut self, left: usize, settings: &NodeConfig, own: Own<'_>) -> Option<Step> {
+    /// Writes the ranks, and when all are written, freezes the round.
+    fn assign_ranks(
+        &mut self,
+        left: usize,
+        txns: &Txns,
+        own: OwnedRound<'_>,
+    ) -> Option<CoordinatorStep> {
         if left > 0 {
             if self.unwritten.is_empty() {
                 return None;
             }
             let rest = self.unwritten.split_off(self.unwritten.len().min(RANKS_PER_TXN));
             let some = std::mem::replace(&mut self.unwritten, rest);
-            let txn = settings.rank(own, &some);
-            return Some(Step::Request(Purpose::AssignRanks, txn, None));
+            let txn = txns.assign_ranks(own, &some);
+            return Some(CoordinatorStep::Request(Purpose::AssignRanks, txn, None));
         }
-        self.stage = Stage::Freezing;
+        self.stage = RoundStage::Freezing;
         let rank0 = self.ranks.iter().find(|(_, rank)| **rank == 0);
         let frozen = Active {
             status: Status::Frozen,
             world: u32::try_from(self.ranks.len()).unwrap_or(u32::MAX),
-            frozen_because: self.cause.map(|cause| cause.to_string()).unwrap_or_default(),
+            frozen_because: self.freeze_reason.map(|reason| reason.to_string()).unwrap_or_default(),
             began: self.began,
             outlived: own.active.outlived.max(self.remembered().formed),
             rank0: rank0.map(|(id, _)| id.clone()).unwrap_or_default(),
             ..own.active.clone()
         };
         let few = std::mem::take(&mut self.unwritten);
-        let txn = settings.freeze(own, &frozen, &few);
-        Some(Step::Request(Purpose::Freeze, txn, Some(Box::new(frozen))))
+        let txn = txns.freeze(own, &frozen, &few);
+        Some(CoordinatorStep::Request(Purpose::Freeze, txn, Some(Box::new(frozen))))
     }
 
-    /// Waits for everyone to confirm, and then declares the group formed.
+    /// Waits for every node to confirm, and then declares the group formed.
     fn confirm(
         &mut self,
-        now: Time,
-        until: Time,
-        settings: &NodeConfig,
-        own: Own<'_>,
-    ) -> Option<Step> {
+        (now, until): (Time, Time),
+        config: &NodeConfig,
+        txns: &Txns,
+        own: OwnedRound<'_>,
+    ) -> Option<CoordinatorStep> {
         let active = own.active;
-        let roster = self.roster()?;
-        let changes = roster.changes();
-        if Some(changes) != self.changes {
-            let lost = self.lost(roster);
-            self.changes = Some(changes);
+        let membership = self.membership()?;
+        let version = membership.version();
+        if Some(version) != self.checked_version {
+            let lost = self.lost(membership);
+            self.checked_version = Some(version);
             if !lost.is_empty() {
-                return Some(
-                    self.reopen(format!("lost before the group formed: {}", some_of(&lost))),
-                );
+                let reason = format!("lost before the group formed: {}", some_of(&lost));
+                return Some(self.next_round(reason));
             }
         }
-        let roster = self.roster()?;
-        let confirmed = |id: &String| roster.said(id).is_some();
-        if roster.confirmed() >= self.ranks.len() && self.ranks.keys().all(confirmed) {
-            let said = roster.said(&active.rank0)?;
-            let store: BootstrapStore = match decode(active.rank0.as_bytes(), &said.what) {
+        let membership = self.membership()?;
+        let confirmed = |id: &String| membership.confirmation(id).is_some();
+        if membership.confirmed() >= self.ranks.len() && self.ranks.keys().all(confirmed) {
+            let confirmation = membership.confirmation(&active.rank0)?;
+            let store: BootstrapStore = match decode(active.rank0.as_bytes(), &confirmation.value) {
                 Ok(store) => store,
-                Err(error) => return Some(Step::Fail(RendezvousFailure::Unreadable(error))),
+                Err(error) => {
+                    return Some(CoordinatorStep::Fail(RendezvousFailure::Unreadable(error)));
+                }
             };
-            let (coordinator, keeper) = if self.ranks.contains_key(&active.coordinator.id) {
+            let (coordinator, lease) = if self.ranks.contains_key(&active.coordinator.id) {
                 (active.coordinator.clone(), own.lease)
             } else {
                 let (id, address) = (active.rank0.clone(), store.address.host.clone());
-                (NodeName { id, address }, said.lease)
+                (NodeName { id, address }, confirmation.lease)
             };
-            self.stage = Stage::Finishing(until);
+            self.stage = RoundStage::Finalizing(until);
             let formed =
                 Active { status: Status::Final, store: Some(store), coordinator, ..active.clone() };
-            let txn = settings.finish(own, &formed, keeper);
-            return Some(Step::Request(Purpose::Finalize, txn, Some(Box::new(formed))));
+            let txn = txns.finalize(own, &formed, lease);
+            let formed = Some(Box::new(formed));
+            return Some(CoordinatorStep::Request(Purpose::Finalize, txn, formed));
         }
         if now < until {
             return None;
         }
         let silent: Vec<String> = self.ranks.keys().filter(|id| !confirmed(id)).cloned().collect();
         self.slow = silent.iter().cloned().collect();
-        let within = settings.confirm;
-        Some(self.reopen(format!("not confirmed within {within:?} by {}", some_of(&silent))))
+        let within = config.confirm;
+        Some(self.next_round(format!("not confirmed within {within:?} by {}", some_of(&silent))))
     }
 
-    /// Tells the group of late and lost nodes.
-    fn keep(&mut self, settings: &NodeConfig, own: Own<'_>) -> Option<Step> {
+    /// Deletes earlier rounds, once, and publishes late and lost nodes to the group.
+    fn publish(&mut self, txns: &Txns, own: OwnedRound<'_>) -> Option<CoordinatorStep> {
         let active = own.active;
-        let roster = self.roster()?;
+        let membership = self.membership()?;
         if !self.swept {
-            let sweep = settings.sweep(self.history, self.round, roster.buried());
+            let txn = txns.sweep(self.history, self.round, membership.expired_suspects());
             self.swept = true;
-            return Some(Step::Request(Purpose::Sweep, sweep, None));
+            return Some(CoordinatorStep::Request(Purpose::Sweep, txn, None));
         }
-        let (waiting, changes) = (roster.waiting(), roster.changes());
-        let mut noted = (active.lost, active.lost_names.clone());
-        if Some(changes) != self.changes {
-            let lost = self.lost(roster);
-            self.changes = Some(changes);
-            noted = (lost.len(), lost.into_iter().take(NAMES).collect());
+        let (waiting, version) = (membership.waiting(), membership.version());
+        let mut lost = (active.lost, active.lost_names.clone());
+        if Some(version) != self.checked_version {
+            let names = self.lost(membership);
+            self.checked_version = Some(version);
+            lost = (names.len(), names.into_iter().take(MOST_NAMED).collect());
         }
-        if (waiting, noted.0) == (active.waiting, active.lost) {
+        let (lost, lost_names) = lost;
+        if (waiting, lost) == (active.waiting, active.lost) {
             return None;
         }
-        self.stage = Stage::Keeping { noting: true };
-        let (lost, lost_names) = noted;
-        let note = Active { waiting, lost, lost_names, ..active.clone() };
-        let txn = settings.replace(own, &note);
-        Some(Step::Request(Purpose::PublishChanges, txn, Some(Box::new(note))))
+        self.stage = RoundStage::Running { publishing: true };
+        let changed = Active { waiting, lost, lost_names, ..active.clone() };
+        let txn = txns.replace(own, &changed);
+        Some(CoordinatorStep::Request(Purpose::PublishChanges, txn, Some(Box::new(changed))))
     }
 
-    /// Sees to it that there are watches and a survey.
-    fn look(&mut self, settings: &NodeConfig) -> Option<Step> {
-        match self.sight {
-            Sight::None => {
-                self.sight = Sight::Opening;
-                Some(Step::Watch(membership::watches(&settings.keys, self.round, self.previous)))
-            }
-            Sight::Watching => {
-                self.sight = Sight::Surveying;
-                let survey = settings.survey(self.round, self.previous);
-                Some(Step::Request(Purpose::ReadMembership, survey, None))
-            }
-            Sight::Opening | Sight::Surveying | Sight::Clear(_) => None,
-        }
+    fn lost(&self, membership: &RoundMembership) -> Vec<String> {
+        self.ranks.keys().filter(|id| membership.is_lost(id)).cloned().collect()
     }
 
-    fn lost(&self, roster: &RoundMembership) -> Vec<String> {
-        self.ranks.keys().filter(|id| roster.is_lost(id)).cloned().collect()
+    fn next_round(&mut self, reason: String) -> CoordinatorStep {
+        self.stage = RoundStage::Abandoned;
+        CoordinatorStep::NextRound(reason)
     }
 
-    fn reopen(&mut self, reason: String) -> Step {
-        self.stage = Stage::Over;
-        Step::Reopen(reason)
-    }
-
-    /// Who need not be waited for in the round after this.
-    pub(in crate::rendezvous) fn slow(&self) -> BTreeSet<String> {
+    /// Nodes that the next round need not wait for.
+    pub(super) fn slow(&self) -> BTreeSet<String> {
         self.slow.clone()
     }
 }
 
-/// Names, but not more than fit into a sentence.
-pub(in crate::rendezvous) fn some_of(names: &[String]) -> String {
-    let some = names.iter().take(NAMES).cloned().collect::<Vec<_>>().join(", ");
-    match names.len().saturating_sub(NAMES) {
+/// The first names, and the number of the others.
+pub(super) fn some_of(names: &[String]) -> String {
+    let some = names.iter().take(MOST_NAMED).cloned().collect::<Vec<_>>().join(", ");
+    match names.len().saturating_sub(MOST_NAMED) {
         0 => some,
         more => format!("{some} and {more} more"),
     }

@@ -1,4 +1,4 @@
-//! When a round stops taking nodes, and why.
+//! The join window of a round: when the round stops taking nodes, and why.
 
 use std::fmt;
 use std::time::Duration;
@@ -6,65 +6,65 @@ use std::time::Duration;
 use crate::kv::Time;
 use crate::rendezvous::documents::Limits;
 
-/// Who is there and who is still to come, as far as the one who decides can see.
+/// The coordinator's view of how many nodes have joined, and how many live nodes are still expected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct MembershipCounts {
     /// Nodes that joined the round.
     pub joined: usize,
-    /// Members of the last group that may still have workers: they have neither entered since, nor left, and
-    /// are not known to be gone. No group forms beside them, however long they take.
+    /// Members of the last group that may still have workers: they have neither joined since, nor left, and are not
+    /// known to be gone. No group forms beside them, however long they take.
     pub unresolved: usize,
-    /// Members of the last group that live but have not come yet. They go before any other node.
+    /// Live members of the last group that have not joined yet. They go before any other node.
     pub members_to_come: usize,
-    /// Other nodes that live but have not come yet.
+    /// Other live nodes that have not joined yet.
     pub others_to_come: usize,
-    /// How many of those who joined are members of the last group. None means that a new group is
-    /// being gathered, whose nodes may still be starting; so nobody knows who is to come.
+    /// Members of the last group among the nodes that joined. If there are none, the round gathers a new group whose
+    /// nodes may still be starting, so the number of nodes to come is unknown.
     pub returned: usize,
 }
 
-/// Whether to go on taking nodes.
+/// Whether the round goes on taking nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum JoinDecision {
-    /// Go on, for this reason.
+    /// The round takes more nodes, for this reason.
     Wait(WaitReason),
-    /// Stop taking nodes, for this reason.
-    Close(FreezeReason),
+    /// The round stops taking nodes, for this reason.
+    Freeze(FreezeReason),
 }
 
 /// Why a round still takes nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WaitReason {
-    /// There are too few.
+    /// Fewer nodes than the minimum have joined.
     ForEnough {
-        /// So many joined.
+        /// The number of nodes that joined.
         joined: usize,
-        /// How many it takes.
+        /// The smallest size of the group.
         min: usize,
     },
     /// Members of the last group may still have workers.
     ForLastGroup {
-        /// So many joined.
+        /// The number of nodes that joined.
         joined: usize,
-        /// So many members have yet to stop their workers, or to be known as gone.
+        /// The number of members that have yet to stop their workers, or to be known as gone.
         unresolved: usize,
     },
-    /// The server has lost its memory, and members of a group that it has forgotten may still have workers.
+    /// The server has lost its state, and members of a group of the lost history may still have workers.
     ForForgottenGroup {
-        /// So many joined.
+        /// The number of nodes that joined.
         joined: usize,
-        /// When they have none any more.
+        /// When those workers have certainly stopped.
         until: Time,
     },
-    /// Enough are there; the rest may come until the last call is over.
+    /// Enough nodes have joined, and the last call is open for more.
     LastCall {
-        /// So many joined.
+        /// The number of nodes that joined.
         joined: usize,
-        /// At most so many can.
+        /// The largest size of the group.
         max: usize,
-        /// Live nodes that have not come yet.
+        /// The number of live nodes that have not joined yet.
         to_come: usize,
-        /// When the last call is over.
+        /// When the last call ends.
         until: Time,
     },
 }
@@ -72,16 +72,16 @@ pub enum WaitReason {
 /// Why a round stopped taking nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FreezeReason {
-    /// There is no room for another node.
+    /// The group is full.
     Full,
-    /// Every live node has come.
+    /// Every live node has joined.
     AllLiveCame,
-    /// The last call is over.
+    /// The last call has ended.
     LastCallOver,
 }
 
 impl WaitReason {
-    /// The sentence for people, `now` being needed to say how long the last call still is.
+    /// A sentence for users. `now` determines how much of the last call is left.
     pub fn describe(&self, now: Time) -> String {
         match *self {
             Self::ForEnough { joined, min } => {
@@ -128,46 +128,48 @@ impl fmt::Display for FreezeReason {
     }
 }
 
-/// A round's gate. It remembers when the last call began.
+/// The join window of one round. It remembers when the last call began.
 #[derive(Debug, Clone)]
 pub struct JoinWindow {
     limits: Limits,
     last_call: Duration,
     grace: Duration,
-    /// When there were enough.
+    /// When enough nodes had joined.
     begun: Option<Time>,
-    /// Since when nobody may have workers of the last group.
+    /// Since when no member of the last group may have workers.
     resolved: Option<Time>,
-    /// When to look again.
+    /// When to decide again.
     wake: Option<Time>,
 }
 
 impl JoinWindow {
-    /// A gate that waits `last_call` for more nodes once there are enough.
+    /// A join window that stays open for `last_call` once enough nodes have joined.
     pub fn new(limits: Limits, last_call: Duration) -> Self {
         Self { limits, last_call, grace: Duration::ZERO, begun: None, resolved: None, wake: None }
     }
 
-    /// The same, but it waits at least `grace` for live members of the last group. They were told to
-    /// come just as those who are here; were they left out for being a moment slower, they would wait for
-    /// the next round at once, and with a short last call that would go on for ever.
+    /// Adds a grace period, for which the window waits at least for live members of the last group. They stop their
+    /// workers as the members that have joined did; if the window left them out for being a moment slower, they would
+    /// register for the next round at once, and with a short last call that would repeat without end.
     pub fn with_grace(self, grace: Duration) -> Self {
         Self { grace, ..self }
     }
 
-    /// Whether to go on taking nodes. The last call begins when there are enough of them, is not
-    /// extended by further ones, and is called off when there are too few again. `forgotten_until` is when
-    /// members of a group that the server has forgotten have no workers any more, if there may be any.
+    /// Decides whether the round takes more nodes.
     ///
-    /// Invariant R5: it does not end while a member of the last group may have workers.
+    /// The last call begins when enough nodes have joined, is not extended by further ones, and is cancelled when there
+    /// are too few again. `forgotten_until` is when workers of a group of a lost history have certainly stopped, if there
+    /// may be any.
+    ///
+    /// Invariant R5: the window stays open while a member of the last group may have workers.
     pub fn decide(
         &mut self,
         now: Time,
-        roll: MembershipCounts,
+        counts: MembershipCounts,
         forgotten_until: Option<Time>,
     ) -> JoinDecision {
         let Limits { min, max } = self.limits;
-        let MembershipCounts { joined, unresolved, .. } = roll;
+        let MembershipCounts { joined, unresolved, .. } = counts;
         self.wake = None;
         self.resolved = if unresolved > 0 { None } else { self.resolved.or(Some(now)) };
         if joined < min {
@@ -182,23 +184,23 @@ impl JoinWindow {
             self.wake = Some(until);
             return JoinDecision::Wait(WaitReason::ForForgottenGroup { joined, until });
         }
-        // A member of the last group that is on its way goes before others who are here already.
-        let room_for_members = roll.returned < max && roll.members_to_come > 0;
+        // A member of the last group that is expected goes before other nodes that have joined already.
+        let room_for_members = counts.returned < max && counts.members_to_come > 0;
         if joined >= max && !room_for_members {
-            return JoinDecision::Close(FreezeReason::Full);
+            return JoinDecision::Freeze(FreezeReason::Full);
         }
-        let to_come = roll.members_to_come + roll.others_to_come;
-        if roll.returned > 0 && to_come == 0 {
-            return JoinDecision::Close(FreezeReason::AllLiveCame);
+        let to_come = counts.members_to_come + counts.others_to_come;
+        if counts.returned > 0 && to_come == 0 {
+            return JoinDecision::Freeze(FreezeReason::AllLiveCame);
         }
         let mut until = begun.saturating_add(self.last_call);
-        if roll.members_to_come > 0 {
-            // Who has just stopped its workers is about to join.
+        if counts.members_to_come > 0 {
+            // A member that has just stopped its workers is about to join.
             let since = self.resolved.map_or(begun, |resolved| resolved.max(begun));
             until = until.max(since.saturating_add(self.grace));
         }
         if now >= until {
-            return JoinDecision::Close(FreezeReason::LastCallOver);
+            return JoinDecision::Freeze(FreezeReason::LastCallOver);
         }
         self.wake = Some(until);
         JoinDecision::Wait(WaitReason::LastCall { joined, max, to_come, until })

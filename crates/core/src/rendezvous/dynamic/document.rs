@@ -242,7 +242,7 @@ impl State {
         let candidates = self.participants.keys().map(|id| Candidate {
             id: id.clone(),
             arrived: self.nodes.get(id).map_or(i64::MAX, |node| node.arrived as i64),
-            seat: self.seat(id),
+            previous: self.seat(id),
             ..Candidate::default()
         });
         let chosen = select(candidates.collect(), self.limits.max);

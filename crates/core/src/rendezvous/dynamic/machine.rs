@@ -262,7 +262,7 @@ impl Step<'_> {
         let verdict = gate.decide(self.now, next.roll(), None);
         let until = [gate.next_wake(), self.observer.deadline].into_iter().flatten().min();
         match verdict {
-            JoinDecision::Close(cause) => {
+            JoinDecision::Freeze(cause) => {
                 next.form_group();
                 self.write(next, Reason::Forming(cause))
             }

@@ -1,19 +1,19 @@
-//! Where a store keeps what it has under each name.
+//! The keys of a store on etcd: values, counters and queues, by name.
 //!
-//! All of one name lies together, behind `{prefix}{length}:{name}`. With its length before it no name is
-//! the beginning of another, whatever bytes it has. What follows says what it is, in this order:
+//! All keys of one name begin with `{prefix}{length}:{name}`. The length makes sure that no name is a prefix of another,
+//! whatever bytes it has. The rest of the key says what it holds, in this order:
 //!
 //! | | |
 //! |---|---|
-//! | `+05`, `-05` | a digit: how often 2⁵ was added, or taken off, is the number of its puts |
-//! | `=` | the value, or what a counter began with |
-//! | `>…` | something in the queue |
+//! | `+05`, `-05` | a digit: the number of its puts is how often 2⁵ was added or subtracted |
+//! | `=` | the value, or the initial value of a counter |
+//! | `>…` | an item of the queue |
 
 use bytes::Bytes;
 
 use crate::kv::KeyRange;
 
-/// Where a store keeps its names.
+/// The keys of one store.
 ///
 /// ```
 /// use rallypoint_core::rendezvous::keys::StoreKeys;
@@ -27,7 +27,7 @@ pub struct StoreKeys {
 }
 
 impl StoreKeys {
-    /// The keys that begin with `prefix`, to the letter.
+    /// The keys that begin with exactly `prefix`.
     pub fn new(prefix: impl Into<Bytes>) -> Self {
         Self { prefix: prefix.into() }
     }
@@ -37,7 +37,7 @@ impl StoreKeys {
         KeyRange::prefix(self.prefix.clone())
     }
 
-    /// Every key of the store behind this one.
+    /// Every key of the store after this one.
     pub fn behind(&self, key: &[u8]) -> KeyRange {
         let next = [key, b"\0"].concat().into();
         match self.all() {
@@ -52,7 +52,7 @@ impl StoreKeys {
         NameKeys { stem: [&self.prefix, length.as_bytes(), name].concat() }
     }
 
-    /// The name whose value lies at `key`, if a value lies there.
+    /// The name whose value has this key, if it is the key of a value.
     pub fn name_of_value<'a>(&self, key: &'a [u8]) -> Option<&'a [u8]> {
         let behind = key.strip_prefix(self.prefix.as_ref())?;
         let colon = behind.iter().position(|byte| *byte == b':')?;
@@ -62,7 +62,7 @@ impl StoreKeys {
     }
 }
 
-/// One digit of a counter: a power of two, added or taken off.
+/// One digit of a counter: a power of two, added or subtracted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Digit {
     bit: u32,
@@ -88,7 +88,7 @@ impl Digit {
         Self { negative: !self.negative, ..self }
     }
 
-    /// What one put of it adds.
+    /// The amount that one put of the digit adds.
     pub fn weight(self) -> i128 {
         if self.negative { -(1 << self.bit) } else { 1 << self.bit }
     }
@@ -109,7 +109,7 @@ impl NameKeys {
         KeyRange::Span(self.key(from), self.key(to))
     }
 
-    /// How long a key of this name is at least.
+    /// The smallest length of a key of this name.
     pub fn length(&self) -> usize {
         self.stem.len()
     }
@@ -125,7 +125,7 @@ impl NameKeys {
         self.key(format!("{sign}{:02}", digit.bit).as_bytes())
     }
 
-    /// The digit that lies at `key`, if one does.
+    /// The digit that has this key, if it is the key of a digit.
     pub fn digit_of(&self, key: &[u8]) -> Option<Digit> {
         let (sign, bit) = key.strip_prefix(self.stem.as_slice())?.split_first()?;
         let bit = std::str::from_utf8(bit).ok()?.parse().ok()?;
@@ -147,12 +147,12 @@ impl NameKeys {
         self.span(b"+", b">")
     }
 
-    /// The value and the queue: if there is anything here, the name exists.
+    /// The value and the queue: the name exists if this range has a key.
     pub fn value_and_queue(&self) -> KeyRange {
         self.span(b"=", b"?")
     }
 
-    /// A place in the queue. Nobody else may choose the same `number`; the order is that of creation.
+    /// An item of the queue. `number` must be unique; the order of the queue is the order of creation.
     pub fn item(&self, number: u128) -> Bytes {
         self.key(format!(">{number:032x}").as_bytes())
     }

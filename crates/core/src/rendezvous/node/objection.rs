@@ -1,30 +1,24 @@
-//! Nodes that disagree on what a group must agree on: its size, and how ranks are given.
+//! Nodes that disagree on what a group must agree on: its size, and the rank policy.
 //!
-//! Once a group has formed, a node that disagrees with it fails. Before that, the coordinator may be the node that
-//! is misconfigured. So a node that disagrees with the round in progress registers as an objector and waits a
-//! while. When more objectors have the same terms than nodes have joined, the coordinator fails, and after it each
-//! node with its terms that becomes the coordinator, until an objector opens a round.
+//! Once a group has formed, a node that disagrees with it fails. Before that, the misconfigured node may be the
+//! coordinator. So a node that disagrees with the round in progress registers as an objector and waits for a while. When
+//! more objectors have the same terms than nodes have joined, the coordinator fails, and after it each node with its
+//! terms that becomes the coordinator, until an objector opens a round.
 
 use std::collections::BTreeMap;
 
+use super::Node;
+use super::announced::{AnnouncedState, Registration};
 use super::observed::InForce;
 use super::view::run_closed;
-use super::{Late, Node, Place};
 use crate::kv::{LeaseId, Time};
 use crate::rendezvous::documents::{Active, Objection, Status, encode};
 use crate::rendezvous::messages::{NodeConfig, RendezvousFailure};
 
-/// How long an objector waits for more objectors. Nodes of a job are started together.
-const PATIENCE: Time = Time::from_secs(5);
+/// How long an objector waits for more objectors. The nodes of a job start together.
+const OBJECTION_TIMEOUT: Time = Time::from_secs(5);
 
-/// What the node says of itself when it disagrees.
-fn objection(machine: &Node) -> Objection {
-    let NodeConfig { limits, rank_policy, .. } = &machine.settings;
-    let (limits, rank_policy) = (*limits, rank_policy.to_string());
-    Objection { limits, rank_policy, node: machine.node.name() }
-}
-
-/// One of the nodes that object with the same terms, if those are more than have joined.
+/// One of the objectors with the same terms, if they outnumber the nodes that joined.
 pub(in crate::rendezvous) fn majority(
     objections: &BTreeMap<String, Objection>,
     joined: usize,
@@ -44,8 +38,8 @@ pub(in crate::rendezvous) fn majority(
 }
 
 impl NodeConfig {
-    /// On what these settings differ from another node's, if they do.
-    pub(in crate::rendezvous) fn differ_from(
+    /// The first difference between this configuration and another node's terms.
+    pub(in crate::rendezvous) fn differs_from(
         &self,
         other: &Objection,
     ) -> Option<RendezvousFailure> {
@@ -60,55 +54,63 @@ impl NodeConfig {
 }
 
 impl Node {
-    /// Why this node cannot be in any group of the run, as the document in force has it.
-    pub(in crate::rendezvous) fn disagrees(&self, active: &Active) -> Option<RendezvousFailure> {
+    /// Why this node cannot be a member of any group of the run, given the document in force.
+    pub(super) fn disagrees(&self, active: &Active) -> Option<RendezvousFailure> {
         if active.status == Status::Closed {
             let closed = run_closed(active);
-            return Some(match self.place {
-                Place::Late(Late::Spare, _) => RendezvousFailure::NotNeeded(closed),
+            return Some(match self.announced.state {
+                AnnouncedState::Registered(Registration::Spare, _) => {
+                    RendezvousFailure::NotNeeded(closed)
+                }
                 _ => RendezvousFailure::Closed(closed),
             });
         }
         let Active { limits, rank_policy, coordinator, .. } = active;
         let (rank_policy, node) = (rank_policy.clone(), coordinator.clone());
-        self.settings.differ_from(&Objection { limits: *limits, rank_policy, node })
+        self.config.differs_from(&Objection { limits: *limits, rank_policy, node })
     }
 
     /// Whether the round in progress may still give way to nodes that disagree with it.
-    pub(in crate::rendezvous) fn may_object(active: &Active) -> bool {
+    pub(super) fn may_object(active: &Active) -> bool {
         active.status == Status::Joinable && active.formed() == 0
     }
 
-    /// Says that this node disagrees with the round in progress.
-    pub(in crate::rendezvous) fn object(&mut self, now: Time, in_force: &InForce, lease: LeaseId) {
-        if let Some(meeting) = &mut self.meeting {
-            meeting.objects_until.get_or_insert_with(|| now.saturating_add(PATIENCE));
+    /// Registers as an objector to the round in progress.
+    pub(super) fn object(&mut self, now: Time, in_force: &InForce, lease: LeaseId) {
+        if let Some(attempt) = &mut self.attempt {
+            attempt.objects_until.get_or_insert_with(|| now.saturating_add(OBJECTION_TIMEOUT));
         }
-        if self.place != Place::Late(Late::Objector, in_force.active.round) {
-            let says = encode(&objection(self));
-            self.register(in_force, Late::Objector, says, lease);
+        let registered = AnnouncedState::Registered(Registration::Objector, in_force.active.round);
+        if self.announced.state != registered {
+            let NodeConfig { limits, rank_policy, .. } = &self.config;
+            let objection = encode(&Objection {
+                limits: *limits,
+                rank_policy: rank_policy.to_string(),
+                node: self.announced.document.name(),
+            });
+            self.register(in_force, Registration::Objector, objection, lease);
         }
     }
 
     /// Fails if the coordinator did not give way in time.
-    pub(in crate::rendezvous) fn check_objection(&mut self, now: Time) {
-        let until = self.meeting.and_then(|meeting| meeting.objects_until);
+    pub(super) fn check_objection(&mut self, now: Time) {
+        let until = self.attempt.and_then(|attempt| attempt.objects_until);
         if until.is_none_or(|until| now < until) {
             return;
         }
-        match self.knowledge.active().and_then(|active| self.disagrees(active)) {
-            Some(fault) => {
-                self.give_up_request();
-                self.fail(fault);
+        match self.observed.active().and_then(|active| self.disagrees(active)) {
+            Some(failure) => {
+                self.drop_join_request();
+                self.fail(failure);
             }
-            None => self.agrees(),
+            None => self.withdraw_objection(),
         }
     }
 
-    /// What this node disagreed with, if it did, is no more.
-    pub(in crate::rendezvous) fn agrees(&mut self) {
-        if let Some(meeting) = &mut self.meeting {
-            meeting.objects_until = None;
+    /// The node agrees with the round in progress.
+    pub(super) fn withdraw_objection(&mut self) {
+        if let Some(attempt) = &mut self.attempt {
+            attempt.objects_until = None;
         }
     }
 }

@@ -4,12 +4,12 @@ fn node(id: &str, arrived: i64) -> Candidate {
     Candidate { id: id.into(), arrived, ..Candidate::default() }
 }
 
-fn seat(round: u64, rank: u32) -> Option<PreviousAssignment> {
+fn previous(round: u64, rank: u32) -> Option<PreviousAssignment> {
     Some(PreviousAssignment { history: RunHistory::new(1), round, rank, world: 3, held: false })
 }
 
-fn seated(id: &str, arrived: i64, rank: u32) -> Candidate {
-    Candidate { seat: seat(4, rank), ..node(id, arrived) }
+fn returning(id: &str, arrived: i64, rank: u32) -> Candidate {
+    Candidate { previous: previous(4, rank), ..node(id, arrived) }
 }
 
 fn in_order(policy: RankPolicy, members: &[Candidate]) -> Vec<String> {
@@ -22,25 +22,28 @@ fn in_order(policy: RankPolicy, members: &[Candidate]) -> Vec<String> {
 
 #[test]
 fn a_member_keeps_its_rank_and_a_newcomer_takes_the_dead_ones() {
-    let members = [node("new", 1), seated("c", 9, 2), seated("a", 8, 0)];
+    let members = [node("new", 1), returning("c", 9, 2), returning("a", 8, 0)];
     assert_eq!(in_order(RankPolicy::Stable, &members), ["a", "new", "c"]);
 }
 
 #[test]
 fn who_sat_above_the_new_size_moves_into_a_hole() {
-    let members = [seated("d", 1, 3), seated("a", 2, 0), seated("b", 3, 1)];
+    let members = [returning("d", 1, 3), returning("a", 2, 0), returning("b", 3, 1)];
     assert_eq!(in_order(RankPolicy::Stable, &members), ["a", "b", "d"]);
 }
 
 #[test]
 fn the_later_group_counts_when_two_claim_one_rank() {
-    let old = Candidate { seat: seat(2, 0), ..node("old", 1) };
-    assert_eq!(in_order(RankPolicy::Stable, &[old, seated("a", 2, 0)]), ["a", "old"]);
+    let old = Candidate { previous: previous(2, 0), ..node("old", 1) };
+    assert_eq!(in_order(RankPolicy::Stable, &[old, returning("a", 2, 0)]), ["a", "old"]);
 }
 
 #[test]
 fn hints_count_for_newcomers_of_a_stable_group_too() {
-    let hinted = |id, arrived, hint| Candidate { hint: Some(hint), ..node(id, arrived) };
+    let hinted = |id, arrived, hint| {
+        let rank_hints = RankHints { hint: Some(hint), topology: None };
+        Candidate { rank_hints, ..node(id, arrived) }
+    };
     let members = [hinted("second", 1, 1), node("last", 0), hinted("first", 2, 0)];
     assert_eq!(in_order(RankPolicy::Stable, &members), ["first", "second", "last"]);
     assert_eq!(in_order(RankPolicy::Hint, &members), ["first", "second", "last"]);
@@ -60,8 +63,10 @@ fn without_hints_ranks_follow_the_names_of_the_hosts_and_not_who_came_first() {
 
 #[test]
 fn neighbours_get_neighbouring_ranks() {
-    let at =
-        |id, arrived, place: &str| Candidate { topology: Some(place.into()), ..node(id, arrived) };
+    let at = |id, arrived, place: &str| {
+        let rank_hints = RankHints { hint: None, topology: Some(place.into()) };
+        Candidate { rank_hints, ..node(id, arrived) }
+    };
     let members =
         [at("c", 1, "rack10/n1"), node("d", 0), at("a", 3, "rack2/n2"), at("b", 2, "rack2/n11")];
     assert_eq!(in_order(RankPolicy::Topology, &members), ["a", "b", "c", "d"]);
@@ -69,7 +74,7 @@ fn neighbours_get_neighbouring_ranks() {
 
 #[test]
 fn members_get_in_before_those_who_came_first() {
-    let chosen = select(vec![node("spare", 1), seated("a", 8, 0), seated("b", 9, 1)], 2);
+    let chosen = select(vec![node("spare", 1), returning("a", 8, 0), returning("b", 9, 1)], 2);
     assert_eq!(chosen.iter().map(|node| node.id.as_str()).collect::<Vec<_>>(), ["a", "b"]);
 }
 

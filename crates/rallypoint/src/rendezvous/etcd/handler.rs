@@ -9,7 +9,9 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use rallypoint_core::kv::Time;
 use rallypoint_core::rendezvous::documents::Limits;
-use rallypoint_core::rendezvous::documents::{LivenessAddress, NodeDocument, RunOutcome};
+use rallypoint_core::rendezvous::documents::{
+    LivenessAddress, NodeDocument, RankHints, RunOutcome,
+};
 use rallypoint_core::rendezvous::keys::Keys;
 use rallypoint_core::rendezvous::{FormedGroup, Node, NodeConfig, RendezvousView};
 use tokio::net::TcpSocket;
@@ -115,8 +117,7 @@ impl EtcdRendezvousHandler {
             host,
             pid: std::process::id(),
             local_workers: options.local_workers,
-            hint: options.node_rank,
-            topology: options.topology.clone(),
+            rank_hints: RankHints { hint: options.node_rank, topology: options.topology.clone() },
             liveness: liveness.clone(),
         };
         let settings = NodeConfig {

@@ -1,5 +1,5 @@
 use super::*;
-use crate::rendezvous::documents::encode;
+use crate::rendezvous::documents::{RankHints, encode};
 
 const WAITING: usize = 1;
 const SUSPECTS: usize = 2;
@@ -16,19 +16,20 @@ fn event(kind: EventKind, key: &str, mod_revision: Revision) -> Event {
 /// What a watch saw: which, and when node a's key was put or deleted.
 type Seen = (usize, EventKind, Revision);
 
-const TERM: Term = Term { history: RunHistory::new(1), began: 0, previous: 0, outlived: 0 };
+const CONTEXT: RoundContext =
+    RoundContext { history: RunHistory::new(1), began: 0, previous: 0, outlived: 0 };
 
 fn empty() -> RoundMembership {
-    RoundMembership::new(&Survey::default(), TERM, &BTreeSet::new())
+    RoundMembership::new(&MembershipSnapshot::default(), CONTEXT, &BTreeSet::new())
 }
 
-/// A roster that has seen these, in this order.
-fn roster(events: &[Seen]) -> RoundMembership {
-    let mut roster = empty();
+/// A membership that has seen these, in this order.
+fn membership(events: &[Seen]) -> RoundMembership {
+    let mut membership = empty();
     for (watch, kind, revision) in events {
-        roster.apply(*watch, &event(*kind, "x/a", *revision));
+        membership.apply(*watch, &event(*kind, "x/a", *revision));
     }
-    roster
+    membership
 }
 
 fn kvs(keys: &[(&str, Revision)]) -> Vec<KeyValue> {
@@ -48,7 +49,7 @@ fn a_node_is_lost_by_the_last_that_is_known_of_it() {
         (&[(SUSPECTS, Put, 6), (MEMBERS, Put, 5)], true, "it joined before it was reported"),
     ];
     for (events, lost, why) in table {
-        assert_eq!(roster(events).is_lost("a"), lost, "{why}");
+        assert_eq!(membership(events).is_lost("a"), lost, "{why}");
     }
 }
 
@@ -56,33 +57,40 @@ fn a_node_is_lost_by_the_last_that_is_known_of_it() {
 fn who_is_lost_is_looked_for_again_whenever_it_may_have_changed() {
     use EventKind::{Delete, Put};
     let steps = [(MEMBERS, Put, 5), (MEMBERS, Delete, 6), (MEMBERS, Put, 7), (SUSPECTS, Put, 8)];
-    let changes: Vec<usize> = (0..=4).map(|count| roster(&steps[..count]).changes()).collect();
+    let changes: Vec<usize> = (0..=4).map(|count| membership(&steps[..count]).version()).collect();
     assert!(changes.is_sorted_by(|a, b| a < b), "{changes:?}");
 }
 
 #[test]
 fn only_those_who_wait_since_the_round_began_are_counted() {
     let waiting = &kvs(&[("waiting/slow", 4), ("waiting/late", 6)]);
-    let survey = Survey { revision: 7, waiting, ..Survey::default() };
-    let mut roster = RoundMembership::new(&survey, Term { began: 5, ..TERM }, &BTreeSet::new());
-    assert_eq!(roster.waiting(), 1);
-    roster.apply(WAITING, &event(EventKind::Put, "waiting/slow", 8));
-    assert_eq!(roster.waiting(), 2, "it says that it still waits");
+    let snapshot = MembershipSnapshot { revision: 7, waiting, ..MembershipSnapshot::default() };
+    let mut membership =
+        RoundMembership::new(&snapshot, RoundContext { began: 5, ..CONTEXT }, &BTreeSet::new());
+    assert_eq!(membership.waiting(), 1);
+    membership.apply(WAITING, &event(EventKind::Put, "waiting/slow", 8));
+    assert_eq!(membership.waiting(), 2, "it says that it still waits");
 }
 
 #[test]
-fn a_survey_finds_those_who_were_reported_since_they_joined() {
+fn a_snapshot_finds_those_who_were_reported_since_they_joined() {
     let nodes = &kvs(&[("node/a", 5)]);
     let (suspects, members) = (&kvs(&[("suspect/a", 6)]), &kvs(&[("member/a", 5)]));
-    let survey = Survey { revision: 7, nodes, suspects, members, ..Survey::default() };
-    assert!(RoundMembership::new(&survey, TERM, &BTreeSet::new()).is_lost("a"));
+    let snapshot = MembershipSnapshot {
+        revision: 7,
+        nodes,
+        suspects,
+        members,
+        ..MembershipSnapshot::default()
+    };
+    assert!(RoundMembership::new(&snapshot, CONTEXT, &BTreeSet::new()).is_lost("a"));
 }
 
 #[test]
 fn a_thousand_reports_of_one_node_are_one_piece_of_news() {
     let mut events = vec![(MEMBERS, EventKind::Put, 5)];
     events.extend((6..1006).map(|revision| (SUSPECTS, EventKind::Put, revision)));
-    assert_eq!(roster(&events).changes(), roster(&events[..2]).changes());
+    assert_eq!(membership(&events).version(), membership(&events[..2]).version());
 }
 
 #[test]
@@ -92,44 +100,49 @@ fn members_of_the_last_group_are_unresolved_until_they_enter_leave_or_are_gone()
     let last_members = &kvs(&[("member/a", 5), ("member/b", 6), ("member/c", 7)]);
     let last_ready = &kvs(&[("ready/b", 8), ("ready/c", 9)]);
     let suspects = &kvs(&[("suspect/b", 15)]);
-    let survey = Survey {
+    let snapshot = MembershipSnapshot {
         revision: 20,
         nodes,
         members,
         last_members,
         last_ready,
         suspects,
-        ..Survey::default()
+        ..MembershipSnapshot::default()
     };
-    let term = Term { began: 10, previous: 3, ..TERM };
-    let mut roster = RoundMembership::new(&survey, term, &BTreeSet::new());
-    let figures =
-        |roster: &RoundMembership| (roster.roll().unresolved, roster.roll().members_to_come);
-    assert_eq!(figures(&roster), (2, 1), "a report says nothing about workers");
-    roster.apply(SUSPECTS, &event(EventKind::Put, "suspect/c", 21));
-    assert_eq!(figures(&roster), (2, 0));
-    assert_eq!(roster.names_of_unresolved(), "; waiting for: b, c");
-    roster.apply(MEMBERS, &event(EventKind::Put, "member/b", 23));
-    roster.apply(LAST_READY, &event(EventKind::Delete, "ready/b", 23));
-    assert_eq!(figures(&roster), (1, 0), "it has entered");
-    roster.apply(LAST_READY, &event(EventKind::Delete, "ready/c", 24));
-    assert_eq!(figures(&roster), (0, 1), "it has entered, or its lease is over");
-    roster.apply(0, &event(EventKind::Delete, "node/c", 24));
-    assert_eq!(figures(&roster), (0, 0), "its lease is over");
-    roster.apply(LAST_READY, &event(EventKind::Put, "ready/c", 25));
-    assert_eq!(figures(&roster), (1, 0), "it has slept, and has its place again");
-    roster.apply(0, &event(EventKind::Delete, "node/c", 26));
-    roster.apply(LAST_READY, &event(EventKind::Delete, "ready/c", 26));
-    assert_eq!(figures(&roster), (0, 0), "whichever is told first");
+    let context = RoundContext { began: 10, previous: 3, ..CONTEXT };
+    let mut membership = RoundMembership::new(&snapshot, context, &BTreeSet::new());
+    let figures = |membership: &RoundMembership| {
+        (membership.counts().unresolved, membership.counts().members_to_come)
+    };
+    assert_eq!(figures(&membership), (2, 1), "a report says nothing about workers");
+    membership.apply(SUSPECTS, &event(EventKind::Put, "suspect/c", 21));
+    assert_eq!(figures(&membership), (2, 0));
+    assert_eq!(membership.names_of_unresolved(), "; waiting for: b, c");
+    membership.apply(MEMBERS, &event(EventKind::Put, "member/b", 23));
+    membership.apply(LAST_READY, &event(EventKind::Delete, "ready/b", 23));
+    assert_eq!(figures(&membership), (1, 0), "it has entered");
+    membership.apply(LAST_READY, &event(EventKind::Delete, "ready/c", 24));
+    assert_eq!(figures(&membership), (0, 1), "it has entered, or its lease is over");
+    membership.apply(0, &event(EventKind::Delete, "node/c", 24));
+    assert_eq!(figures(&membership), (0, 0), "its lease is over");
+    membership.apply(LAST_READY, &event(EventKind::Put, "ready/c", 25));
+    assert_eq!(figures(&membership), (1, 0), "it has slept, and has its place again");
+    membership.apply(0, &event(EventKind::Delete, "node/c", 26));
+    membership.apply(LAST_READY, &event(EventKind::Delete, "ready/c", 26));
+    assert_eq!(figures(&membership), (0, 0), "whichever is told first");
 }
 
 #[test]
 fn reports_of_the_dead_can_go() {
     let suspects = &kvs(&[("suspect/a", 15), ("suspect/b", 16)]);
     let nodes = &kvs(&[("node/a", 1)]);
-    let survey = Survey { revision: 20, nodes, suspects, ..Survey::default() };
-    let term = Term { began: 10, previous: 3, ..TERM };
-    assert_eq!(RoundMembership::new(&survey, term, &BTreeSet::new()).buried(), ["b"]);
+    let snapshot =
+        MembershipSnapshot { revision: 20, nodes, suspects, ..MembershipSnapshot::default() };
+    let context = RoundContext { began: 10, previous: 3, ..CONTEXT };
+    assert_eq!(
+        RoundMembership::new(&snapshot, context, &BTreeSet::new()).expired_suspects(),
+        ["b"]
+    );
 }
 
 const LEASE: Duration = Duration::from_secs(10);
@@ -153,27 +166,28 @@ fn a_server_that_follows_another_is_given_the_rest_of_a_lease_unless_somebody_vo
         (3, &whole[..2], 4, Some(6), "the same, and a group has formed since that did not know"),
         (0, &whole[..2], 10, None, "the same, and every lease is over"),
     ] {
-        let mut roster = remembering(previous, nodes);
-        roster.predecessor = Some(Duration::from_secs(silent));
+        let mut membership = remembering(previous, nodes);
+        membership.predecessor = Some(Duration::from_secs(silent));
         let left = left.map(Duration::from_secs);
-        assert_eq!(roster.forgotten_for(LEASE), left, "{why}");
+        assert_eq!(membership.forgotten_for(LEASE), left, "{why}");
     }
 }
 
 /// Nodes of a forgotten group of three, each with whether it held its lease to the end.
 fn remembering(previous: u64, nodes: &[(&str, u64, bool)]) -> RoundMembership {
-    let term = Term { previous, ..TERM };
-    let mut roster = RoundMembership::new(&Survey::default(), term, &BTreeSet::new());
+    let context = RoundContext { previous, ..CONTEXT };
+    let mut membership =
+        RoundMembership::new(&MembershipSnapshot::default(), context, &BTreeSet::new());
     for (revision, (id, round, held)) in (1..).zip(nodes) {
         let history = RunHistory::new(9);
-        let seat =
+        let previous_assignment =
             Some(PreviousAssignment { history, round: *round, rank: 2, world: 3, held: *held });
         let earlier = Earlier { round: round + 1, formed: *round };
         let mut event = event(EventKind::Put, &format!("x/{id}"), revision);
-        event.kv.value = encode(&Joined { seat, earlier, ..Joined::default() });
-        roster.apply(MEMBERS, &event);
+        event.kv.value = encode(&Joined { previous_assignment, earlier, ..Joined::default() });
+        membership.apply(MEMBERS, &event);
     }
-    roster
+    membership
 }
 
 #[test]
@@ -192,30 +206,32 @@ fn members_of_a_forgotten_group_may_be_missing_until_all_are_here() {
         assert_eq!(remembering(previous, nodes).forgotten_for(LEASE), waits, "{why}");
     }
     let mut later = remembering(0, &[("a", 5, true)]);
-    later.term.outlived = 5;
+    later.context.outlived = 5;
     assert_eq!(later.forgotten_for(LEASE), None, "a round before this one has waited for them");
     assert_eq!(remembering(0, &[("a", 5, true), ("b", 8, true)]).remembered().round, 9);
 }
 
 #[test]
 fn a_place_in_a_forgotten_group_counts_only_until_another_has_formed() {
-    let ranks =
-        |roster: RoundMembership| roster.candidates().pop().unwrap().seat.map(|seat| seat.rank);
+    let ranks = |membership: RoundMembership| {
+        membership.candidates().pop().unwrap().previous.map(|last| last.rank)
+    };
     assert_eq!(ranks(remembering(0, &[("a", 5, true)])), Some(2));
     assert_eq!(ranks(remembering(7, &[("a", 5, true)])), None);
-    assert_eq!(remembering(5, &[("a", 5, true)]).roll().returned, 0, "the numbers are equal");
+    assert_eq!(remembering(5, &[("a", 5, true)]).counts().returned, 0, "the numbers are equal");
 }
 
 #[test]
 fn those_who_are_here_are_named_while_they_are_few() {
     let joined_of = |wanted, nodes: &[(&str, Option<u32>)]| {
-        let mut roster = empty();
+        let mut membership = empty();
         for (revision, (id, hint)) in (1..).zip(nodes) {
             let mut event = event(EventKind::Put, &format!("x/{id}"), revision);
-            event.kv.value = encode(&Joined { hint: *hint, ..Joined::default() });
-            roster.apply(MEMBERS, &event);
+            let rank_hints = RankHints { hint: *hint, topology: None };
+            event.kv.value = encode(&Joined { rank_hints, ..Joined::default() });
+            membership.apply(MEMBERS, &event);
         }
-        roster.names(wanted)
+        membership.names(wanted)
     };
     let joined = |nodes: &[(&str, Option<u32>)]| joined_of(0, nodes);
     assert_eq!(joined(&[]), "");

@@ -2,7 +2,7 @@ use super::*;
 
 const SECOND: Time = Time::from_secs(1);
 
-fn roll(
+fn counts(
     joined: usize,
     members_to_come: usize,
     others_to_come: usize,
@@ -11,58 +11,58 @@ fn roll(
     MembershipCounts { joined, members_to_come, others_to_come, returned, unresolved: 0 }
 }
 
-/// A gate for 2 to 4 nodes with a last call of 10 s, which began at 0 if there were enough then.
-fn decide(before: MembershipCounts, now: u64, roll: MembershipCounts) -> JoinDecision {
-    let mut gate = JoinWindow::new(Limits { min: 2, max: 4 }, 10 * SECOND);
-    gate.decide(Time::ZERO, before, None);
-    gate.decide(now as u32 * SECOND, roll, None)
+/// A window for 2 to 4 nodes with a last call of 10 s, which began at 0 if there were enough then.
+fn decide(before: MembershipCounts, now: u64, counts: MembershipCounts) -> JoinDecision {
+    let mut window = JoinWindow::new(Limits { min: 2, max: 4 }, 10 * SECOND);
+    window.decide(Time::ZERO, before, None);
+    window.decide(now as u32 * SECOND, counts, None)
 }
 
 #[test]
 fn a_round_closes_when_it_should_and_says_why() {
     use FreezeReason::{AllLiveCame, Full, LastCallOver};
     let nobody = MembershipCounts::default();
-    let enough = roll(2, 0, 0, 0);
+    let enough = counts(2, 0, 0, 0);
     let calls = Some(LastCallOver);
     // Who was there at 0, then the time, who is there now, and why the round closes if it does.
     let table = [
-        (nobody, 0, roll(0, 0, 0, 0), None, "nobody is there"),
-        (nobody, 99, roll(1, 0, 0, 0), None, "one is too few, however long"),
-        (nobody, 99, roll(1, 0, 0, 1), None, "also if it is all that is left"),
-        (nobody, 0, roll(2, 0, 0, 0), None, "a new group waits for those who are starting"),
-        (enough, 9, roll(3, 0, 0, 0), None, "the last call is not over"),
-        (enough, 10, roll(3, 0, 0, 0), calls, "it is over, and a third did not extend it"),
-        (nobody, 10, roll(3, 0, 0, 0), None, "it begins when there are enough"),
-        (nobody, 0, roll(4, 0, 0, 0), Some(Full), "there is no room"),
-        (nobody, 0, roll(6, 0, 3, 0), Some(Full), "others who are to come find none"),
-        (nobody, 0, roll(4, 1, 0, 3), None, "a member on its way goes before a newcomer"),
-        (nobody, 0, roll(4, 1, 0, 0), None, "also if it is the first of them"),
-        (nobody, 0, roll(4, 1, 0, 4), Some(Full), "but not before other members"),
-        (enough, 10, roll(4, 1, 0, 3), calls, "and nobody waits for it for ever"),
-        (nobody, 0, roll(3, 0, 0, 3), Some(AllLiveCame), "there is nobody else"),
-        (nobody, 0, roll(3, 0, 0, 1), Some(AllLiveCame), "newcomers count as well"),
-        (nobody, 0, roll(3, 1, 0, 2), None, "a member lives and is to come"),
-        (nobody, 0, roll(3, 0, 1, 3), None, "a newcomer lives and is to come"),
-        (enough, 10, roll(3, 0, 1, 3), calls, "but did not in time"),
+        (nobody, 0, counts(0, 0, 0, 0), None, "nobody is there"),
+        (nobody, 99, counts(1, 0, 0, 0), None, "one is too few, however long"),
+        (nobody, 99, counts(1, 0, 0, 1), None, "also if it is all that is left"),
+        (nobody, 0, counts(2, 0, 0, 0), None, "a new group waits for those who are starting"),
+        (enough, 9, counts(3, 0, 0, 0), None, "the last call is not over"),
+        (enough, 10, counts(3, 0, 0, 0), calls, "it is over, and a third did not extend it"),
+        (nobody, 10, counts(3, 0, 0, 0), None, "it begins when there are enough"),
+        (nobody, 0, counts(4, 0, 0, 0), Some(Full), "there is no room"),
+        (nobody, 0, counts(6, 0, 3, 0), Some(Full), "others who are to come find none"),
+        (nobody, 0, counts(4, 1, 0, 3), None, "a member on its way goes before a newcomer"),
+        (nobody, 0, counts(4, 1, 0, 0), None, "also if it is the first of them"),
+        (nobody, 0, counts(4, 1, 0, 4), Some(Full), "but not before other members"),
+        (enough, 10, counts(4, 1, 0, 3), calls, "and nobody waits for it for ever"),
+        (nobody, 0, counts(3, 0, 0, 3), Some(AllLiveCame), "there is nobody else"),
+        (nobody, 0, counts(3, 0, 0, 1), Some(AllLiveCame), "newcomers count as well"),
+        (nobody, 0, counts(3, 1, 0, 2), None, "a member lives and is to come"),
+        (nobody, 0, counts(3, 0, 1, 3), None, "a newcomer lives and is to come"),
+        (enough, 10, counts(3, 0, 1, 3), calls, "but did not in time"),
     ];
-    for (before, now, roll, expected, why) in table {
-        let cause = match decide(before, now, roll) {
-            JoinDecision::Close(cause) => Some(cause),
+    for (before, now, counts, expected, why) in table {
+        let cause = match decide(before, now, counts) {
+            JoinDecision::Freeze(cause) => Some(cause),
             JoinDecision::Wait(_) => None,
         };
-        assert_eq!(cause, expected, "{why}: {roll:?} at {now}");
+        assert_eq!(cause, expected, "{why}: {counts:?} at {now}");
     }
 }
 
 #[test]
 fn the_last_call_is_called_off_when_too_few_are_left() {
-    let mut gate = JoinWindow::new(Limits { min: 2, max: 4 }, 10 * SECOND);
-    gate.decide(Time::ZERO, roll(2, 0, 0, 0), None);
-    assert_eq!(gate.next_wake(), Some(10 * SECOND));
-    gate.decide(5 * SECOND, roll(1, 0, 0, 0), None);
-    assert_eq!(gate.next_wake(), None);
-    gate.decide(8 * SECOND, roll(2, 0, 0, 0), None);
-    assert_eq!(gate.next_wake(), Some(18 * SECOND), "it begins anew");
+    let mut window = JoinWindow::new(Limits { min: 2, max: 4 }, 10 * SECOND);
+    window.decide(Time::ZERO, counts(2, 0, 0, 0), None);
+    assert_eq!(window.next_wake(), Some(10 * SECOND));
+    window.decide(5 * SECOND, counts(1, 0, 0, 0), None);
+    assert_eq!(window.next_wake(), None);
+    window.decide(8 * SECOND, counts(2, 0, 0, 0), None);
+    assert_eq!(window.next_wake(), Some(18 * SECOND), "it begins anew");
 }
 
 #[test]
@@ -79,55 +79,55 @@ fn a_wait_is_told_in_a_sentence() {
 
 #[test]
 fn members_who_live_are_waited_for_even_if_the_last_call_is_short() {
-    let mut gate = JoinWindow::new(Limits { min: 2, max: 4 }, Time::ZERO).with_grace(5 * SECOND);
-    let closes = |verdict| matches!(verdict, JoinDecision::Close(FreezeReason::LastCallOver));
-    assert!(!closes(gate.decide(SECOND, roll(2, 1, 0, 1), None)), "a member is on its way");
-    assert_eq!(gate.next_wake(), Some(6 * SECOND));
-    assert!(closes(gate.decide(6 * SECOND, roll(2, 1, 0, 1), None)), "but not for ever");
-    assert!(closes(gate.decide(2 * SECOND, roll(2, 0, 1, 1), None)), "others are not");
+    let mut window = JoinWindow::new(Limits { min: 2, max: 4 }, Time::ZERO).with_grace(5 * SECOND);
+    let closes = |verdict| matches!(verdict, JoinDecision::Freeze(FreezeReason::LastCallOver));
+    assert!(!closes(window.decide(SECOND, counts(2, 1, 0, 1), None)), "a member is on its way");
+    assert_eq!(window.next_wake(), Some(6 * SECOND));
+    assert!(closes(window.decide(6 * SECOND, counts(2, 1, 0, 1), None)), "but not for ever");
+    assert!(closes(window.decide(2 * SECOND, counts(2, 0, 1, 1), None)), "others are not");
 }
 
 #[test]
 fn no_round_closes_while_a_member_of_the_last_group_may_have_workers() {
-    for (before, now, roll) in [
-        (MembershipCounts::default(), 0, roll(4, 0, 0, 4)),
-        (roll(2, 0, 0, 2), 10_000, roll(2, 1, 0, 2)),
-        (MembershipCounts::default(), 0, roll(3, 0, 0, 3)),
-        (roll(2, 0, 0, 0), 10_000, roll(3, 0, 0, 0)),
-        (roll(4, 0, 0, 0), 10_000, roll(9, 0, 0, 4)),
+    for (before, now, counts) in [
+        (MembershipCounts::default(), 0, counts(4, 0, 0, 4)),
+        (counts(2, 0, 0, 2), 10_000, counts(2, 1, 0, 2)),
+        (MembershipCounts::default(), 0, counts(3, 0, 0, 3)),
+        (counts(2, 0, 0, 0), 10_000, counts(3, 0, 0, 0)),
+        (counts(4, 0, 0, 0), 10_000, counts(9, 0, 0, 4)),
     ] {
-        let one_left = |roll| MembershipCounts { unresolved: 1, ..roll };
-        let verdict = decide(one_left(before), now, one_left(roll));
-        let waits = WaitReason::ForLastGroup { joined: roll.joined, unresolved: 1 };
-        assert_eq!(verdict, JoinDecision::Wait(waits), "{roll:?} at {now}");
+        let one_left = |counts| MembershipCounts { unresolved: 1, ..counts };
+        let verdict = decide(one_left(before), now, one_left(counts));
+        let waits = WaitReason::ForLastGroup { joined: counts.joined, unresolved: 1 };
+        assert_eq!(verdict, JoinDecision::Wait(waits), "{counts:?} at {now}");
         assert!(
-            matches!(decide(one_left(before), 10_000, roll), JoinDecision::Close(_)),
-            "{roll:?}"
+            matches!(decide(one_left(before), 10_000, counts), JoinDecision::Freeze(_)),
+            "{counts:?}"
         );
     }
 }
 
 #[test]
 fn who_has_just_stopped_its_workers_is_waited_for() {
-    let mut gate = JoinWindow::new(Limits { min: 2, max: 4 }, Time::ZERO).with_grace(5 * SECOND);
-    gate.decide(SECOND, MembershipCounts { unresolved: 1, ..roll(2, 1, 0, 2) }, None);
-    let waits = gate.decide(30 * SECOND, roll(2, 1, 0, 2), None);
+    let mut window = JoinWindow::new(Limits { min: 2, max: 4 }, Time::ZERO).with_grace(5 * SECOND);
+    window.decide(SECOND, MembershipCounts { unresolved: 1, ..counts(2, 1, 0, 2) }, None);
+    let waits = window.decide(30 * SECOND, counts(2, 1, 0, 2), None);
     assert!(
         matches!(waits, JoinDecision::Wait(WaitReason::LastCall { to_come: 1, .. })),
         "{waits:?}"
     );
-    assert_eq!(gate.next_wake(), Some(35 * SECOND));
-    let closes = gate.decide(31 * SECOND, roll(3, 0, 0, 3), None);
-    assert_eq!(closes, JoinDecision::Close(FreezeReason::AllLiveCame));
+    assert_eq!(window.next_wake(), Some(35 * SECOND));
+    let closes = window.decide(31 * SECOND, counts(3, 0, 0, 3), None);
+    assert_eq!(closes, JoinDecision::Freeze(FreezeReason::AllLiveCame));
 }
 
 #[test]
 fn a_group_that_the_server_has_forgotten_is_waited_out() {
-    let mut gate = JoinWindow::new(Limits { min: 2, max: 2 }, Time::ZERO);
+    let mut window = JoinWindow::new(Limits { min: 2, max: 2 }, Time::ZERO);
     let until = Some(5 * SECOND);
     let waits = WaitReason::ForForgottenGroup { joined: 2, until: 5 * SECOND };
-    assert_eq!(gate.decide(SECOND, roll(2, 0, 0, 0), until), JoinDecision::Wait(waits));
-    assert_eq!(gate.next_wake(), until);
-    let closes = gate.decide(5 * SECOND, roll(2, 0, 0, 0), until);
-    assert_eq!(closes, JoinDecision::Close(FreezeReason::Full));
+    assert_eq!(window.decide(SECOND, counts(2, 0, 0, 0), until), JoinDecision::Wait(waits));
+    assert_eq!(window.next_wake(), until);
+    let closes = window.decide(5 * SECOND, counts(2, 0, 0, 0), until);
+    assert_eq!(closes, JoinDecision::Freeze(FreezeReason::Full));
 }

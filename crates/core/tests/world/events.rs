@@ -1,4 +1,4 @@
-//! Virtual time, and everything that is under way in it.
+//! Virtual time, and the queue of events.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -12,15 +12,15 @@ use super::broken::Broken;
 use super::inspector::Inspector;
 use super::invariants::{Verdict, violation};
 use super::node::SimNode;
-use super::plan::{Millis, Mishap, Plan};
+use super::plan::{Fault, Millis, Plan};
 use super::random::Random;
 use super::server::Server;
 use crate::top::{Alarm, Job, Process};
 
-/// A node, by its place in the list. A node that comes back from the dead is another.
+/// A node, by its index. A process that replaces a dead one is another node.
 pub(crate) type Who = usize;
 
-/// What a node sends to the server.
+/// A message from a node to the server.
 #[derive(Debug, Clone)]
 pub(crate) enum Message {
     Txn { id: RequestId, purpose: Purpose, txn: Rc<Txn> },
@@ -30,7 +30,7 @@ pub(crate) enum Message {
     Revoke { lease: LeaseId },
 }
 
-/// What reaches a node. Streams have epochs: what was under way when one broke is lost.
+/// A message to a node. Streams have epochs: messages in flight when a stream breaks are lost.
 #[derive(Debug, Clone)]
 pub(crate) enum Delivery {
     Answer { id: RequestId, purpose: Purpose, result: Rc<TxnResult> },
@@ -43,11 +43,11 @@ pub(crate) enum Delivery {
     Watching { epoch: u64, id: WatchId },
     Watched { epoch: u64, id: WatchId, watch: usize, events: Vec<Event> },
     WatchBroken { id: WatchId },
-    Hosting { round: u64, works: bool, port: u16 },
+    BootstrapStore { round: u64, works: bool, port: u16 },
     Dropped { peer: Who },
 }
 
-/// What a node has set its clock for.
+/// A timer of a node.
 #[derive(Debug, Clone)]
 pub(crate) enum Timer {
     Wake,
@@ -56,48 +56,49 @@ pub(crate) enum Timer {
     Renew(u64),
     Expiry(u64),
     AskAgain(u64, LeaseId),
-    /// What the agent on top has set its clock for.
+    /// A timer of the agent on top.
     Top(Alarm),
 }
 
+/// An event of the simulation.
 #[derive(Debug)]
-pub(crate) enum Happening {
+pub(crate) enum SimEvent {
     Arrives(Who, Message),
     Delivered(Who, Delivery),
     Rings(Who, Timer),
     /// The guard of the node's workers looks at the clock.
     GuardLooks(Who),
-    /// Something happens to the node's workers.
+    /// An event of the node's workers.
     Works(Who, Process),
-    /// The launcher is gone, and its guard kills the workers.
+    /// The launcher is dead, and its guard kills the workers.
     GuardKills(Who),
-    /// Somebody has proof that this node is dead, and ends its lease.
+    /// A peer has proof that this node is dead, and revokes its lease.
     Proves(Who, LeaseId, Vec<Who>),
     Connects(Who),
     LeasesEnd,
-    Goes(Mishap),
+    Goes(Fault),
     Resumes(Who),
     Mends(Who),
-    /// A server is there again, and has forgotten so much.
+    /// A server is up again, and has kept this much of its state.
     ServerUp(Memory),
     Comes,
 }
 
-/// What a server that went away remembers when it is back.
+/// What a server has kept after a restart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Memory {
     /// Everything.
     Whole,
-    /// What is so, but not how it became so.
+    /// The present state, but not its history.
     Compacted,
-    /// Nothing: it was in memory.
+    /// Nothing: its state was in memory.
     None,
 }
 
 struct Queued {
     at: Millis,
     sequence: u64,
-    what: Happening,
+    what: SimEvent,
 }
 
 impl PartialEq for Queued {
@@ -120,7 +121,7 @@ impl Ord for Queued {
     }
 }
 
-/// So many of the last happenings are told when something is wrong.
+/// The number of last events in the report of a failure.
 const TRACE: usize = 60;
 
 pub(crate) struct World {
@@ -130,21 +131,21 @@ pub(crate) struct World {
     pub(crate) server: Server,
     pub(crate) nodes: Vec<SimNode>,
     pub(crate) inspector: Inspector,
-    /// What the agents on top have in common.
+    /// The state that the agents on top share.
     pub(crate) job: Job,
     pub(crate) broken: Broken,
-    /// Nothing goes wrong any more.
+    /// No more faults are injected.
     pub(crate) healed: bool,
-    /// What happened last; kept only when a failure is being told, for it costs more than the run.
+    /// The last events; kept only for the report of a failure, since that costs more than the run.
     pub(crate) trace: Option<VecDeque<String>>,
     queue: BinaryHeap<Reverse<Queued>>,
     sequence: u64,
     pub(crate) steps: u64,
-    /// How often a node was asked to listen: every time at another port.
-    pub(crate) hosted: u16,
+    /// The number of bootstrap stores that were started, each on another port.
+    pub(crate) bootstrap_stores: u16,
 }
 
-/// Notes down what happens, if anyone wants to know.
+/// Records an event in the trace, if there is one.
 macro_rules! tell {
     ($world:expr, $($text:tt)*) => {
         if $world.trace.is_some() {
@@ -160,7 +161,7 @@ impl World {
         let mut world = Self {
             job,
             server: Server::new(),
-            inspector: Inspector::new(&plan.settings),
+            inspector: Inspector::new(&plan.config),
             plan,
             random,
             now: 0,
@@ -171,14 +172,14 @@ impl World {
             queue: BinaryHeap::new(),
             sequence: 0,
             steps: 0,
-            hosted: 0,
+            bootstrap_stores: 0,
         };
         for _ in 0..world.plan.nodes {
             let at = world.random.between(0, world.plan.gathering);
-            world.at(at, Happening::Comes);
+            world.at(at, SimEvent::Comes);
         }
-        for (at, mishap) in world.plan.mishaps.clone() {
-            world.at(at, Happening::Goes(mishap));
+        for (at, fault) in world.plan.faults.clone() {
+            world.at(at, SimEvent::Goes(fault));
         }
         world
     }
@@ -196,24 +197,24 @@ impl World {
         trace.push_back(line);
     }
 
-    pub(crate) fn at(&mut self, at: Millis, what: Happening) {
+    pub(crate) fn at(&mut self, at: Millis, what: SimEvent) {
         self.sequence += 1;
         self.queue.push(Reverse(Queued { at: at.max(self.now), sequence: self.sequence, what }));
     }
 
-    pub(crate) fn after(&mut self, delay: Millis, what: Happening) {
+    pub(crate) fn after(&mut self, delay: Millis, what: SimEvent) {
         self.at(self.now + delay, what);
     }
 
     pub(crate) fn works_after(&mut self, who: Who, delay: Millis, process: Process) {
-        self.after(delay, Happening::Works(who, process));
+        self.after(delay, SimEvent::Works(who, process));
     }
 
     pub(crate) fn ring(&mut self, who: Who, delay: Millis, timer: Timer) {
-        self.after(delay, Happening::Rings(who, timer));
+        self.after(delay, SimEvent::Rings(who, timer));
     }
 
-    /// Lets everything happen that happens up to `end`.
+    /// Runs all events up to `end`.
     pub(crate) fn run_until(&mut self, end: Millis) -> Verdict {
         while let Some(Reverse(next)) = self.queue.peek() {
             if next.at > end {
@@ -225,52 +226,52 @@ impl World {
             if self.steps > self.plan.steps {
                 return violation("quiet", format!("{} steps and no end", self.steps));
             }
-            self.happens(next.what)?;
+            self.dispatch(next.what)?;
             self.check_step()?;
         }
         self.now = end;
         Ok(())
     }
 
-    pub(crate) fn happens(&mut self, what: Happening) -> Verdict {
+    pub(crate) fn dispatch(&mut self, what: SimEvent) -> Verdict {
         match what {
-            Happening::Arrives(who, message) => self.arrives(who, message),
-            Happening::Delivered(who, _) | Happening::Rings(who, _) if !self.nodes[who].alive => {
+            SimEvent::Arrives(who, message) => self.arrives(who, message),
+            SimEvent::Delivered(who, _) | SimEvent::Rings(who, _) if !self.nodes[who].alive => {
                 Ok(())
             }
-            what @ (Happening::Delivered(who, _) | Happening::Rings(who, _))
+            what @ (SimEvent::Delivered(who, _) | SimEvent::Rings(who, _))
                 if self.nodes[who].stands_still() =>
             {
                 self.nodes[who].inbox.push(what);
                 Ok(())
             }
-            what @ (Happening::Works(who, _) | Happening::GuardLooks(who))
+            what @ (SimEvent::Works(who, _) | SimEvent::GuardLooks(who))
                 if self.nodes[who].sleeps() =>
             {
                 self.nodes[who].inbox.push(what);
                 Ok(())
             }
-            what @ Happening::Works(who, _) if self.nodes[who].has_still_workers() => {
+            what @ SimEvent::Works(who, _) if self.nodes[who].has_still_workers() => {
                 self.after(50, what);
                 Ok(())
             }
-            Happening::Delivered(who, delivery) => self.delivered(who, delivery),
-            Happening::Rings(who, timer) => self.rings(who, timer),
-            Happening::GuardLooks(who) => self.guard_looks(who),
-            Happening::GuardKills(who) => self.top_killed(who),
-            Happening::Works(who, process) => self.top_works(who, process),
-            Happening::Proves(who, lease, peers) => self.proves(who, lease, peers),
-            Happening::Connects(who) => self.connects(who),
-            Happening::LeasesEnd => self.leases_end(),
-            Happening::Goes(mishap) => self.goes(mishap),
-            Happening::Resumes(who) => self.resumes(who),
-            Happening::Mends(who) => {
+            SimEvent::Delivered(who, delivery) => self.delivered(who, delivery),
+            SimEvent::Rings(who, timer) => self.rings(who, timer),
+            SimEvent::GuardLooks(who) => self.guard_looks(who),
+            SimEvent::GuardKills(who) => self.top_killed(who),
+            SimEvent::Works(who, process) => self.top_works(who, process),
+            SimEvent::Proves(who, lease, peers) => self.proves(who, lease, peers),
+            SimEvent::Connects(who) => self.connects(who),
+            SimEvent::LeasesEnd => self.leases_end(),
+            SimEvent::Goes(fault) => self.goes(fault),
+            SimEvent::Resumes(who) => self.resumes(who),
+            SimEvent::Mends(who) => {
                 self.mends(who);
                 Ok(())
             }
-            Happening::ServerUp(memory) => self.server_up(memory),
-            Happening::Comes if self.healed => Ok(()),
-            Happening::Comes => self.comes(),
+            SimEvent::ServerUp(memory) => self.server_up(memory),
+            SimEvent::Comes if self.healed => Ok(()),
+            SimEvent::Comes => self.comes(),
         }
     }
 }

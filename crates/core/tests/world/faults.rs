@@ -2,10 +2,10 @@
 
 use rallypoint_core::rendezvous::NodeInput;
 
+use super::events::{Memory, SimEvent, Who, World, tell};
 use super::guard::Still;
-use super::happening::{Happening, Memory, Who, World, tell};
 use super::invariants::Verdict;
-use super::plan::{Millis, Mishap};
+use super::plan::{Fault, Millis};
 
 impl World {
     /// One of the live nodes, by any number.
@@ -14,19 +14,19 @@ impl World {
         alive.get(number % alive.len().max(1)).copied()
     }
 
-    pub(crate) fn goes(&mut self, mishap: Mishap) -> Verdict {
+    pub(crate) fn goes(&mut self, fault: Fault) -> Verdict {
         if self.healed {
             return Ok(());
         }
-        tell!(self, "--- {mishap:?}");
-        match mishap {
-            Mishap::Arrive => return self.comes(),
-            Mishap::Restart(away, forgetful) => {
+        tell!(self, "--- {fault:?}");
+        match fault {
+            Fault::Arrive => return self.comes(),
+            Fault::Restart(away, forgetful) => {
                 let memory = if forgetful { Memory::Compacted } else { Memory::Whole };
                 self.server_down(away, memory);
             }
-            Mishap::Forget(away) => self.server_down(away, Memory::None),
-            Mishap::Compact => {
+            Fault::Forget(away) => self.server_down(away, Memory::None),
+            Fault::Compact => {
                 if !self.server.down {
                     self.compact();
                     for who in 0..self.nodes.len() {
@@ -37,24 +37,24 @@ impl World {
                     }
                 }
             }
-            Mishap::Cut(who, time) => {
+            Fault::Cut(who, time) => {
                 if let Some(who) = self.someone(who) {
                     self.cut(who);
-                    self.after(time, Happening::Mends(who));
+                    self.after(time, SimEvent::Mends(who));
                 }
             }
-            Mishap::Standstill(who, time) => self.stands_still(who, Still::Launcher, time),
-            Mishap::Sleep(who, time) => self.stands_still(who, Still::Everything, time),
-            Mishap::Crash(who, death, back) => {
+            Fault::Standstill(who, time) => self.stands_still(who, Still::Launcher, time),
+            Fault::Sleep(who, time) => self.stands_still(who, Still::Everything, time),
+            Fault::Crash(who, death, back) => {
                 if let Some(delay) = back {
-                    self.after(delay, Happening::Comes);
+                    self.after(delay, SimEvent::Comes);
                 }
                 if let Some(who) = self.someone(who) {
                     tell!(self, "{} crashes: {death:?}", self.nodes[who].id);
                     return self.dies(who, death);
                 }
             }
-            Mishap::Suspect(who, whom) => {
+            Fault::Suspect(who, whom) => {
                 if let (Some(who), Some(whom)) = (self.awake(who), self.someone(whom))
                     && self.top_workers(who).is_some()
                     && who != whom
@@ -64,16 +64,16 @@ impl World {
                     return self.give(who, NodeInput::Suspect { node });
                 }
             }
-            Mishap::Reset(who) => {
+            Fault::Reset(who) => {
                 if let Some(who) = self.someone(who) {
                     self.resets(who);
                 }
             }
-            mishap @ (Mishap::Finish(_)
-            | Mishap::Return(_)
-            | Mishap::WorkersFail(_)
-            | Mishap::Close(..)
-            | Mishap::Signal(..)) => return self.top_goes(mishap),
+            fault @ (Fault::Finish(_)
+            | Fault::Return(_)
+            | Fault::WorkersFail(_)
+            | Fault::Close(..)
+            | Fault::Signal(..)) => return self.top_goes(fault),
         }
         Ok(())
     }
@@ -81,7 +81,7 @@ impl World {
     fn stands_still(&mut self, who: usize, still: Still, time: Millis) {
         if let Some(who) = self.awake(who) {
             self.nodes[who].still = Some(still);
-            self.after(time, Happening::Resumes(who));
+            self.after(time, SimEvent::Resumes(who));
         }
     }
 
