@@ -28,6 +28,9 @@ ELSEWHERE = {
     "cargo install --path": "installs into the user's home",
 }
 
+# Names of others.
+OTHERS = {"JobSet", "PyTorchJob", "TrainJob", "KillWait", "LookupError", "SlurmdTimeout", "TCPStore", "WorkerGroup", "WorkerSpec"}
+
 errors = []
 
 
@@ -195,12 +198,31 @@ def check_summary():
             wrong(page, 1, "is not in docs/SUMMARY.md")
 
 
+def all_sources():
+    """The text of all sources, with strings that go on in the next line in one."""
+    files = [*(ROOT / "crates").glob("*/src/**/*.rs"), *(ROOT / "crates/py/python").rglob("*.py*")]
+    text = "\n".join(file.read_text() for file in files if file.suffix in (".rs", ".py", ".pyi"))
+    return re.sub(r"\\\n\s*", "", text)
+
+
+def check_identifiers(page):
+    """Types and functions that are named as code are somewhere in the sources, or are PyTorch's."""
+    text = page.read_text()
+    named = set()
+    for _, line in prose(text):
+        for name in re.findall(r"`((?:rallypoint::|[A-Z][a-z]+[A-Z])[\w:]*)", line):
+            named.update(name.split("::"))
+    for language, _, lines in blocks(text):
+        if language == "rust":
+            for names in re.findall(r"^use (rallypoint::[^;]*);", "\n".join(lines), re.MULTILINE):
+                named.update(re.findall(r"\w+", names))
+    for name in sorted(named - OTHERS):
+        if name and not re.search(rf"\b{name}\b", sources):
+            wrong(page, 1, f"there is no {name} in the sources")
+
+
 def check_messages():
     """The longest part of each message that has no values in it is somewhere in the sources."""
-    files = [*(ROOT / "crates").glob("*/src/**/*.rs"), *(ROOT / "crates/py/python").rglob("*.py")]
-    sources = "\n".join(file.read_text() for file in files)
-    # Strings that go on in the next line.
-    sources = re.sub(r"\\\n\s*", "", sources)
     page = ROOT / "docs" / "troubleshooting.md"
     found = 0
     for number, line in prose(page.read_text()):
@@ -254,9 +276,11 @@ parser.add_argument("--book", required=True, type=Path, help="the book as it was
 arguments = parser.parse_args()
 rallypoint, book = arguments.rallypoint, arguments.book.resolve()
 used, checked = set(), 0
+sources = all_sources()
 for page in PAGES:
     check_links(page)
     check_names(page)
+    check_identifiers(page)
     check_size(page)
     for language, first, lines in blocks(page.read_text()):
         if language == "console":

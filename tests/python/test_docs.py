@@ -62,7 +62,8 @@ def programs():
     for page in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]:
         found = re.findall(r"^```python\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL)
         for number, program in enumerate(found):
-            yield f"{page.stem.lower().replace('-', '_')}_{number}.py", program
+            name = f"{page.parent.name}_{page.stem}_{number}"
+            yield f"{name.lower().replace('-', '_')}.py", program
 
 
 def test_the_examples_are_typed(tmp_path):
