@@ -221,6 +221,47 @@ def check_identifiers(page):
             wrong(page, 1, f"there is no {name} in the sources")
 
 
+def check_protocol():
+    """The page on the protocol has each key, and each field of each document, that the core has."""
+    page = ROOT / "docs" / "design" / "protocol.md"
+    text = page.read_text()
+    core = ROOT / "crates" / "core" / "src"
+    keys = re.findall(r'"\{\}(rdzv/[^"]*)"', (core / "rendezvous" / "keys.rs").read_text())
+    # A key that ends in a slash is the beginning of others.
+    built = {key.replace("{round}", "{n}") for key in keys}
+    built = {key for key in built if not key.endswith("/") or not any(other.startswith(key + "{") for other in built)}
+    named = set(re.findall(r"`(rdzv/[^`…]*)…?`", text))
+    for key in built - named - {"rdzv/v_{n}/"}:
+        wrong(page, 1, f"does not name the key {key}")
+    for key in named - built:
+        wrong(page, 1, f"names a key {key} that the core does not build")
+    sections = re.split(r"^### ", text, flags=re.MULTILINE)[1:]
+    structs = "".join(file.read_text() for file in core.rglob("*.rs"))
+    assert len(sections) >= 9, "the documents were not found"
+    for section in sections:
+        section = section.split("\n## ")[0]
+        name = section.split("\n")[0]
+        found = re.search(rf"^pub struct {name} {{\n(.*?)^}}", structs, re.MULTILINE | re.DOTALL)
+        if not found:
+            wrong(page, 1, f"the core has no document {name}")
+            continue
+        fields = set()
+        for flatten, field, kind in re.findall(r"(#\[serde\(flatten\)\]\s+)?pub (\w+): (\w+)", found[1]):
+            if not flatten:
+                fields.add(field)
+            elif kind != "Extra":
+                inner = re.search(rf"^pub struct {kind} {{\n(.*?)^}}", structs, re.MULTILINE | re.DOTALL)
+                fields.update(re.findall(r"pub (\w+):", inner[1]))
+        cells = [line.split(" | ")[0] for line in section.splitlines() if line.startswith("| `")]
+        told = {field for cell in cells for field in re.findall(r"`(\w+)`", cell)}
+        if told != fields:
+            wrong(page, 1, f"{name}: {', '.join(sorted(told ^ fields))}: in the page or in the core alone")
+    for value in re.findall(r'`"(\w+)"`', text):
+        variant = "".join(word.capitalize() for word in value.split("_"))
+        if not re.search(rf'^    {variant},$|"{value}"', structs, re.MULTILINE):
+            wrong(page, 1, f"the core has no value {value}")
+
+
 def check_messages():
     """The longest part of each message that has no values in it is somewhere in the sources."""
     page = ROOT / "docs" / "troubleshooting.md"
@@ -288,6 +329,7 @@ for page in PAGES:
                 checked += 1
                 check_command(page, first + offset, command, rallypoint)
 check_summary()
+check_protocol()
 check_messages()
 check_book(book)
 for begin in ELSEWHERE.keys() - used:
