@@ -24,7 +24,8 @@ ELSEWHERE = {
     "pip install target/wheel": "make test-wheel installs the wheel",
     "torchrun": "tests/torch runs torchrun with both backends",
     "srun": "tests/slurm submits the line of the guide, examples/slurm/train.sh",
-    "cargo run": "crates/rallypoint/tests/it/launch/first_command.rs runs the first command of the README",
+    "cargo run --release --example": "crates/rallypoint/tests/it/examples.rs runs the examples",
+    "cargo run --release -- run": "crates/rallypoint/tests/it/launch/first_command.rs runs the first command of the README",
     "cargo install --path": "installs into the user's home",
 }
 
