@@ -99,6 +99,22 @@ def check_names(page):
                     wrong(page, number, f"there is no {one}")
 
 
+def check_tests(page):
+    """Tests that are named as code, such as `it::launch::exit_codes`, exist."""
+    for number, line in prose(page.read_text()):
+        for name in re.findall(r"`((?:it|conformance)::[\w:]+)`", line):
+            place = ROOT / "crates/rallypoint/tests"
+            text = None
+            for part in name.split("::"):
+                if text is None and (place / part).is_dir():
+                    place /= part
+                elif text is None and (place / f"{part}.rs").exists():
+                    text = (place / f"{part}.rs").read_text()
+                elif text is None or not re.search(rf"\b{part}\b", text):
+                    wrong(page, number, f"there is no test {name}")
+                    break
+
+
 def expand(name):
     braces = re.search(r"\{([^}]*)\}", name)
     if not braces:
@@ -323,6 +339,7 @@ for page in PAGES:
     check_links(page)
     check_names(page)
     check_identifiers(page)
+    check_tests(page)
     check_size(page)
     for language, first, lines in blocks(page.read_text()):
         if language == "console":
@@ -333,6 +350,10 @@ check_summary()
 check_protocol()
 check_messages()
 check_book(book)
+for reason in ELSEWHERE.values():
+    for name in re.findall(r"(?:crates|tests|examples)/[\w./-]+", reason):
+        if not (ROOT / name).exists():
+            errors.append(f"scripts/docs.py: there is no {name}, which is said to run a command")
 for begin in ELSEWHERE.keys() - used:
     errors.append(f"scripts/docs.py: no document has a command that begins with {begin!r} any more")
 for error in errors:
