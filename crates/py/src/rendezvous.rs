@@ -187,16 +187,16 @@ impl Rendezvous {
     /// node is no longer in its group, or if another has closed the run without being done. A memory read.
     fn num_nodes_waiting(&self, py: Python<'_>) -> PyResult<usize> {
         let handler = self.handler.get(py)?;
-        let waiting = wait(py, handler.num_nodes_waiting())?.or_raise(py)?;
-        let stops = disturbance(&handler.standing(), handler.node_id()).is_some();
-        Ok(if stops { waiting.max(1) } else { 0 })
+        let status = handler.live_status().or_raise(py)?;
+        let stops = disturbance(&status, handler.node_id()).is_some();
+        Ok(if stops { status.nodes_waiting().max(1) } else { 0 })
     }
 
     /// Why ``num_nodes_waiting()`` is not 0, in a sentence; ``None`` if it is.
     #[getter]
     fn disturbance(&self, py: Python<'_>) -> PyResult<Option<String>> {
         let handler = self.handler.get(py)?;
-        Ok(disturbance(&handler.standing(), handler.node_id()).map(|why| why.to_string()))
+        Ok(disturbance(&handler.status(), handler.node_id()).map(|why| why.to_string()))
     }
 
     /// Waits until this node was in a group and can no longer be sure of its place, since the servers do not
@@ -218,13 +218,13 @@ impl Rendezvous {
     #[getter]
     fn is_fenced(&self, py: Python<'_>) -> PyResult<bool> {
         let handler = self.handler.get(py)?;
-        Ok(!self.ended.is_cancelled() && handler.standing().fenced.is_some())
+        Ok(!self.ended.is_cancelled() && handler.status().fenced.is_some())
     }
 
     /// Whether the run is closed: no further group will form.
     fn is_closed(&self, py: Python<'_>) -> PyResult<bool> {
         let handler = self.handler.get(py)?;
-        wait(py, handler.is_closed())?.or_raise(py)
+        Ok(handler.live_status().or_raise(py)?.view.closed.is_some())
     }
 
     /// Closes the run for all of its nodes, for good. The others are told the reason.
@@ -335,7 +335,7 @@ async fn saying_why<T>(handler: &EtcdRendezvousHandler, waiting: impl Future<Out
         if let Ok(done) = timeout(pause, waiting.as_mut()).await {
             return done;
         }
-        if let Some(what) = handler.standing().view.waits_for {
+        if let Some(what) = handler.status().view.waits_for {
             tracing::info!(target: "rallypoint::waiting", "waiting: {what}");
         }
         // For the next time.

@@ -19,7 +19,7 @@ use rallypoint::core::rendezvous::documents::LivenessAddress;
 use rallypoint::core::rendezvous::keys::DEFAULT_PREFIX;
 use rallypoint::core::rendezvous::ranks::RankPolicy;
 use rallypoint::rendezvous::{
-    EtcdRendezvousHandler, HandlerOptions, RendezvousError, RendezvousHandler, Standing,
+    EtcdRendezvousHandler, HandlerOptions, HandlerStatus, RendezvousError, RendezvousHandler,
 };
 use serde_json::{Value, json};
 use tokio::signal::unix::{SignalKind, signal};
@@ -130,7 +130,7 @@ async fn main() -> Result<(), Failure> {
                 changes.mark_changed();
             }
             _ = changes.changed() => {
-                let Standing { view, fenced, .. } = changes.borrow_and_update().clone();
+                let HandlerStatus { view, fenced, .. } = changes.borrow_and_update().clone();
                 if let Some(loss) = fenced.filter(|_| member) {
                     // Before all else the workers must stop: another node may take this one's place.
                     say("fenced", json!({ "words": loss.to_string() }));

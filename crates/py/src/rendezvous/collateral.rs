@@ -1,7 +1,7 @@
 //! Gathers what the core needs to decide whether what failed here failed because of another node.
 
 use rallypoint::client::ClientError;
-use rallypoint::rendezvous::{EtcdRendezvousHandler, Standing};
+use rallypoint::rendezvous::{EtcdRendezvousHandler, HandlerStatus};
 use rallypoint_core::agent::collateral::{
     DETECTION_TIMEOUT, FailureOrigin, RoundMembers, failure_origin,
 };
@@ -9,18 +9,17 @@ use rallypoint_core::kv::{KeyRange, Range};
 use rallypoint_core::rendezvous::keys::Keys;
 use tokio::time::timeout;
 
-fn known(standing: &Standing) -> FailureOrigin {
-    failure_origin(&standing.view, standing.fenced.is_some())
+fn known(status: &HandlerStatus) -> FailureOrigin {
+    failure_origin(&status.view, status.fenced.is_some())
 }
 
 /// Whether the group of this node has lost a member, this one included, or has within a second. If nobody can
 /// tell, it is taken for true.
 pub(super) async fn is_collateral(handler: &EtcdRendezvousHandler) -> bool {
     let mut changes = handler.changes();
-    let decided =
-        changes.wait_for(|standing| !matches!(known(standing), FailureOrigin::Undecided(_)));
+    let decided = changes.wait_for(|status| !matches!(known(status), FailureOrigin::Undecided(_)));
     let _ = timeout(DETECTION_TIMEOUT, decided).await;
-    match known(&handler.standing()) {
+    match known(&handler.status()) {
         FailureOrigin::Collateral => true,
         FailureOrigin::Own => false,
         FailureOrigin::Undecided(round) => {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use rallypoint::embedded::{EmbeddedServer, clients_gone};
-use rallypoint::rendezvous::{EtcdRendezvousHandler, RendezvousHandler as _, Standing};
+use rallypoint::rendezvous::{EtcdRendezvousHandler, HandlerStatus, RendezvousHandler as _};
 use rallypoint_core::agent::{CloseReason, Why, must_stop};
 use rallypoint_core::rendezvous::RendezvousView;
 use tokio::time::timeout;
@@ -27,8 +27,8 @@ pub(super) enum Ending {
 }
 
 /// Why the workers of this node have to stop; nothing if they need not.
-pub(super) fn disturbance(standing: &Standing, node: &str) -> Option<Why> {
-    must_stop(&standing.view, standing.fenced.as_ref().map(ToString::to_string), node)
+pub(super) fn disturbance(status: &HandlerStatus, node: &str) -> Option<Why> {
+    must_stop(&status.view, status.fenced.as_ref().map(ToString::to_string), node)
 }
 
 /// Ends it. False if the run could not be closed although it should be.
@@ -79,7 +79,7 @@ fn speaks_for_all(view: &RendezvousView, closing: &CloseReason) -> bool {
 
 /// A run that is closed already stays as it is.
 async fn close(handler: &EtcdRendezvousHandler, closing: &CloseReason) -> bool {
-    let view = handler.standing().view;
+    let view = handler.status().view;
     if view.closed.is_some() {
         return true;
     }

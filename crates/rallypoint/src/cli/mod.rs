@@ -28,7 +28,6 @@ use self::run::host::HostFacts;
 pub use self::run::surroundings::{FoundIn, SurroundingsError, master, node_rank};
 use crate::launch::job::Environment;
 use crate::launch::{Console, launch};
-use crate::rendezvous::RendezvousHandlerRegistry;
 
 /// Whatever a command failed with: it is only ever printed.
 type AnyError = Box<dyn Error + Send + Sync>;
@@ -67,36 +66,20 @@ enum LogFormat {
 
 /// Runs the command with these arguments, the first being the program's name.
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
-    run_with(&RendezvousHandlerRegistry::with_builtin(), arguments)
-}
-
-/// The same for a Python package, which is told its exit code as a number. Scripts run under its `python`, if that is
-/// known.
-pub fn exit_code(arguments: impl IntoIterator<Item = OsString>, python: Option<String>) -> u8 {
-    exit_code_with(&RendezvousHandlerRegistry::with_builtin(), arguments, python)
-}
-
-/// The same with these backends, for a program that brings one of its own: `--rdzv-backend` names it.
-pub fn run_with(
-    registry: &RendezvousHandlerRegistry,
-    arguments: impl IntoIterator<Item = OsString>,
-) -> ExitCode {
-    exit_code_with(registry, arguments, None).into()
+    exit_code(arguments, None).into()
 }
 
 const DONE: u8 = 0;
 const FAILED: u8 = 1;
 const WRONG: u8 = 2;
 
-fn exit_code_with(
-    registry: &RendezvousHandlerRegistry,
-    arguments: impl IntoIterator<Item = OsString>,
-    python: Option<String>,
-) -> u8 {
+/// Runs the command for a Python package, which needs the exit code as a number. Scripts run under `python`, if
+/// it is given.
+pub fn exit_code(arguments: impl IntoIterator<Item = OsString>, python: Option<String>) -> u8 {
     let environment = run::host::environment();
     let (done, format) = match parse(arguments, &environment) {
         Ok(Parsed::Run(matches, format)) => {
-            return run_job(&matches, format, HostFacts::look(environment).under(python), registry);
+            return run_job(&matches, format, HostFacts::look(environment).under(python));
         }
         Ok(Parsed::Other(cli)) => {
             // A benchmark plays thousands of nodes, each with something to say.
@@ -166,13 +149,8 @@ fn refuse(error: &RunError) -> u8 {
 }
 
 /// `rallypoint run`. Lookups for the job block, so the job is resolved before there is a runtime.
-fn run_job(
-    matches: &ArgMatches,
-    format: LogFormat,
-    host: HostFacts,
-    registry: &RendezvousHandlerRegistry,
-) -> u8 {
-    let job = match run::prepare(matches, &host, registry) {
+fn run_job(matches: &ArgMatches, format: LogFormat, host: HostFacts) -> u8 {
+    let job = match run::prepare(matches, &host) {
         Ok(RunAction::Launch(job)) => *job,
         Ok(RunAction::Show(text)) => {
             // Nobody may be there to read it.
@@ -194,7 +172,7 @@ fn run_job(
     let of_a_node = u64::from(job.agent.local_workers) + 2;
     let nodes = u64::try_from(job.rendezvous.parameters.max_nodes).unwrap_or(u64::MAX);
     raise_descriptor_limit(Some(nodes.saturating_mul(of_a_node)));
-    let code = match launch(job, registry, &console) {
+    let code = match launch(job, &console) {
         Ok(code) => u8::try_from(code).unwrap_or(FAILED),
         Err(error) => {
             match format {

@@ -2,24 +2,16 @@
 //!
 //! A handler tells what is so, not what changed: the news is what follows from it and was not told before.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use rallypoint_core::agent::{
-    AgentInput, GroupChange, KnownGroup, RestartBudget, membership_events,
-};
+use rallypoint_core::agent::{AgentInput, KnownGroup, RestartBudget, membership_events};
 use rallypoint_core::kv::Time;
 use rallypoint_core::rendezvous::RendezvousView;
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep_until};
 
-use super::restarts::RestartCounter;
 use super::wait_reporter::Detail;
-use crate::rendezvous::{EtcdRendezvousHandler, RendezvousHandler, Standing};
+use crate::rendezvous::HandlerStatus;
 use crate::session::Loss;
-
-/// How often a backend is asked that does not tell by itself. torchrun's interval.
-const ASK: Duration = Duration::from_millis(100);
 
 /// What happens to the group and the run.
 pub(super) struct MembershipEvents {
@@ -30,43 +22,28 @@ pub(super) struct MembershipEvents {
 }
 
 enum EventSource {
-    /// It tells by itself.
-    Told { standing: watch::Receiver<Standing>, budget: watch::Receiver<RestartBudget> },
-    /// It has to be asked, and is at this time.
-    Asked { handler: Arc<dyn RendezvousHandler>, at: Instant, waiting: usize },
+    /// The handler and the count of restarts report every change.
+    Live { status: watch::Receiver<HandlerStatus>, budget: watch::Receiver<RestartBudget> },
     /// It has ended, which it should not, and whether that was told.
     Ended { told: bool },
 }
 
 impl MembershipEvents {
     pub(super) fn new(
-        handler: Arc<dyn RendezvousHandler>,
-        etcd: Option<&EtcdRendezvousHandler>,
-        restarts: &RestartCounter,
+        status: watch::Receiver<HandlerStatus>,
+        budget: watch::Receiver<RestartBudget>,
     ) -> Self {
-        let told = etcd.map(EtcdRendezvousHandler::changes).zip(restarts.changes());
-        let source = match told {
-            Some((standing, budget)) => EventSource::Told { standing, budget },
-            None => EventSource::Asked { handler, at: Instant::now() + ASK, waiting: 0 },
-        };
+        let source = EventSource::Live { status, budget };
         Self { source, told: Vec::new(), fenced: None }
     }
 
     /// Waits until there may be something new. Cancel-safe.
     pub(super) async fn changed(&mut self) {
         let alive = match &mut self.source {
-            EventSource::Told { standing, budget } => tokio::select! {
-                changed = standing.changed() => changed.is_ok(),
+            EventSource::Live { status, budget } => tokio::select! {
+                changed = status.changed() => changed.is_ok(),
                 changed = budget.changed() => changed.is_ok(),
             },
-            EventSource::Asked { handler, at, waiting } => {
-                sleep_until(*at).await;
-                if let Ok(now) = handler.num_nodes_waiting().await {
-                    *waiting = now;
-                }
-                *at = Instant::now() + ASK;
-                true
-            }
             EventSource::Ended { told: false } => true,
             EventSource::Ended { told: true } => std::future::pending().await,
         };
@@ -80,34 +57,21 @@ impl MembershipEvents {
     pub(super) fn begin(&mut self) {
         self.told.clear();
         self.fenced = None;
-        if let EventSource::Asked { waiting, .. } = &mut self.source {
-            *waiting = 0;
-        }
     }
 
     /// What the node waits for, in more words than the agent has.
     pub(super) fn waits_for(&self) -> Option<Detail> {
-        let EventSource::Told { standing, .. } = &self.source else { return None };
-        let RendezvousView { waits_for, patience, .. } = &standing.borrow().view;
+        let EventSource::Live { status, .. } = &self.source else { return None };
+        let RendezvousView { waits_for, patience, .. } = &status.borrow().view;
         waits_for.clone().map(|waits_for| Detail { waits_for, patience: *patience })
     }
 
     /// What was not told yet.
     pub(super) fn tell(&mut self, now: Time, known: Option<KnownGroup>) -> Vec<AgentInput> {
         let (mut events, fenced) = match &mut self.source {
-            EventSource::Told { standing, budget } => {
-                let standing = standing.borrow();
-                (
-                    membership_events(&standing.view, &budget.borrow(), known),
-                    standing.fenced.clone(),
-                )
-            }
-            EventSource::Asked { waiting, .. } => {
-                let waiting = known.filter(|_| *waiting > 0).map(|known| AgentInput::Changed {
-                    round: known.round,
-                    change: GroupChange::NodesWaiting(*waiting),
-                });
-                (waiting.into_iter().collect(), None)
+            EventSource::Live { status, budget } => {
+                let status = status.borrow();
+                (membership_events(&status.view, &budget.borrow(), known), status.fenced.clone())
             }
             EventSource::Ended { told: true } => return Vec::new(),
             EventSource::Ended { told } => {

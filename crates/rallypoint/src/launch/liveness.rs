@@ -45,7 +45,7 @@ impl Liveness {
 
     /// From here on the guard ends the workers when the lease has not been renewed in time.
     pub(super) fn follow(&mut self, peers: &Peers) {
-        let fence = peers.etcd().map(|etcd| etcd.fence_at());
-        self.fencing = fence.map(|fence| AbortOnDropHandle::new(tokio::spawn(follow_fence(fence))));
+        let fencing = tokio::spawn(follow_fence(peers.run().fence_at.clone()));
+        self.fencing = Some(AbortOnDropHandle::new(fencing));
     }
 }

@@ -38,7 +38,7 @@ use self::signals::SignalListener;
 use self::wait_reporter::{Detail, WaitReporter};
 use self::workers::{OutputCopiers, StartError, WorkerSpec};
 use crate::embedded::{EmbeddedServer, EmbeddedServerError, SecretError, ServerPlacement};
-use crate::rendezvous::{RegistryError, RendezvousHandlerRegistry};
+use crate::rendezvous::RegistryError;
 use crate::util::blocking::blocking;
 
 /// Why nothing was run.
@@ -71,15 +71,11 @@ pub(crate) enum LaunchError {
 ///
 /// # Errors
 /// [`LaunchError`], if it did not even begin.
-pub(crate) fn launch(
-    job: JobSpec,
-    registry: &RendezvousHandlerRegistry,
-    console: &Arc<Console>,
-) -> Result<i32, LaunchError> {
+pub(crate) fn launch(job: JobSpec, console: &Arc<Console>) -> Result<i32, LaunchError> {
     // Before anybody counts on this node.
     workers::check(&job.program)?;
     let runtime = runtime(&job)?;
-    let done = runtime.block_on(run(job, registry, console));
+    let done = runtime.block_on(run(job, console));
     // A name server or a disk that hangs is nothing to wait for; what must be done was waited for.
     runtime.shutdown_background();
     done
@@ -100,11 +96,7 @@ fn runtime(job: &JobSpec) -> io::Result<Runtime> {
     .build()
 }
 
-async fn run(
-    mut job: JobSpec,
-    registry: &RendezvousHandlerRegistry,
-    console: &Arc<Console>,
-) -> Result<i32, LaunchError> {
+async fn run(mut job: JobSpec, console: &Arc<Console>) -> Result<i32, LaunchError> {
     // Before anything is there that they could leave behind.
     let mut signals = SignalListener::listen(&job.handled)?;
     say(&job);
@@ -116,7 +108,7 @@ async fn run(
     let host = EmbeddedServer::start(&mut job.rendezvous).await?;
     let mut waiting = WaitReporter::new(console.clone());
     let peers = tokio::select! {
-        peers = open(&job, registry, &mut waiting) => Arc::new(peers.map_err(|error| no_peers(&job, error))?),
+        peers = open(&job, &mut waiting) => Arc::new(peers.map_err(|error| no_peers(&job, error))?),
         signal = signals.next() => return Ok(NodeOutcome::Signalled(signal).exit_code(None)),
     };
     liveness.follow(&peers);
@@ -150,23 +142,17 @@ async fn run(
     written(&output, &result, &mut signals).await;
     finish(&job, result.clone(), exit_records, console).await;
     if let Some(host) = host {
-        if let Some(etcd) = peers.etcd() {
-            stay(etcd, &mut signals).await;
-        }
+        stay(peers.run(), &mut signals).await;
         host.stop().await;
     }
     Ok(result.exit_code)
 }
 
 /// Connects to the others, and says so if that takes long.
-async fn open(
-    job: &JobSpec,
-    registry: &RendezvousHandlerRegistry,
-    waiting: &mut WaitReporter,
-) -> Result<Peers, RegistryError> {
+async fn open(job: &JobSpec, waiting: &mut WaitReporter) -> Result<Peers, RegistryError> {
     let parameters = job.rendezvous.parameters.clone();
     let waits_for = format!("a server at {}", parameters.endpoint);
-    let mut opening = pin!(Peers::open(registry, parameters, job.max_restarts));
+    let mut opening = pin!(Peers::open(parameters, job.max_restarts));
     loop {
         let detail = Detail { waits_for: waits_for.clone(), patience: None };
         waiting.show(Some("a server"), Some(detail));

@@ -1,6 +1,5 @@
 //! The other nodes of the job: meeting them, agreeing with them, leaving them.
 
-use std::any::Any;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,8 +18,8 @@ use tokio::time::{sleep, timeout};
 use super::events::MembershipEvents;
 use super::restarts::RestartCounter;
 use crate::rendezvous::{
-    EtcdRendezvousHandler, RegistryError, RendezvousError, RendezvousHandler,
-    RendezvousHandlerRegistry, RendezvousInfo, RendezvousParameters,
+    RegistryError, RendezvousError, RendezvousHandler, RendezvousHandlerRegistry, RendezvousInfo,
+    RendezvousParameters, RunAccess,
 };
 use crate::store::{Store, StoreError};
 use crate::util::clock::boot_time;
@@ -47,52 +46,48 @@ enum NoRanks {
 /// A way to the others.
 pub(super) struct Peers {
     handler: Arc<dyn RendezvousHandler>,
-    /// The same, if it is one that tells by itself what happens.
-    etcd: Option<Arc<EtcdRendezvousHandler>>,
+    run: RunAccess,
     pub(super) restarts: RestartCounter,
 }
 
 impl Peers {
     /// Connects. Waits for a server that is late.
     pub(super) async fn open(
-        registry: &RendezvousHandlerRegistry,
         parameters: RendezvousParameters,
         max_restarts: u32,
     ) -> Result<Self, RegistryError> {
-        let handler = registry.create_handler(parameters).await?;
-        let any: Arc<dyn Any + Send + Sync> = handler.clone();
-        let etcd = any.downcast::<EtcdRendezvousHandler>().ok();
-        let restarts = match &etcd {
-            Some(etcd) => RestartCounter::shared(etcd.client(), etcd.keys(), max_restarts),
-            None => RestartCounter::own(max_restarts),
+        let handler = RendezvousHandlerRegistry::with_builtin().create_handler(parameters).await?;
+        let Some(run) = handler.run_access() else {
+            let backend = handler.backend();
+            let what = format!("backend {backend:?} reports no status; use rallypoint or etcd");
+            return Err(RendezvousError::State { what, source: None }.into());
         };
-        Ok(Self { handler, etcd, restarts })
+        let restarts = RestartCounter::new(&run.client, &run.keys, max_restarts);
+        Ok(Self { handler, run, restarts })
     }
 
     /// What the others call this node.
     pub(super) fn node_id(&self) -> &str {
-        self.etcd.as_ref().map_or("", |etcd| etcd.node_id())
+        &self.run.node_id
     }
 
     pub(super) fn use_agent_store(&self) -> bool {
         self.handler.use_agent_store()
     }
 
-    /// The handler, if it is one that tells by itself what happens.
-    pub(super) fn etcd(&self) -> Option<&EtcdRendezvousHandler> {
-        self.etcd.as_deref()
+    /// The run's status, fencing deadline, client and keys.
+    pub(super) fn run(&self) -> &RunAccess {
+        &self.run
     }
 
     /// Has what is waited for said anew: it may have a time in it.
     pub(super) fn refresh(&self) {
-        if let Some(etcd) = &self.etcd {
-            etcd.refresh();
-        }
+        self.handler.refresh();
     }
 
     /// What happens to the group and the run.
     pub(super) fn events(&self) -> MembershipEvents {
-        MembershipEvents::new(self.handler.clone(), self.etcd.as_deref(), &self.restarts)
+        MembershipEvents::new(self.run.status.clone(), self.restarts.changes())
     }
 
     /// Waits for the next group. If this is given up, the node leaves the round.
@@ -108,22 +103,21 @@ impl Peers {
     /// Whether the time of this node's place has passed without a renewal of its lease: then its guard has ended its
     /// workers, or is about to.
     pub(super) fn is_overdue(&self) -> bool {
-        let fence = self.etcd.as_ref().and_then(|etcd| *etcd.fence_at().borrow());
+        let fence = *self.run.fence_at.borrow();
         fence.is_some_and(|fence| fence <= boot_time())
     }
 
     /// Waits until this node's place is its own for a while. If it has lost it, that is told otherwise, and nobody
     /// waits here any more.
     pub(super) async fn is_sure_of_its_place(&self) {
-        let Some(etcd) = &self.etcd else { return };
-        let mut fence = etcd.fence_at();
+        let mut fence = self.run.fence_at.clone();
         let is_ahead = |fence: &Option<Time>| fence.is_none_or(|fence| fence > boot_time());
         let _ = fence.wait_for(is_ahead).await;
     }
 
     /// By whom the run was closed and why, if it was over before this node came.
     pub(super) fn closed(&self) -> Option<RunClosure> {
-        self.etcd.as_ref()?.standing().view.closed.as_ref().map(RunClosure::from)
+        self.run.status.borrow().view.closed.as_ref().map(RunClosure::from)
     }
 
     /// Closes the run, if that can be done in a reasonable time.

@@ -1,8 +1,6 @@
-//! The job's restarts, and who is about to leave: one document for all of its nodes where they share a server, and one
-//! for this node alone where the backend has no place for it.
+//! The job's restarts, and who is about to leave: one document that all nodes of the run share.
 
 use std::future::Future;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use rallypoint_core::agent::{Departure, RestartAnswer, RestartBudget};
@@ -24,39 +22,26 @@ const LAST_PAUSE: Duration = Duration::from_secs(1);
 /// The budget, and how many restarts it allows.
 pub(super) struct RestartCounter {
     max: u32,
-    backing: Backing,
-}
-
-enum Backing {
-    Shared(SharedCounter),
-    Own(Mutex<RestartBudget>),
+    client: Client,
+    key: String,
+    lease: LeaseId,
+    known: watch::Receiver<RestartBudget>,
+    _following: AbortOnDropHandle<()>,
 }
 
 impl RestartCounter {
-    /// The one that all nodes of the run share.
-    pub(super) fn shared(client: &Client, keys: &Keys, max: u32) -> Self {
+    /// The one of the run that has these keys.
+    pub(super) fn new(client: &Client, keys: &Keys, max: u32) -> Self {
         let (client, key) = (client.clone(), keys.restarts());
         let (sender, known) = watch::channel(RestartBudget::default());
         let following = tokio::spawn(follow(client.clone(), key.clone(), sender));
         let _following = AbortOnDropHandle::new(following);
-        let lease = keys.run_lease();
-        Self {
-            max,
-            backing: Backing::Shared(SharedCounter { client, key, lease, known, _following }),
-        }
+        Self { max, client, key, lease: keys.run_lease(), known, _following }
     }
 
-    /// One of this node's own.
-    pub(super) fn own(max: u32) -> Self {
-        Self { max, backing: Backing::Own(Mutex::default()) }
-    }
-
-    /// Tells of what is charged, if others can.
-    pub(super) fn changes(&self) -> Option<watch::Receiver<RestartBudget>> {
-        match &self.backing {
-            Backing::Shared(shared) => Some(shared.known.clone()),
-            Backing::Own(_) => None,
-        }
+    /// Follows what is consumed, on this node and on others.
+    pub(super) fn changes(&self) -> watch::Receiver<RestartBudget> {
+        self.known.clone()
     }
 
     /// Asks for a restart after a failure in `round`, whose workers have lived so long, until there is an answer.
@@ -89,27 +74,9 @@ impl RestartCounter {
 
     /// Puts in force what `change` makes of the budget, and returns what it says of it.
     async fn update<T>(&self, change: impl Fn(&RestartBudget) -> (RestartBudget, T)) -> T {
-        match &self.backing {
-            Backing::Shared(shared) => again(|| shared.update(&change)).await,
-            Backing::Own(budget) => {
-                let mut budget = budget.lock().unwrap_or_else(PoisonError::into_inner);
-                let (next, said) = change(&budget);
-                *budget = next;
-                said
-            }
-        }
+        again(|| self.try_update(&change)).await
     }
-}
 
-struct SharedCounter {
-    client: Client,
-    key: String,
-    lease: LeaseId,
-    known: watch::Receiver<RestartBudget>,
-    _following: AbortOnDropHandle<()>,
-}
-
-impl SharedCounter {
     /// What is left of it if the server has forgotten: how many were used, and how soon. Its rounds begin anew.
     fn remembered(&self) -> RestartBudget {
         let RestartBudget { used, short_lives, .. } = *self.known.borrow();
@@ -118,7 +85,7 @@ impl SharedCounter {
 
     /// Once. Nothing if another node was quicker. It may have been carried out also if it failed; to do it
     /// twice makes no difference.
-    async fn update<T>(
+    async fn try_update<T>(
         &self,
         change: &impl Fn(&RestartBudget) -> (RestartBudget, T),
     ) -> Result<Option<T>, ClientError> {

@@ -13,7 +13,7 @@ use super::signals::SignalListener;
 use super::workers::{ExitRecord, OutputCopiers};
 use crate::embedded::clients_gone;
 use crate::launch::job::JobSpec;
-use crate::rendezvous::EtcdRendezvousHandler;
+use crate::rendezvous::RunAccess;
 use crate::util::blocking::blocking;
 
 /// Who has not taken the output of workers by then, when all of them are gone, takes his time.
@@ -76,9 +76,9 @@ pub(super) async fn finish(
 }
 
 /// The server is here, and others may need it. Whoever does not want to wait says so by another signal.
-pub(super) async fn stay(etcd: &EtcdRendezvousHandler, signals: &mut SignalListener) {
+pub(super) async fn stay(run: &RunAccess, signals: &mut SignalListener) {
     tokio::select! {
-        gone = clients_gone(etcd.client(), etcd.keys()) => {
+        gone = clients_gone(&run.client, &run.keys) => {
             if let Err(error) = gone {
                 tracing::debug!(%error, "nobody can tell who is left");
             }

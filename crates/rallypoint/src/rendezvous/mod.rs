@@ -16,30 +16,78 @@ mod info;
 pub(crate) mod local;
 mod registry;
 
-use std::any::Any;
-
 use async_trait::async_trait;
+use rallypoint_core::kv::Time;
+use rallypoint_core::rendezvous::RendezvousView;
 pub use rallypoint_core::rendezvous::documents::RunOutcome;
+use rallypoint_core::rendezvous::keys::Keys;
+use tokio::sync::watch;
 
 pub use self::error::RendezvousError;
-pub use self::etcd::{EtcdRendezvousHandler, HandlerOptions, Standing};
+pub use self::etcd::{EtcdRendezvousHandler, HandlerOptions};
 pub use self::extra_data::{load_extra_data, store_extra_data};
 pub use self::info::{RendezvousInfo, RendezvousStoreInfo};
 pub use self::local::PortRange;
 pub use self::registry::{
     CreateError, RegistryError, RendezvousHandlerCreator, RendezvousHandlerRegistry,
 };
+use crate::client::Client;
 pub use crate::config::{
     ConnectionOptions, DynamicOptions, Endpoint, EtcdOptions, PASSWORD, ParameterError, Protocol,
     RendezvousParameters, add_password, parse_config,
 };
+use crate::session::Loss;
+
+/// What a handler knows at the moment.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct HandlerStatus {
+    /// The run and the group, as the node's last read of the servers shows them.
+    pub view: RendezvousView,
+    /// Set when this node was in a group and lost its session: its workers must stop. Cleared when the
+    /// node is in a group again.
+    pub fenced: Option<Loss>,
+    /// The server's words when it last refused a request; cleared when the server grants one again.
+    pub refused: Option<String>,
+}
+
+impl HandlerStatus {
+    /// The number of nodes that ask for a new round, as [`RendezvousHandler::num_nodes_waiting`] counts
+    /// them. A fenced node counts itself: it must stop its workers and join again.
+    pub fn nodes_waiting(&self) -> usize {
+        self.view.nodes_waiting.max(usize::from(self.fenced.is_some()))
+    }
+}
+
+/// What an agent that supervises workers uses of a handler besides the group: see
+/// [`RendezvousHandler::run_access`].
+#[derive(Clone)]
+#[non_exhaustive]
+pub struct RunAccess {
+    /// The id under which the other nodes know this one.
+    pub node_id: String,
+    /// Follows the handler's status.
+    pub status: watch::Receiver<HandlerStatus>,
+    /// The fencing deadline: see [`EtcdRendezvousHandler::fence_at`].
+    pub fence_at: watch::Receiver<Option<Time>>,
+    /// The handler's client; its clones share the connection.
+    pub client: Client,
+    /// The keys of the run.
+    pub keys: Keys,
+}
+
+impl std::fmt::Debug for RunAccess {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RunAccess").field("node_id", &self.node_id).finish_non_exhaustive()
+    }
+}
 
 /// A node's way into the group of its run.
 ///
 /// The methods may be called from any task. Dropping the future of
 /// [`next_rendezvous`](Self::next_rendezvous) takes the node out of the round again.
 #[async_trait]
-pub trait RendezvousHandler: Any + Send + Sync {
+pub trait RendezvousHandler: Send + Sync {
     /// The name of the backend, as it was registered.
     fn backend(&self) -> &str;
 
@@ -88,6 +136,17 @@ pub trait RendezvousHandler: Any + Send + Sync {
     fn use_agent_store(&self) -> bool {
         false
     }
+
+    /// The node's id, its live status, its fencing deadline, and the client and keys of the run: what an
+    /// agent needs to supervise workers. `None` for a backend that only answers when it is asked;
+    /// `rallypoint run` takes no such backend.
+    fn run_access(&self) -> Option<RunAccess> {
+        None
+    }
+
+    /// Brings the status in [`run_access`](Self::run_access) up to date with the clock: what a node waits
+    /// for may say how long that still takes. Receivers of the status see it a moment later.
+    fn refresh(&self) {}
 
     /// Leaves the group, or the round it waits for, without closing the run: for a node whose own part has
     /// failed, or that is to go. The others meet again without it.

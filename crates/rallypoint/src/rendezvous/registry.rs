@@ -118,7 +118,14 @@ impl RendezvousHandlerCreator {
     }
 }
 
+/// Names of PyTorch and of its plugin for backends that have another name here.
+const ALIASES: [(&str, &str); 2] = [("etcd-v2", "dynamic"), ("etcd-v3", "etcd")];
+
 /// The backends by name.
+///
+/// [`with_builtin`](Self::with_builtin) has `rallypoint` and `etcd`, the rendezvous of this crate, and
+/// [`dynamic`](super::dynamic), PyTorch's protocol over one shared document. PyTorch's name `etcd-v2` leads to
+/// `dynamic` and `etcd-v3` to `etcd`, unless another backend is registered under these names.
 ///
 /// A backend of one's own is a type that is a [`RendezvousHandler`], and a function that makes one:
 ///
@@ -225,9 +232,13 @@ impl RendezvousHandlerRegistry {
     /// something else, and whatever the creator says.
     pub async fn create_handler(
         &self,
-        parameters: RendezvousParameters,
+        mut parameters: RendezvousParameters,
     ) -> Result<Arc<dyn RendezvousHandler>, RegistryError> {
         parameters.validate()?;
+        if let Some(name) = self.alias(&parameters.backend) {
+            let asked = std::mem::replace(&mut parameters.backend, name.to_owned());
+            tracing::info!("backend {asked} is called {name} here");
+        }
         let name = parameters.backend.clone();
         let creator = self.creator(&name)?;
         let handler = creator.0(parameters).await?;
@@ -238,8 +249,14 @@ impl RendezvousHandlerRegistry {
         Ok(handler)
     }
 
+    /// The name that `asked` leads to, if it is an alias and nothing is registered under it.
+    fn alias(&self, asked: &str) -> Option<&'static str> {
+        let (_, name) = ALIASES.into_iter().find(|(alias, _)| *alias == asked)?;
+        (!self.creators.contains_key(asked) && self.creators.contains_key(name)).then_some(name)
+    }
+
     /// The creator of this name.
-    pub(crate) fn creator(&self, name: &str) -> Result<&RendezvousHandlerCreator, RegistryError> {
+    fn creator(&self, name: &str) -> Result<&RendezvousHandlerCreator, RegistryError> {
         self.creators.get(name).ok_or_else(|| RegistryError::Unknown {
             name: name.to_owned(),
             suggestion: suggest(name, self.names()).map(str::to_owned),
@@ -256,6 +273,6 @@ fn builtin() -> Vec<(&'static str, RendezvousHandlerCreator)> {
     let dynamic = RendezvousHandlerCreator::new(|parameters| async move {
         DynamicRendezvousHandler::from_parameters(&parameters).await
     });
-    // An etcd and our own server are met in the same way; a launcher that brings the server says so.
-    vec![("etcd", etcd.clone()), ("etcd-v2", dynamic), ("rallypoint", etcd)]
+    // The protocol is the same on an etcd and on the embedded server.
+    vec![("dynamic", dynamic), ("etcd", etcd.clone()), ("rallypoint", etcd)]
 }

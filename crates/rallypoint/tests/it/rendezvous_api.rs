@@ -131,6 +131,24 @@ async fn who_asks_for_a_handler_in_vain_is_told_why() {
 }
 
 #[tokio::test]
+async fn pytorchs_names_lead_to_the_backends_that_take_their_part() {
+    let mut registry = RendezvousHandlerRegistry::new();
+    for name in ["etcd", "dynamic"] {
+        registry.register(name, toy(name)).unwrap();
+    }
+    for (asked, backend) in [("etcd-v2", "dynamic"), ("etcd-v3", "etcd")] {
+        let handler = registry.create_handler(parameters(asked)).await.unwrap();
+        assert_eq!(handler.backend(), backend, "{asked}");
+    }
+    // A backend that is registered under the name goes first.
+    registry.register("etcd-v2", toy("etcd-v2")).unwrap();
+    let handler = registry.create_handler(parameters("etcd-v2")).await.unwrap();
+    assert_eq!(handler.backend(), "etcd-v2");
+    let builtin = RendezvousHandlerRegistry::with_builtin();
+    assert_eq!(builtin.names().collect::<Vec<_>>(), ["dynamic", "etcd", "rallypoint"]);
+}
+
+#[tokio::test]
 async fn what_a_creator_met_is_kept() {
     let mut registry = RendezvousHandlerRegistry::new();
     let failing = RendezvousHandlerCreator::new(|_| async {

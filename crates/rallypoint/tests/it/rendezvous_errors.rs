@@ -98,7 +98,7 @@ async fn a_time_out_names_the_group_that_did_not_meet_again() {
         let words = "round 1 runs with 1 of at most 3 nodes and did not meet again";
         assert!(error.to_string().ends_with(words), "{error}");
         // It no longer counts as waiting.
-        until(&member, |standing| standing.view.nodes_waiting == 0).await;
+        until(&member, |status| status.view.nodes_waiting == 0).await;
     })
     .await;
 }

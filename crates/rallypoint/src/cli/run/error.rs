@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use thiserror::Error;
 
-use crate::rendezvous::{ParameterError, RegistryError};
+use crate::rendezvous::ParameterError;
 
 /// Why there is no plan. All of them are the user's to put right, so the exit code is 2.
 #[derive(Debug, Error)]
@@ -33,9 +33,6 @@ pub(crate) enum RunError {
     /// What the nodes are to meet with makes no sense.
     #[error(transparent)]
     Parameter(#[from] ParameterError),
-    /// There is no such backend.
-    #[error(transparent)]
-    Backend(#[from] RegistryError),
 }
 
 impl RunError {

@@ -17,7 +17,7 @@ use crate::embedded::RendezvousConfig;
 use crate::launch::job::{
     Environment, HIDDEN, HandledSignals, JobSpec, LogDirectory, Logs, PrefixTemplate, Provenance,
 };
-use crate::rendezvous::{EtcdOptions, RendezvousHandlerRegistry};
+use crate::rendezvous::EtcdOptions;
 
 /// Resolves the job. `provenance` lists the options that were set in the environment.
 pub(super) fn job(
@@ -25,7 +25,6 @@ pub(super) fn job(
     provenance: Vec<Provenance>,
     secret: Option<Secret>,
     host: &HostFacts,
-    registry: &RendezvousHandlerRegistry,
 ) -> Result<JobSpec, RunError> {
     let environment = &host.environment;
     let mut notes = Notes { provenance, warnings: Vec::new() };
@@ -35,8 +34,7 @@ pub(super) fn job(
     let nodes = nodes(options, scheduler, host, &mut notes)?;
     let node_rank = node_rank(options, scheduler, nodes, environment, &mut notes)?;
     let local_workers = local_workers(options, host, scheduler, &mut notes)?;
-    let known =
-        Known { options, host, registry, scheduler, nodes, node_rank, local_workers, secret };
+    let known = Known { options, host, scheduler, nodes, node_rank, local_workers, secret };
     let rendezvous = rendezvous_config(&known, &mut notes)?;
     let notice = options.notice.unwrap_or_default();
     warn_of_long_notice(notice.time, &rendezvous, &mut notes);

@@ -33,7 +33,6 @@ use self::error::RunError;
 use self::host::HostFacts;
 pub(crate) use self::variables::{command, explain};
 use crate::launch::job::JobSpec;
-use crate::rendezvous::RendezvousHandlerRegistry;
 
 /// The name of the command.
 pub(crate) const NAME: &str = "run";
@@ -54,14 +53,10 @@ pub(crate) enum RunAction {
 ///
 /// # Errors
 /// [`RunError`] says what is wrong, and what would be right.
-pub(crate) fn prepare(
-    matches: &ArgMatches,
-    host: &HostFacts,
-    registry: &RendezvousHandlerRegistry,
-) -> Result<RunAction, RunError> {
+pub(crate) fn prepare(matches: &ArgMatches, host: &HostFacts) -> Result<RunAction, RunError> {
     let (options, taken) = variables::read(matches, &host.environment)?;
     let secret = secret::read(&options, &host.environment)?;
-    let job = job::job(&options, taken, secret, host, registry)?;
+    let job = job::job(&options, taken, secret, host)?;
     match (options.dry_run, options.json) {
         (true, true) => Ok(RunAction::Show(dry_run::as_json(&job))),
         (true, false) => Ok(RunAction::Show(dry_run::text(&job))),

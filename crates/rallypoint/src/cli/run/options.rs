@@ -80,7 +80,7 @@ pub(crate) struct Options {
     /// If a job with this id has finished, start it again instead of refusing to
     #[arg(long, help_heading = MEETING)]
     pub(super) reopen: bool,
-    /// Rendezvous backend: rallypoint, or etcd or etcd-v2 for existing servers
+    /// Rendezvous backend: rallypoint, or etcd for existing servers
     #[arg(long, value_name = "NAME", default_value = "rallypoint", value_parser = name, help_heading = MEETING)]
     pub(super) rdzv_backend: String,
     /// Backend options, such as lease_ttl=5,last_call_timeout=10,timeout=600. is_host=true or false decides

@@ -17,23 +17,28 @@ use super::options::Options;
 use super::scheduler::Scheduler;
 use super::secret::Secret;
 use super::values::Nodes;
+use crate::config::suggest;
 use crate::embedded::{
     RALLYPOINT_BACKEND, RendezvousConfig, SECRET_USER, ServerPlacement, written,
 };
 use crate::launch::job::Provenance;
-use crate::rendezvous::{
-    ConnectionOptions, DynamicOptions, EtcdOptions, PASSWORD, RendezvousHandlerRegistry,
-    RendezvousParameters, add_password, parse_config,
-};
+use crate::rendezvous::{EtcdOptions, PASSWORD, RendezvousParameters, add_password, parse_config};
 
-/// torchrun's backends without a server of their own. Ours takes their part.
-const REPLACED: [&str; 2] = ["c10d", "static"];
+/// The backend for an etcd that runs already.
+const ETCD: &str = "etcd";
+
+/// Names that torchrun and its plugin know, and the backend of the launcher that does what they ask for.
+const ALIASES: [(&str, &str); 4] = [
+    ("c10d", RALLYPOINT_BACKEND),
+    ("static", RALLYPOINT_BACKEND),
+    ("etcd-v2", ETCD),
+    ("etcd-v3", ETCD),
+];
 
 /// What is known before it is decided where to meet.
 pub(super) struct Known<'a> {
     pub(super) options: &'a Options,
     pub(super) host: &'a HostFacts,
-    pub(super) registry: &'a RendezvousHandlerRegistry,
     pub(super) scheduler: Scheduler,
     pub(super) nodes: Nodes,
     pub(super) node_rank: Option<u32>,
@@ -62,7 +67,7 @@ pub(super) fn rendezvous_config(
     let Nodes { min, max } = known.nodes;
     let mut parameters = RendezvousParameters::new(backend, endpoint, run_id, min, max)?;
     parameters.local_addr.clone_from(&known.options.local_addr);
-    parameters.config = config(known, backend)?;
+    parameters.config = config(known)?;
     parameters.validate()?;
     let is_host =
         if backend == RALLYPOINT_BACKEND { parameters.get_as_bool("is_host")? } else { None };
@@ -80,9 +85,8 @@ pub(super) fn rendezvous_config(
     let embedded = backend == RALLYPOINT_BACKEND
         && !matches!(&place, Place::At(several, _) if several.len() > 1);
     add_secret(known, &mut parameters, embedded, notes)?;
-    let connection = checked(&parameters)?;
-    let (tls, credentials) =
-        connection.map_or((None, None), |connection| (connection.tls, connection.credentials));
+    let connection = EtcdOptions::from_parameters(&parameters)?.connection;
+    let (tls, credentials) = (connection.tls, connection.credentials);
     if server.is_here() && tls.as_ref().is_some_and(|tls| tls.identity.is_none()) {
         let fix = "this host runs the server; give --cert and --key, which it shows its clients";
         return Err(RunError::Missing { name: "--cert", fix: fix.to_owned() });
@@ -90,22 +94,34 @@ pub(super) fn rendezvous_config(
     Ok(RendezvousConfig { parameters, server, credentials, tls, warnings: Vec::new() })
 }
 
-fn backend<'a>(known: &Known<'a>, notes: &mut Notes) -> Result<&'a str, RunError> {
+/// The backend: `rallypoint`, or `etcd` for existing servers. Other names that torchrun's users give lead to one
+/// of the two, and the log says so.
+fn backend(known: &Known<'_>, notes: &mut Notes) -> Result<&'static str, RunError> {
     let asked = known.options.rdzv_backend.as_str();
-    if known.options.standalone || asked == RALLYPOINT_BACKEND {
+    if known.options.standalone {
         return Ok(RALLYPOINT_BACKEND);
     }
-    if REPLACED.contains(&asked) {
+    let own = [RALLYPOINT_BACKEND, ETCD];
+    if let Some(backend) = own.into_iter().find(|backend| *backend == asked) {
+        return Ok(backend);
+    }
+    if let Some((_, backend)) = ALIASES.into_iter().find(|(alias, _)| *alias == asked) {
         let source = format!("--rdzv-backend {asked}, whose part it takes");
-        notes.provenance.push(Provenance::new("backend", RALLYPOINT_BACKEND, source));
-        return Ok(RALLYPOINT_BACKEND);
+        notes.provenance.push(Provenance::new("backend", backend, source));
+        return Ok(backend);
     }
-    known.registry.creator(asked)?;
-    Ok(asked)
+    let known = ALIASES.into_iter().map(|(alias, _)| alias).chain(own);
+    let guess = match (asked, suggest(asked, known)) {
+        ("dynamic", _) => "this one is for programs that use the library; ".to_owned(),
+        (_, Some(name)) => format!("did you mean {name}? "),
+        (_, None) => String::new(),
+    };
+    let fix = format!("{guess}give rallypoint, or etcd for existing servers");
+    Err(RunError::invalid("--rdzv-backend", asked, fix))
 }
 
 /// The backend's options: those that were given, and what is known here.
-fn config(known: &Known<'_>, backend: &str) -> Result<BTreeMap<String, String>, RunError> {
+fn config(known: &Known<'_>) -> Result<BTreeMap<String, String>, RunError> {
     let options = known.options;
     let mut config = parse_config(&options.rdzv_conf)?;
     add_password(&mut config, known.host.environment.get(PASSWORD).cloned());
@@ -121,14 +137,12 @@ fn config(known: &Known<'_>, backend: &str) -> Result<BTreeMap<String, String>, 
     if options.cacert.is_some() {
         unless_given("protocol", "https".to_owned());
     }
-    if matches!(backend, "etcd" | RALLYPOINT_BACKEND) {
-        unless_given("local_world_size", known.local_workers.to_string());
-        if options.reopen {
-            unless_given("reopen", "true".to_owned());
-        }
-        if let Some(rank) = known.node_rank {
-            unless_given("node_rank", rank.to_string());
-        }
+    unless_given("local_world_size", known.local_workers.to_string());
+    if options.reopen {
+        unless_given("reopen", "true".to_owned());
+    }
+    if let Some(rank) = known.node_rank {
+        unless_given("node_rank", rank.to_string());
     }
     Ok(config)
 }
@@ -159,14 +173,4 @@ fn add_secret(
     }
     notes.warnings.push(format!("RALLYPOINT_SECRET is not used: {FIX}"));
     Ok(())
-}
-
-/// Has the backend's options checked, if the backend is one of ours, and returns what it makes of those
-/// about the connection.
-fn checked(parameters: &RendezvousParameters) -> Result<Option<ConnectionOptions>, RunError> {
-    Ok(match parameters.backend.as_str() {
-        RALLYPOINT_BACKEND | "etcd" => Some(EtcdOptions::from_parameters(parameters)?.connection),
-        "etcd-v2" => Some(DynamicOptions::from_parameters(parameters)?.connection),
-        _ => None,
-    })
 }

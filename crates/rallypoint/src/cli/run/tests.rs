@@ -30,7 +30,7 @@ fn errand_on(host: &HostFacts, arguments: &[&str]) -> Result<RunAction, RunError
     let matches = command(&host.environment)
         .try_get_matches_from(line)
         .map_err(|error| explain(error, &host.environment))?;
-    prepare(&matches, host, &RendezvousHandlerRegistry::with_builtin())
+    prepare(&matches, host)
 }
 
 pub(super) fn plan_on(host: &HostFacts, arguments: &[&str]) -> Result<JobSpec, RunError> {

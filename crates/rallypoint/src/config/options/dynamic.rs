@@ -1,4 +1,4 @@
-//! The options of the backends that share one document (`etcd-v2` and its like).
+//! The options of the backends that share one document (`dynamic`).
 
 use std::time::Duration;
 
@@ -41,7 +41,7 @@ const NAMES: &[&str] = &[
 ///
 /// // torchrun always gives a timeout.
 /// let parameters =
-///     RendezvousParameters::new("etcd-v2", "", "job-7", 4, 8)?.with("timeout", 900);
+///     RendezvousParameters::new("dynamic", "", "job-7", 4, 8)?.with("timeout", 900);
 /// let options = DynamicOptions::from_parameters(&parameters)?;
 /// assert_eq!(options.settings.join, Duration::from_secs(900));
 /// # Ok::<(), rallypoint::rendezvous::ParameterError>(())

@@ -22,11 +22,11 @@ fn the_time_that_is_left_is_what_the_lease_has() {
 }
 
 /// Events from what is sent through these.
-fn news() -> (watch::Sender<Standing>, watch::Sender<RestartBudget>, MembershipEvents) {
-    let (say, standing) = watch::channel(Standing { view: running(), ..Standing::default() });
+fn news() -> (watch::Sender<HandlerStatus>, watch::Sender<RestartBudget>, MembershipEvents) {
+    let (say, status) =
+        watch::channel(HandlerStatus { view: running(), ..HandlerStatus::default() });
     let (charge, budget) = watch::channel(RestartBudget::default());
-    let source = EventSource::Told { standing, budget };
-    (say, charge, MembershipEvents { source, told: Vec::new(), fenced: None })
+    (say, charge, MembershipEvents::new(status, budget))
 }
 
 fn known() -> Option<KnownGroup> {
@@ -37,7 +37,7 @@ fn known() -> Option<KnownGroup> {
 fn a_session_that_is_lost_before_the_meeting_is_over_is_told_when_it_is() {
     let (say, _charge, mut news) = news();
     let loss = Loss::Gone { lease: 1, endpoint: "a".into() };
-    say.send_modify(|standing| standing.fenced = Some(loss));
+    say.send_modify(|status| status.fenced = Some(loss));
     let lost = |told: &[AgentInput]| matches!(told, [AgentInput::SessionLost { .. }]);
     assert!(lost(&news.tell(Time::ZERO, None)), "a meeting makes nothing of it");
     assert!(news.tell(Time::ZERO, None).is_empty());
@@ -49,7 +49,7 @@ fn a_session_that_is_lost_before_the_meeting_is_over_is_told_when_it_is() {
 #[test]
 fn what_is_so_is_told_once_for_each_group() {
     let (say, _charge, mut news) = news();
-    say.send_modify(|standing| standing.view.nodes_waiting = 1);
+    say.send_modify(|status| status.view.nodes_waiting = 1);
     assert_eq!(news.tell(Time::ZERO, known()).len(), 1);
     assert!(news.tell(Time::ZERO, known()).is_empty());
     news.begin();

@@ -25,7 +25,7 @@ async fn restarts(address: SocketAddr, max: u32) -> RestartCounter {
     let client = Client::connect(ClientOptions::new([address.to_string()])).await.unwrap();
     let keys = Keys::new("/test", "job");
     let _ = client.lease_grant(600, Some(keys.run_lease())).await;
-    RestartCounter::shared(&client, &keys, max)
+    RestartCounter::new(&client, &keys, max)
 }
 
 #[tokio::test]
@@ -43,7 +43,7 @@ async fn a_round_costs_one_restart_however_many_nodes_ask_at_once() {
     }
     for restarts in &ledgers {
         assert_eq!((restarts.used_before(3).await, restarts.used_before(4).await), (0, 1));
-        let mut known = restarts.changes().unwrap();
+        let mut known = restarts.changes();
         known.wait_for(|budget| budget.used == 1).await.unwrap();
     }
     assert!(matches!(
@@ -65,7 +65,7 @@ async fn a_server_that_forgets_does_not_make_the_restarts_new() {
         first.consume(7, "rank 0 failed", LONG).await,
         RestartAnswer::Granted { short_lives: 0 }
     );
-    first.changes().unwrap().wait_for(|budget| budget.used == 1).await.unwrap();
+    first.changes().wait_for(|budget| budget.used == 1).await.unwrap();
     drop(stop);
     let _stop = loop {
         if let Ok(listener) = TcpListener::bind(address).await {
@@ -80,21 +80,6 @@ async fn a_server_that_forgets_does_not_make_the_restarts_new() {
     assert_eq!(second.used_before(1).await, 1, "who came later is told by who remembers");
     assert!(matches!(
         first.consume(1, "rank 1 failed", LONG).await,
-        RestartAnswer::Refused { used: 1, .. }
-    ));
-}
-
-#[tokio::test]
-async fn a_node_without_a_shared_place_counts_for_itself() {
-    let restarts = RestartCounter::own(1);
-    assert!(restarts.changes().is_none());
-    assert_eq!(
-        restarts.consume(1, "rank 0 failed", LONG).await,
-        RestartAnswer::Granted { short_lives: 0 }
-    );
-    assert_eq!(restarts.used_before(2).await, 1);
-    assert!(matches!(
-        restarts.consume(2, "again", LONG).await,
         RestartAnswer::Refused { used: 1, .. }
     ));
 }

@@ -232,7 +232,7 @@ impl EtcdRendezvousBackend {
 #[async_trait]
 impl RendezvousBackend for EtcdRendezvousBackend {
     fn name(&self) -> &str {
-        "etcd-v2"
+        "dynamic"
     }
 
     fn place(&self) -> String {

@@ -159,7 +159,7 @@ impl DynamicRendezvousHandler {
         Ok(Self { backend, options, node, commands, view, driver, turn, port })
     }
 
-    /// Connects to etcd as the parameters say: PyTorch's `etcd-v2`.
+    /// Connects to etcd as the parameters say: the backend `dynamic`, which is PyTorch's `etcd-v2` on etcd's v3 API.
     ///
     /// # Errors
     /// [`CreateError::Parameter`] names the option that is wrong.

@@ -23,14 +23,13 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 use super::bond::Bond;
 use super::duty::{ActiveWatch, DutyWatch};
 use super::fault::{connection, fault};
-use super::handler::Standing;
 use super::hosting::Hosting;
 use super::probe::Event;
 use super::request::{REFUSED, RUN_TTL, hold_run_lease, send};
 use super::revoke::revoke_dead;
 use super::session::{lost, open_session, ready, renewed};
 use crate::client::{Client, ClientError};
-use crate::rendezvous::RendezvousError;
+use crate::rendezvous::{HandlerStatus, RendezvousError};
 use crate::session::{Loss, Session};
 
 /// What a handler may ask for.
@@ -95,7 +94,7 @@ pub(super) struct Parts {
     pub(super) lease_ttl: Duration,
     pub(super) machine: Node,
     pub(super) commands: mpsc::UnboundedReceiver<Command>,
-    pub(super) standing: watch::Sender<Standing>,
+    pub(super) status: watch::Sender<HandlerStatus>,
     /// When the workers must be gone if the lease is not renewed again.
     pub(super) fence: watch::Sender<Option<Time>>,
     pub(super) hosting: Hosting,
@@ -225,7 +224,7 @@ impl Driver {
                         self.bond.begin(&formed, &self.parts.node, liveness);
                     }
                 }
-                self.parts.standing.send_modify(|standing| standing.fenced = None);
+                self.parts.status.send_modify(|status| status.fenced = None);
                 // If whoever asked has gone in this very moment, its wish is about to be taken back.
                 if let Some(entering) = self.entering.take() {
                     let _ = entering.send(Ok(formed));
@@ -295,7 +294,7 @@ impl Driver {
         tracing::trace!(node = self.parts.node, id, ?purpose, "answered");
         match answer {
             Ok(result) => {
-                self.parts.standing.send_if_modified(|standing| standing.refused.take().is_some());
+                self.parts.status.send_if_modified(|status| status.refused.take().is_some());
                 self.under_way.remove(&id);
                 *self.trouble.lock().unwrap_or_else(PoisonError::into_inner) = None;
                 Some(NodeInput::Answered { id, result })
@@ -318,7 +317,7 @@ impl Driver {
         let entering = self.entering.take();
         let waits = entering.is_some();
         let text = error.to_string();
-        self.parts.standing.send_modify(|standing| standing.refused = Some(text.clone()));
+        self.parts.status.send_modify(|status| status.refused = Some(text.clone()));
         if let Some(entering) = entering {
             let _ = entering.send(Err(connection(&self.parts.servers, error)));
         }
@@ -414,7 +413,7 @@ impl Driver {
         let slept = matches!(loss, Loss::Expired { slept: Some(_), .. });
         self.loss = Some(loss);
         // A member may keep its place: whether it does, the machine says.
-        if self.parts.standing.borrow().view.member_of.is_none() {
+        if self.parts.status.borrow().view.member_of.is_none() {
             self.bond.end();
             self.parts.hosting.release();
         }
@@ -427,7 +426,7 @@ impl Driver {
         self.parts.hosting.release();
         let loss = self.loss.take().unwrap_or(Loss::Closed);
         tracing::warn!(run_id = self.parts.run_id, %loss, "fenced: the workers of this node must stop");
-        self.parts.standing.send_modify(|standing| standing.fenced = Some(loss));
+        self.parts.status.send_modify(|status| status.fenced = Some(loss));
     }
 
     /// When the workers must be gone if the lease is not renewed again. It stays as it is while the node has no
@@ -456,9 +455,9 @@ impl Driver {
             }
         }
         self.unsaid = view.waits_for != self.waits_for;
-        self.parts.standing.send_if_modified(|standing| {
-            let changed = standing.view != view;
-            standing.view = view;
+        self.parts.status.send_if_modified(|status| {
+            let changed = status.view != view;
+            status.view = view;
             changed
         });
     }

@@ -13,7 +13,7 @@ use rallypoint_core::rendezvous::documents::{
     LivenessAddress, NodeDocument, RankHints, RunOutcome,
 };
 use rallypoint_core::rendezvous::keys::Keys;
-use rallypoint_core::rendezvous::{FormedGroup, Node, NodeConfig, RendezvousView};
+use rallypoint_core::rendezvous::{FormedGroup, Node, NodeConfig};
 use tokio::net::TcpSocket;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, timeout, timeout_at};
@@ -28,25 +28,13 @@ use crate::client::{Client, ClientOptions};
 use crate::rendezvous::address::address;
 use crate::rendezvous::local::{self, HeldPort};
 use crate::rendezvous::{
-    CreateError, EtcdOptions, RendezvousError, RendezvousHandler, RendezvousInfo,
-    RendezvousParameters, RendezvousStoreInfo, load_extra_data, store_extra_data,
+    CreateError, EtcdOptions, HandlerStatus, RendezvousError, RendezvousHandler, RendezvousInfo,
+    RendezvousParameters, RendezvousStoreInfo, RunAccess, load_extra_data, store_extra_data,
 };
 use crate::session::Loss;
 use crate::store::{EtcdStore, StoreError};
 use crate::util::host::host_name;
 use crate::util::random;
-
-/// What a handler knows at the moment.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Standing {
-    /// Of its run and its group.
-    pub view: RendezvousView,
-    /// Set when this node was in a group and lost its session: its workers must stop. Cleared when it
-    /// is in a group again.
-    pub fenced: Option<Loss>,
-    /// What the server said when it last refused something; cleared when it grants something again.
-    pub refused: Option<String>,
-}
 
 /// A rendezvous on etcd, or on Rallypoint's own server.
 ///
@@ -62,7 +50,7 @@ pub struct EtcdRendezvousHandler {
     servers: String,
     options: HandlerOptions,
     commands: mpsc::UnboundedSender<Command>,
-    standing: watch::Receiver<Standing>,
+    status: watch::Receiver<HandlerStatus>,
     fence_at: watch::Receiver<Option<Time>>,
     port: HeldPort,
     _driver: AbortOnDropHandle<()>,
@@ -132,7 +120,7 @@ impl EtcdRendezvousHandler {
             sole: options.sole,
         };
         let (commands, receiver) = mpsc::unbounded_channel();
-        let (sender, standing) = watch::channel(Standing::default());
+        let (sender, status) = watch::channel(HandlerStatus::default());
         let (fence, fence_at) = watch::channel(None);
         let id = node.id.clone();
         let port = HeldPort::default();
@@ -152,7 +140,7 @@ impl EtcdRendezvousHandler {
             node: id.clone(),
             lease_ttl: options.lease_ttl,
             commands: receiver,
-            standing: sender,
+            status: sender,
             fence,
             hosting: Hosting::new(own, options.use_agent_store, port.clone()),
         });
@@ -165,7 +153,7 @@ impl EtcdRendezvousHandler {
             servers,
             options,
             commands,
-            standing,
+            status,
             fence_at,
             port,
             _driver: driver,
@@ -174,7 +162,7 @@ impl EtcdRendezvousHandler {
         if let Some(refused) = handler.refused_by(deadline).await {
             return Err(connection(&handler.servers, std::io::Error::other(refused)));
         }
-        if handler.options.reopen && handler.standing().view.closed.is_some() {
+        if handler.options.reopen && handler.status().view.closed.is_some() {
             handler.begin_anew(deadline).await?;
         }
         Ok(handler)
@@ -182,12 +170,12 @@ impl EtcdRendezvousHandler {
 
     /// Waits until this node knows the run and has a lease, and says why it has not.
     async fn refused_by(&self, deadline: Instant) -> Option<String> {
-        let ready = |standing: &Standing| standing.view.known && standing.view.session;
-        let settled = |standing: &Standing| ready(standing) || standing.refused.is_some();
-        let mut standing = self.standing.clone();
-        match timeout_at(deadline, standing.wait_for(settled)).await {
-            Ok(Ok(standing)) if ready(&standing) => None,
-            Ok(Ok(standing)) => standing.refused.clone(),
+        let ready = |status: &HandlerStatus| status.view.known && status.view.session;
+        let settled = |status: &HandlerStatus| ready(status) || status.refused.is_some();
+        let mut status = self.status.clone();
+        match timeout_at(deadline, status.wait_for(settled)).await {
+            Ok(Ok(status)) if ready(&status) => None,
+            Ok(Ok(status)) => status.refused.clone(),
             Ok(Err(_)) | Err(_) => Some(format!("no answer within {:?}", self.options.timeout)),
         }
     }
@@ -197,9 +185,9 @@ impl EtcdRendezvousHandler {
         let reopened = self.reopen().await?;
         let run_id = &self.options.run_id;
         tracing::info!(run_id, reopened, "the run was over, and begins anew");
-        let mut standing = self.standing.clone();
-        let is_open = |standing: &Standing| standing.view.closed.is_none();
-        let open = timeout_at(deadline, standing.wait_for(is_open)).await;
+        let mut status = self.status.clone();
+        let is_open = |status: &HandlerStatus| status.view.closed.is_none();
+        let open = timeout_at(deadline, status.wait_for(is_open)).await;
         open.map(drop).map_err(|_| self.unreachable())
     }
 
@@ -240,14 +228,24 @@ impl EtcdRendezvousHandler {
         self.port.take()
     }
 
-    /// What is known at the moment: a memory read.
-    pub fn standing(&self) -> Standing {
-        self.standing.borrow().clone()
+    /// What the handler knows at the moment: a memory read.
+    pub fn status(&self) -> HandlerStatus {
+        self.status.borrow().clone()
     }
 
-    /// Tells of every change to [`standing`](Self::standing).
-    pub fn changes(&self) -> watch::Receiver<Standing> {
-        self.standing.clone()
+    /// What the handler knows at the moment, if its background task still runs: a memory read. A status
+    /// without the task would be out of date.
+    ///
+    /// # Errors
+    /// [`RendezvousError::Connection`] if the task has ended.
+    pub fn live_status(&self) -> Result<HandlerStatus, RendezvousError> {
+        self.status.has_changed().map_err(|_| self.unreachable())?;
+        Ok(self.status())
+    }
+
+    /// Follows every change to [`status`](Self::status).
+    pub fn changes(&self) -> watch::Receiver<HandlerStatus> {
+        self.status.clone()
     }
 
     /// When the workers of this node must be dead at the latest, unless the lease is renewed before, on the clock
@@ -260,9 +258,9 @@ impl EtcdRendezvousHandler {
     /// Waits until this node has lost its session while it was in a group. Its workers must then stop:
     /// an eighth of [`HandlerOptions::lease_ttl`] later another node may take its place.
     pub async fn fenced(&self) -> Loss {
-        let mut standing = self.standing.clone();
-        match standing.wait_for(|standing| standing.fenced.is_some()).await {
-            Ok(standing) => standing.fenced.clone().unwrap_or(Loss::Closed),
+        let mut status = self.status.clone();
+        match status.wait_for(|status| status.fenced.is_some()).await {
+            Ok(status) => status.fenced.clone().unwrap_or(Loss::Closed),
             Err(_) => Loss::Closed,
         }
     }
@@ -271,12 +269,6 @@ impl EtcdRendezvousHandler {
     /// to it broke. The group meets again without waiting for it; if it lives, it simply joins.
     pub fn suspect(&self, node_id: impl Into<String>) {
         let _ = self.commands.send(Command::Suspect(node_id.into()));
-    }
-
-    /// Brings [`standing`](Self::standing) up to date with the clock: what a node waits for may say how long
-    /// that still takes. Those who follow the changes see it a moment later.
-    pub fn refresh(&self) {
-        let _ = self.commands.send(Command::Refresh);
     }
 
     /// Opens a closed run again. False if it was not closed.
@@ -327,11 +319,6 @@ impl EtcdRendezvousHandler {
             Ok(Ok(answer)) => answer,
             Ok(Err(_)) | Err(_) => Err(self.unreachable()),
         }
-    }
-
-    /// Without its task the handler knows nothing any more, and must not speak as if it did.
-    fn alive(&self) -> Result<(), RendezvousError> {
-        self.standing.has_changed().map(drop).map_err(|_| self.unreachable())
     }
 
     fn unreachable(&self) -> RendezvousError {
@@ -414,8 +401,7 @@ impl RendezvousHandler for EtcdRendezvousHandler {
     }
 
     async fn is_closed(&self) -> Result<bool, RendezvousError> {
-        self.alive()?;
-        Ok(self.standing.borrow().view.closed.is_some())
+        Ok(self.live_status()?.view.closed.is_some())
     }
 
     async fn close(&self, outcome: RunOutcome, reason: &str) -> Result<(), RendezvousError> {
@@ -424,14 +410,25 @@ impl RendezvousHandler for EtcdRendezvousHandler {
     }
 
     async fn num_nodes_waiting(&self) -> Result<usize, RendezvousError> {
-        self.alive()?;
-        let standing = self.standing.borrow();
-        // A node that was fenced is the one that waits: it must stop its workers and meet again.
-        Ok(standing.view.nodes_waiting.max(usize::from(standing.fenced.is_some())))
+        Ok(self.live_status()?.nodes_waiting())
     }
 
     fn use_agent_store(&self) -> bool {
         self.options.use_agent_store
+    }
+
+    fn run_access(&self) -> Option<RunAccess> {
+        Some(RunAccess {
+            node_id: self.node.clone(),
+            status: self.status.clone(),
+            fence_at: self.fence_at.clone(),
+            client: self.client.clone(),
+            keys: self.keys.clone(),
+        })
+    }
+
+    fn refresh(&self) {
+        let _ = self.commands.send(Command::Refresh);
     }
 
     async fn leave(&self) {
@@ -442,7 +439,7 @@ impl RendezvousHandler for EtcdRendezvousHandler {
     }
 
     async fn shutdown(&self) -> bool {
-        let view = self.standing.borrow().view.clone();
+        let view = self.status.borrow().view.clone();
         let closed = if view.member_of.is_some() && view.closed.is_none() {
             let reason = "a member of the group shut down";
             let closing = self.close(RunOutcome::Succeeded, reason);

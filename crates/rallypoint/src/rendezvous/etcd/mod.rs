@@ -14,5 +14,5 @@ mod request;
 mod revoke;
 mod session;
 
-pub use self::handler::{EtcdRendezvousHandler, Standing};
+pub use self::handler::EtcdRendezvousHandler;
 pub use self::options::HandlerOptions;

@@ -29,9 +29,9 @@ async fn pytorch_111646_survivors_learn_of_a_dead_peer_by_its_lease() {
         }
         // etcd may take twice its shortest lease; a collective takes ten minutes.
         assert!(died.elapsed() < TTL * 5, "told after {:?}", died.elapsed());
-        let told = nodes.iter().any(|node| node.standing().view.lost == [name.clone()]);
-        let coordinator_died = nodes.iter().all(|node| node.standing().view.round == 0);
-        assert!(told || coordinator_died, "{:?}", nodes[0].standing());
+        let told = nodes.iter().any(|node| node.status().view.lost == [name.clone()]);
+        let coordinator_died = nodes.iter().all(|node| node.status().view.round == 0);
+        assert!(told || coordinator_died, "{:?}", nodes[0].status());
         let regrouping = Instant::now();
         assert_eq!(meet(&nodes).await.len(), 2);
         let took = regrouping.elapsed();
@@ -123,12 +123,12 @@ async fn pytorch_194870_transient_errors_do_not_end_the_renewal_of_a_lease() {
         }
         assert!(proxy.connections() > connections + 5, "it was cut off indeed");
         for node in [&there, &unlucky] {
-            assert_eq!(node.standing().fenced, None);
+            assert_eq!(node.status().fenced, None);
             assert_eq!(node.num_nodes_waiting().await.unwrap(), 0);
         }
         // It also still hears what happens.
         there.set_closed("enough").await.unwrap();
-        until(&unlucky, |standing| standing.view.closed.is_some()).await;
+        until(&unlucky, |status| status.view.closed.is_some()).await;
     }
 }
 

@@ -52,7 +52,7 @@ async fn elastic_151_a_closed_run_can_be_opened_again() {
         assert!(matches!(error, RendezvousError::Closed { .. }), "{error:?}");
         assert!(again[0].reopen().await.unwrap());
         for node in &again {
-            until(node, |standing| standing.view.closed.is_none()).await;
+            until(node, |status| status.view.closed.is_none()).await;
         }
         let after = meet(&again).await;
         assert!(after[0].round > before[0].round);
@@ -145,8 +145,8 @@ async fn nvrx_300_what_a_late_node_writes_into_a_finished_round_changes_nothing(
         let late = run.node().await;
         let meeting = enter(&late);
         for node in &nodes[..2] {
-            let standing = until_called(node).await;
-            assert_eq!((standing.view.nodes_waiting, standing.view.lost.len()), (1, 0));
+            let status = until_called(node).await;
+            assert_eq!((status.view.nodes_waiting, status.view.lost.len()), (1, 0));
         }
         let met = group([enter(&nodes[0]), enter(&nodes[1]), meeting]).await;
         assert_eq!(met.iter().map(|info| info.rank).collect::<Vec<_>>()[..2], {

@@ -23,8 +23,8 @@ use std::time::Duration;
 use rallypoint::client::ClientOptions;
 use rallypoint::core::kv::{KeyRange, KeyValue};
 use rallypoint::rendezvous::{
-    EtcdRendezvousHandler, HandlerOptions, RendezvousError, RendezvousHandler, RendezvousInfo,
-    Standing,
+    EtcdRendezvousHandler, HandlerOptions, HandlerStatus, RendezvousError, RendezvousHandler,
+    RendezvousInfo,
 };
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
@@ -115,20 +115,23 @@ pub(crate) async fn meet<'a>(nodes: impl IntoIterator<Item = &'a Node>) -> Vec<R
     group(nodes.into_iter().map(enter).collect::<Vec<_>>()).await
 }
 
-/// Waits until a node's standing is as wanted.
-pub(crate) async fn until(node: &Node, wanted: impl FnMut(&Standing) -> bool) -> Standing {
+/// Waits until a node's status is as wanted.
+pub(crate) async fn until(
+    node: &Node,
+    wanted: impl FnMut(&HandlerStatus) -> bool,
+) -> HandlerStatus {
     let mut changes = node.changes();
     let met = timeout(SOON, changes.wait_for(wanted)).await.map(|met| met.map(|it| it.clone()));
     match met {
-        Ok(standing) => standing.expect("a handler that runs"),
-        Err(_) => panic!("still {:?}", node.standing()),
+        Ok(status) => status.expect("a handler that runs"),
+        Err(_) => panic!("still {:?}", node.status()),
     }
 }
 
 /// Waits until a node waits for something that begins like this.
 pub(crate) async fn until_waits_for(node: &Node, words: &str) {
     let begins = |text: &String| text.starts_with(words);
-    until(node, |standing| standing.view.waits_for.as_ref().is_some_and(begins)).await;
+    until(node, |status| status.view.waits_for.as_ref().is_some_and(begins)).await;
 }
 
 /// Waits until a node is a spare.
@@ -141,14 +144,14 @@ pub(crate) async fn until_listed(node: &Node) {
     let begun = Instant::now();
     let key = KeyRange::key(node.keys().node(node.node_id()));
     while node.client().range(key.clone()).await.unwrap().count == 0 {
-        assert!(begun.elapsed() < SOON, "still unknown: {:?}", node.standing());
+        assert!(begun.elapsed() < SOON, "still unknown: {:?}", node.status());
         sleep(Duration::from_millis(5)).await;
     }
 }
 
 /// Waits until a member is told to meet again.
-pub(crate) async fn until_called(node: &Node) -> Standing {
-    until(node, |standing| standing.view.nodes_waiting > 0).await
+pub(crate) async fn until_called(node: &Node) -> HandlerStatus {
+    until(node, |status| status.view.nodes_waiting > 0).await
 }
 
 /// The process of a member dies: nobody says goodbye.

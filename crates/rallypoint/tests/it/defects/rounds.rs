@@ -38,7 +38,7 @@ async fn dlrover_1534_a_group_grows_in_one_round() {
         let late = run.nodes(3).await;
         let mut meetings: Vec<_> = late.iter().map(enter).collect();
         for node in &nodes {
-            until(node, |standing| standing.view.nodes_waiting == 3).await;
+            until(node, |status| status.view.nodes_waiting == 3).await;
         }
         meetings.extend(nodes.iter().map(enter));
         let second = group(meetings).await;

@@ -96,7 +96,7 @@ async fn d4_giving_up_during_the_first_rendezvous_leaves_the_job_open() {
         let nodes = run.nodes(5).await;
         // The first coordinates the round, and the second is in it.
         let meetings = [enter(&nodes[0]), enter(&nodes[1])];
-        let round = until(&nodes[0], |standing| standing.view.round == 1);
+        let round = until(&nodes[0], |status| status.view.round == 1);
         timeout(super::SOON, round).await.unwrap();
         for (meeting, node) in meetings.into_iter().zip(&nodes) {
             meeting.abort();
@@ -193,7 +193,7 @@ async fn d7_an_idle_group_writes_nothing() {
         assert_eq!(revision().await, before, "somebody wrote");
         for node in &nodes {
             assert_eq!(node.num_nodes_waiting().await.unwrap(), 0);
-            assert_eq!(node.standing().fenced, None);
+            assert_eq!(node.status().fenced, None);
         }
     })
     .await;
@@ -283,5 +283,5 @@ async fn d12_works_on_an_etcd_without_the_v2_api() {
     met[0].store.set(b"a", "1".into()).await.unwrap();
     assert_eq!(met[1].store.get(b"a").await.unwrap(), "1");
     assert!(nodes[0].shutdown().await);
-    until(&nodes[1], |standing| standing.view.closed.is_some()).await;
+    until(&nodes[1], |status| status.view.closed.is_some()).await;
 }

@@ -16,7 +16,7 @@ use crate::support::{Embedded, Etcd, Proxy, Version};
 async fn dynamic_every_backend_keeps_the_contract() {
     for ground in grounds().await {
         let backend = ground.backend("contract");
-        let name = if ground.client.is_some() { "etcd-v2" } else { "memory" };
+        let name = if ground.client.is_some() { "dynamic" } else { "memory" };
         assert_eq!(backend.name(), name);
         assert_eq!(backend.get_state().await.unwrap(), None);
         let early = Token::new("1");

@@ -75,11 +75,15 @@ fn rank_0_listens_at_one_of_the_ports_that_were_given() {
 #[test]
 fn at_an_etcd_that_is_named_as_one() {
     let etcd = wait(Etcd::start(Version::V3_5));
-    for backend in ["etcd", "etcd-v2"] {
+    for backend in ["etcd", "etcd-v2", "etcd-v3"] {
         let options = ["--rdzv-backend", backend, "--rdzv-id", backend, "--nnodes", "2"];
         let job = Job::new(&[&options[..], &["--rdzv-endpoint", &etcd.address()]].concat());
         let mut nodes = job.launchers(2);
         finish(&job, &mut nodes);
+        let words = format!("backend etcd from --rdzv-backend {backend}, whose part it takes");
+        for node in &mut nodes {
+            assert_eq!(node.stderr().contains(&words), backend != "etcd");
+        }
     }
 }
 

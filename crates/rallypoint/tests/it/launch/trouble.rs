@@ -104,22 +104,6 @@ fn connections_that_break_at_the_exit_barrier_disturb_nobody() {
     }
 }
 
-/// It has no watch, so what it says of one group must not be taken for news of the next.
-#[test]
-fn a_backend_that_has_to_be_asked_takes_a_new_node_in_without_ado() {
-    let server = wait(Embedded::memory());
-    let address = server.address();
-    let meeting = ["--rdzv-backend", "etcd-v2", "--rdzv-endpoint", &address, "--rdzv-id", "job"];
-    let limits = ["--nnodes", "1:2", "--rdzv-conf", "last_call_timeout=1"];
-    let job = Job::new(&[&meeting[..], &limits[..]].concat());
-    let mut nodes = vec![job.launch()];
-    let first = job.group(1);
-    nodes.push(job.launch());
-    let second = job.group_after(&first, 2);
-    assert!(second.round <= first.round + 2, "{} and then {}", first.round, second.round);
-    finish(&job, &mut nodes, 2);
-}
-
 /// A launcher of a job that is over: nobody can tell whether it is late, or means another job.
 #[test]
 fn who_comes_to_a_job_that_is_over_learns_how_it_ended() {

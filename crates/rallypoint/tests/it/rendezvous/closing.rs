@@ -26,7 +26,7 @@ async fn a_closed_run_says_who_closed_it_and_why(endpoint: String) {
     assert!(!first.is_closed().await.unwrap());
     first.set_closed("out of money").await.unwrap();
     let mut changes = second.changes();
-    let closed = changes.wait_for(|standing| standing.view.closed.is_some());
+    let closed = changes.wait_for(|status| status.view.closed.is_some());
     let closed = timeout(PATIENCE, closed).await.unwrap().unwrap().clone();
     assert_eq!(closed.view.closed.unwrap().reason, "out of money");
     assert_eq!(second.num_nodes_waiting().await.unwrap(), 0);
@@ -44,7 +44,7 @@ async fn a_closed_run_says_who_closed_it_and_why(endpoint: String) {
     assert!(late.reopen().await.unwrap());
     for node in [&first, &second] {
         let mut changes = node.changes();
-        let open = changes.wait_for(|standing| standing.view.closed.is_none());
+        let open = changes.wait_for(|status| status.view.closed.is_none());
         timeout(PATIENCE, open).await.unwrap().unwrap();
     }
     assert!(!second.reopen().await.unwrap());
@@ -124,12 +124,12 @@ async fn a_run_that_is_over_leaves_only_what_the_run_holds(endpoint: String) {
     first.suspect(second.node_id());
     let spare_meeting = meet(&spare);
     let mut changes = spare.changes();
-    let waits = changes.wait_for(|standing| standing.view.waits_for.is_some());
+    let waits = changes.wait_for(|status| status.view.waits_for.is_some());
     timeout(PATIENCE, waits).await.unwrap().unwrap();
 
     assert!(first.shutdown().await);
     let mut changes = second.changes();
-    let closed = changes.wait_for(|standing| standing.view.closed.is_some());
+    let closed = changes.wait_for(|status| status.view.closed.is_some());
     timeout(PATIENCE, closed).await.unwrap().unwrap();
     assert!(second.shutdown().await && third.shutdown().await);
     let over = timeout(PATIENCE, spare_meeting).await.unwrap().unwrap().unwrap_err();

@@ -24,7 +24,7 @@ async fn who_leaves_while_it_waits_is_answered(endpoint: String) {
     for shuts_down in [false, true] {
         let first = handler(&endpoint, options(2, 2)).await;
         let meeting = meet(&first);
-        while first.standing().view.waits_for.is_none() {
+        while first.status().view.waits_for.is_none() {
             sleep(Duration::from_millis(5)).await;
         }
         if shuts_down {
@@ -46,7 +46,7 @@ async fn an_answer_is_confirmed_by_what_the_handler_says_next(endpoint: String) 
     let first = handler(&endpoint, options(1, 1)).await;
     for _ in 0..50 {
         let group = first.next_rendezvous().await.unwrap();
-        assert_eq!(first.standing().view.member_of, Some(group.round));
+        assert_eq!(first.status().view.member_of, Some(group.round));
         first.set_closed("enough").await.unwrap();
         assert!(first.is_closed().await.unwrap());
         assert!(first.reopen().await.unwrap());
@@ -68,7 +68,7 @@ async fn a_spare_whose_server_is_gone_is_told_in_time() {
     let second = handler(&server.endpoint(), hasty(1, 1)).await;
     let meeting = meet(&second);
     let spare = |text: &String| text.contains("a place to become free");
-    while !second.standing().view.waits_for.as_ref().is_some_and(spare) {
+    while !second.status().view.waits_for.as_ref().is_some_and(spare) {
         sleep(Duration::from_millis(5)).await;
     }
     server.kill();
@@ -110,7 +110,7 @@ async fn a_server_that_refuses_everything_does_not_silence_the_handler() {
     server.restart_with("p", "q").await;
     timeout(PATIENCE, first.fenced()).await.expect("to be fenced");
     assert!(first.num_nodes_waiting().await.unwrap() > 0);
-    assert!(first.standing().refused.is_some());
+    assert!(first.status().refused.is_some());
     let error = first.next_rendezvous().await.unwrap_err();
     assert!(matches!(error, RendezvousError::Connection { .. }), "{error:?}");
 }

@@ -133,11 +133,11 @@ async fn a_rendezvous_dropped_at_any_moment_leaves_nothing_behind(endpoint: Stri
             }
             Err(_) => {
                 observer.gone(second.node_id()).await;
-                assert_eq!(second.standing().view.member_of, None);
+                assert_eq!(second.status().view.member_of, None);
                 // If the group had formed nevertheless, the other member hears that it is alone.
                 if meeting.is_finished() {
                     let mut changes = first.changes();
-                    let told = changes.wait_for(|standing| standing.view.nodes_waiting > 0);
+                    let told = changes.wait_for(|status| status.view.nodes_waiting > 0);
                     timeout(PATIENCE, told).await.expect("told").unwrap();
                 }
                 meeting.abort();

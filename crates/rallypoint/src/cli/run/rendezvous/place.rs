@@ -71,8 +71,7 @@ pub(super) fn place(
         return Ok(Place::At(endpoints, Origin::Endpoint));
     }
     if backend != RALLYPOINT_BACKEND {
-        let needs_endpoint = nodes.max > 1 && matches!(backend, "etcd" | "etcd-v2");
-        return if needs_endpoint { Err(no_endpoint(*nodes)) } else { Ok(Place::Usual) };
+        return if nodes.max > 1 { Err(no_endpoint(*nodes)) } else { Ok(Place::Usual) };
     }
     let head = known.scheduler.head(&known.host.environment)?.filter(|_| nodes.max > 1);
     if is_static {

@@ -43,10 +43,7 @@ fn bytes_that_are_no_text_are_passed_on() {
     let odd = OsString::from_vec(vec![b'a', 0xff]);
     let line = ["run".into(), "true".into(), odd.clone()];
     let matches = command(&Environment::new()).try_get_matches_from(line).unwrap();
-    let registry = RendezvousHandlerRegistry::with_builtin();
-    let RunAction::Launch(plan) = prepare(&matches, &host(&[]), &registry).unwrap() else {
-        panic!()
-    };
+    let RunAction::Launch(plan) = prepare(&matches, &host(&[])).unwrap() else { panic!() };
     assert_eq!(plan.program.arguments, [odd]);
 }
 

@@ -226,7 +226,24 @@ fn what_does_not_fit_together_is_said() {
         ),
         (&["--rdzv-endpoint=0.0.0.0:7"], "--rdzv-endpoint \"0.0.0.0:7\": this is no host"),
         (&["--rdzv-conf=lease_ttl=1"], "lease_ttl \"1\": give a whole number from 2"),
-        (&["--rdzv-backend=etcd-v2", "--rdzv-conf=lease_ttl=5"], "unknown option \"lease_ttl\""),
+        (&["--rdzv-backend=etcd-v2", ID, "--nnodes=2"], "--rdzv-endpoint is missing"),
+        (
+            &["--rdzv-backend=etcd-v2", "--rdzv-conf=keep_alive_interval=5"],
+            "unknown option \"keep_alive_interval\" of backend \"etcd\"",
+        ),
+        (
+            &["--rdzv-backend=dynamic"],
+            "--rdzv-backend \"dynamic\": this one is for programs that use the library; give rallypoint, or etcd for \
+             existing servers",
+        ),
+        (
+            &["--rdzv-backend=etdc"],
+            "--rdzv-backend \"etdc\": did you mean etcd? give rallypoint, or etcd for existing servers",
+        ),
+        (
+            &["--rdzv-backend=toy"],
+            "--rdzv-backend \"toy\": give rallypoint, or etcd for existing servers",
+        ),
     ] {
         let line: Vec<&str> = line.iter().copied().chain(["true"]).collect();
         let error = refusal(&line, &[]);
