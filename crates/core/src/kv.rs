@@ -1,8 +1,8 @@
 //! The vocabulary of a versioned key-value store.
 //!
-//! The rendezvous sits above these types, the store below them, and one file of the `rallypoint`
-//! crate translates them to etcd's wire. They follow etcd's meanings exactly, so that the same words
-//! describe our server and a real cluster.
+//! The rendezvous sits above these types, the store below them, and `convert` in the `rallypoint`
+//! crate translates them to etcd's wire. They follow etcd's semantics exactly, so that the same types
+//! describe this project's server and an etcd cluster.
 
 mod error;
 
@@ -16,34 +16,34 @@ pub type Revision = i64;
 /// Names a lease. 0 stands for "no lease".
 pub type LeaseId = i64;
 
-/// A moment, as time since an origin that the caller chose once and for all.
+/// A moment, as the time since an origin that the caller has chosen.
 pub type Time = std::time::Duration;
 
-/// A key with its value and its place in history.
+/// A key with its value and its revisions.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct KeyValue {
     /// The key.
     pub key: Bytes,
     /// The value.
     pub value: Bytes,
-    /// The revision at which the key came to life (again).
+    /// The revision of the key's creation, or of its last creation after a deletion.
     pub create_revision: Revision,
-    /// The revision of its last change.
+    /// The revision of the key's last change.
     pub mod_revision: Revision,
-    /// How many puts since it came to life; 0 in the event of a deletion.
+    /// The number of puts since the creation; 0 in the event of a deletion.
     pub version: i64,
-    /// The lease that the key lives on, or 0.
+    /// The lease that the key is attached to, or 0.
     pub lease: LeaseId,
 }
 
-/// Which keys a request is about.
+/// The keys that a request is about.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum KeyRange {
     /// One key.
     Key(Bytes),
-    /// From the first key, included, to the second, excluded. Empty if they are the wrong way round.
+    /// The keys from the first, included, to the second, excluded. Empty if the second is not larger.
     Span(Bytes, Bytes),
-    /// This key and everything after it.
+    /// This key and all larger ones.
     From(Bytes),
 }
 
@@ -102,7 +102,7 @@ impl KeyRange {
     }
 }
 
-/// What to sort by.
+/// The property that pairs are sorted by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum SortTarget {
     /// The key.
@@ -110,18 +110,18 @@ pub enum SortTarget {
     Key,
     /// The number of puts.
     Version,
-    /// When the key came to life.
+    /// The revision of the creation.
     Create,
-    /// When it last changed.
+    /// The revision of the last change.
     Mod,
     /// The value.
     Value,
 }
 
-/// Which way to sort.
+/// The direction in which pairs are sorted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum SortOrder {
-    /// As the store finds them: ascending.
+    /// The order of the store: ascending.
     #[default]
     None,
     /// Smallest first.
@@ -130,18 +130,18 @@ pub enum SortOrder {
     Descend,
 }
 
-/// Reads keys.
+/// A request to read keys.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Range {
     /// Which keys.
     pub range: KeyRange,
-    /// As of which revision; 0 or less for now.
+    /// The revision to read at; 0 or less for the newest.
     pub revision: Revision,
-    /// At most so many pairs; 0 or less for all.
+    /// The largest number of pairs to return; 0 or less for all.
     pub limit: i64,
-    /// What to sort by.
+    /// The property to sort by.
     pub sort_target: SortTarget,
-    /// Which way.
+    /// The direction to sort in.
     pub sort_order: SortOrder,
     /// Leave the values out.
     pub keys_only: bool,
@@ -158,7 +158,7 @@ pub struct Range {
 }
 
 impl Range {
-    /// Reads `range` as it is now, whole.
+    /// A request for all pairs of `range` at the newest revision.
     pub fn new(range: KeyRange) -> Self {
         Self {
             range,
@@ -182,63 +182,63 @@ impl From<KeyRange> for Range {
     }
 }
 
-/// What a [`Range`] found.
+/// The result of a [`Range`].
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct RangeResult {
-    /// The store's revision when it answered.
+    /// The store's revision at the time of the read.
     pub revision: Revision,
     /// The pairs.
     pub kvs: Vec<KeyValue>,
-    /// Whether the limit cut some off.
+    /// Whether the limit has left out some pairs.
     pub more: bool,
-    /// How many keys there are in the range, whatever the limit and the filters.
+    /// The number of keys in the range, regardless of the limit and the filters.
     pub count: i64,
 }
 
-/// Writes one key.
+/// A request to write one key.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Put {
     /// The key.
     pub key: Bytes,
     /// Its new value.
     pub value: Bytes,
-    /// The lease it shall live on, or 0.
+    /// The lease to attach the key to, or 0.
     pub lease: LeaseId,
-    /// Answer with the pair that was there before.
+    /// Return the previous pair.
     pub prev_kv: bool,
-    /// Keep the value that is there.
+    /// Keep the current value.
     pub ignore_value: bool,
-    /// Keep the lease that is there.
+    /// Keep the current lease.
     pub ignore_lease: bool,
 }
 
 impl Put {
-    /// Writes `value` to `key`, on no lease.
+    /// A request to write `value` to `key`, without a lease.
     pub fn new(key: impl Into<Bytes>, value: impl Into<Bytes>) -> Self {
         Self { key: key.into(), value: value.into(), ..Self::default() }
     }
 
-    /// The same, living on `lease`.
+    /// Attaches the key to `lease`.
     pub fn on_lease(self, lease: LeaseId) -> Self {
         Self { lease, ..self }
     }
 }
 
-/// The answer to a [`Put`].
+/// The result of a [`Put`].
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct PutResult {
     /// The revision that the put made.
     pub revision: Revision,
-    /// What was there before, if asked for.
+    /// The previous pair, if requested and there was one.
     pub prev_kv: Option<KeyValue>,
 }
 
-/// Deletes keys.
+/// A request to delete keys.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Delete {
     /// Which keys.
     pub range: KeyRange,
-    /// Answer with the pairs that were there.
+    /// Return the deleted pairs.
     pub prev_kv: bool,
 }
 
@@ -248,38 +248,38 @@ impl From<KeyRange> for Delete {
     }
 }
 
-/// The answer to a [`Delete`].
+/// The result of a [`Delete`].
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct DeleteResult {
     /// The revision that the deletion made, or the current one if it deleted nothing.
     pub revision: Revision,
-    /// How many keys went.
+    /// The number of deleted keys.
     pub deleted: i64,
-    /// What they held, if asked for.
+    /// The deleted pairs, if requested.
     pub prev_kvs: Vec<KeyValue>,
 }
 
-/// How a [`Compare`] relates what the store has to what it was given.
+/// The relation that a [`Compare`] demands between the store's side and the given one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Relation {
-    /// The store's is the same.
+    /// Both are equal.
     Equal,
-    /// The store's is another.
+    /// They differ.
     NotEqual,
-    /// The store's is larger.
+    /// The store's side is larger.
     Greater,
-    /// The store's is smaller.
+    /// The store's side is smaller.
     Less,
 }
 
-/// What a [`Compare`] looks at, and with what it compares it.
+/// The property that a [`Compare`] looks at, and the value to compare it with.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Target {
-    /// The number of puts; 0 for a key that does not exist.
+    /// The number of puts since the creation; 0 for a key that does not exist.
     Version(i64),
-    /// The revision of its creation; 0 for a key that does not exist.
+    /// The revision of the key's creation; 0 for a key that does not exist.
     Create(Revision),
-    /// The revision of its last change; 0 for a key that does not exist.
+    /// The revision of the key's last change; 0 for a key that does not exist.
     Mod(Revision),
     /// The value. For a key that does not exist the comparison fails, whatever the relation.
     Value(Bytes),
@@ -292,9 +292,9 @@ pub enum Target {
 pub struct Compare {
     /// Which keys.
     pub range: KeyRange,
-    /// How the two sides must relate.
+    /// The relation between the two sides.
     pub relation: Relation,
-    /// What is compared.
+    /// The property and the value to compare it with.
     pub target: Target,
 }
 
@@ -328,38 +328,37 @@ pub enum Op {
     Txn(Txn),
 }
 
-/// If every comparison holds, one list of operations; if not, the other. All of it in one revision.
+/// A transaction: one list of operations if every comparison holds, another one if not, all in one revision.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Txn {
-    /// The conditions; none at all count as true.
+    /// The conditions. An empty list holds.
     pub compares: Vec<Compare>,
-    /// What to do if all of them hold.
+    /// The operations if all conditions hold.
     pub success: Vec<Op>,
-    /// What to do otherwise.
+    /// The operations if a condition does not hold.
     pub failure: Vec<Op>,
 }
 
 impl Txn {
-    /// A transaction with these conditions and nothing to do yet.
+    /// A transaction with these conditions and no operations.
     pub fn when(compares: impl IntoIterator<Item = Compare>) -> Self {
         Self { compares: compares.into_iter().collect(), ..Self::default() }
     }
 
-    /// What to do if the conditions hold.
+    /// Sets the operations for the case that the conditions hold.
     pub fn then(self, ops: impl IntoIterator<Item = Op>) -> Self {
         Self { success: ops.into_iter().collect(), ..self }
     }
 
-    /// What to do if they do not.
+    /// Sets the operations for the case that they do not hold.
     pub fn otherwise(self, ops: impl IntoIterator<Item = Op>) -> Self {
         Self { failure: ops.into_iter().collect(), ..self }
     }
 
     /// Several reads at one revision, all of which may be cancelled without harm.
     ///
-    /// An etcd before 3.5.5 crashes when a transaction is cancelled that could not write
-    /// (etcd-io/etcd#14110). So there is a write, of a key that the first read names, in the branch that
-    /// never runs.
+    /// An etcd before 3.5.5 crashes when a read-only transaction is cancelled (etcd-io/etcd#14110). The
+    /// branch that never runs therefore has a write, of a key that the first read names.
     pub fn reading(ranges: impl IntoIterator<Item = Range>) -> Self {
         let ops: Vec<Op> = ranges.into_iter().map(Op::Range).collect();
         let never = ops.first().and_then(|op| match op {
@@ -369,8 +368,8 @@ impl Txn {
         Self::default().then(ops).otherwise(never)
     }
 
-    /// Whether nothing that it may come to do changes anything. Without conditions, the branch for when
-    /// they do not hold never runs.
+    /// Whether no operation that may run changes anything. Without conditions, the `failure` branch never
+    /// runs.
     pub fn is_read_only(&self) -> bool {
         let failure = if self.compares.is_empty() { &[] } else { self.failure.as_slice() };
         self.success.iter().chain(failure).all(|op| match op {
@@ -381,38 +380,38 @@ impl Txn {
     }
 }
 
-/// The answer to one [`Op`].
+/// The result of one [`Op`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum OpResult {
-    /// Of a read.
+    /// The result of a read.
     Range(RangeResult),
-    /// Of a write.
+    /// The result of a write.
     Put(PutResult),
-    /// Of a deletion.
+    /// The result of a deletion.
     Delete(DeleteResult),
-    /// Of an inner transaction.
+    /// The result of an inner transaction.
     Txn(TxnResult),
 }
 
-/// The answer to a [`Txn`].
+/// The result of a [`Txn`].
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct TxnResult {
     /// The revision that the transaction made, or the current one if it changed nothing.
     pub revision: Revision,
     /// Whether the conditions held.
     pub succeeded: bool,
-    /// One answer for each operation of the branch that ran.
+    /// One result for each operation of the branch that ran.
     pub results: Vec<OpResult>,
 }
 
-/// What a lease has left.
+/// The state of a lease.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LeaseStatus {
-    /// The time to live that it was granted, in seconds.
+    /// The granted time to live in seconds.
     pub granted_ttl: i64,
-    /// Whole seconds left.
+    /// The remaining time to live in whole seconds.
     pub remaining_ttl: i64,
-    /// The keys that live on it, in order.
+    /// The keys that are attached to the lease, in order.
     pub keys: Vec<Bytes>,
 }
 
@@ -421,41 +420,41 @@ pub struct LeaseStatus {
 pub enum EventKind {
     /// The key was written.
     Put,
-    /// The key was deleted, or its lease ran out.
+    /// The key was deleted, or its lease has expired.
     Delete,
 }
 
 /// One change to one key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Event {
-    /// What happened.
+    /// The kind of the change.
     pub kind: EventKind,
-    /// The pair after it. A deletion has the key and the revision, nothing else.
+    /// The pair after the change. That of a deletion has the key and the revision alone.
     pub kv: KeyValue,
-    /// The pair before the revision, if the watch asked for it and it is still known.
+    /// The pair before the revision, if the watch requested it and it is not compacted.
     pub prev_kv: Option<KeyValue>,
 }
 
-/// Asks to be told of changes.
+/// A request to watch keys.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Watch {
     /// Which keys.
     pub range: KeyRange,
-    /// The first revision to tell of: in the past, it is replayed; in the future, it is waited for;
-    /// 0 for what comes after now.
+    /// The first revision to report: a past one is replayed, a future one is awaited, and 0 stands for
+    /// the next one.
     pub start_revision: Revision,
-    /// Send the pair before each change too.
+    /// Report the pair before each change, too.
     pub prev_kv: bool,
-    /// Leave writes out.
+    /// Leave out writes.
     pub no_put: bool,
-    /// Leave deletions out.
+    /// Leave out deletions.
     pub no_delete: bool,
-    /// Say now and then how far the watch is, when there is nothing else to say.
+    /// Report the progress of the watch now and then, when there are no changes to report.
     pub progress_notify: bool,
 }
 
 impl Watch {
-    /// Watches `range` from now on.
+    /// A request to watch `range` from now on.
     pub fn new(range: KeyRange) -> Self {
         Self {
             range,
@@ -467,7 +466,7 @@ impl Watch {
         }
     }
 
-    /// The same, from `revision` on.
+    /// Begins the watch at `revision`.
     pub fn from_revision(self, revision: Revision) -> Self {
         Self { start_revision: revision, ..self }
     }

@@ -1,4 +1,4 @@
-//! How messages are buffered on their way to and from the wire.
+//! The gRPC codec: how messages are buffered on their way to and from the wire.
 
 use std::marker::PhantomData;
 
@@ -6,14 +6,14 @@ use prost::Message;
 use tonic::codec::{BufferSettings, Codec};
 use tonic_prost::ProstCodec;
 
-/// Most messages fit in this; the buffers grow for those that do not.
+/// The initial size of a buffer, which most messages fit in; it grows for larger ones.
 const BUFFER_BYTES: usize = 512;
 
-/// So much is gathered before it is handed to the connection.
+/// The number of bytes that are gathered before they are passed to the connection.
 const FLUSH_BYTES: usize = 32 << 10;
 
-/// [`ProstCodec`] with small buffers. It sets aside 8 KiB for each direction of every call, which a
-/// server pays for each of its ten thousand watches while they wait.
+/// [`ProstCodec`] with small buffers. The default buffers take 8 KiB for each direction of every call, which
+/// a server would pay for each of its ten thousand idle watches.
 #[derive(Debug)]
 pub(crate) struct SmallCodec<T, U>(PhantomData<(T, U)>);
 

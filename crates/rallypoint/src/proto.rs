@@ -1,7 +1,7 @@
 //! etcd's v3 messages and services as they are on the wire, generated from `proto/` at build time.
 //!
-//! Most callers want [`crate::client`], which speaks [`rallypoint_core::kv`]. This module is for
-//! tools that need the bare wire: a proxy, a test, a request that no sane client would send.
+//! Most callers use [`crate::client`], which speaks [`rallypoint_core::kv`]. This module is for
+//! programs that need the bare wire: a proxy, or a test that sends malformed requests.
 
 #![allow(missing_docs, unreachable_pub, unused_qualifications, clippy::all, reason = "generated")]
 #![allow(clippy::use_self, clippy::or_fun_call, reason = "generated")]

@@ -1,9 +1,9 @@
-//! What a group shares, in memory: values, queues, and those who wait for them.
+//! The state of one c10d store in memory: values, queues, and the waiters for them.
 //!
-//! It answers as the store behind PyTorch's `TCPStore` does. A key *exists* while it has a value or its
-//! queue has an element; values and queues do not see each other otherwise. Nothing here sleeps: whoever
-//! must wait is remembered with a [`Ticket`], and whatever comes to release it puts it on the list that
-//! [`take_released`](StoreState::take_released) hands out.
+//! It answers as the server of PyTorch's `TCPStore` does. A key *exists* while it has a value or its queue
+//! has an element; values and queues are separate otherwise. Nothing here sleeps: a caller that must wait
+//! gets a [`Ticket`], and the call that releases it puts it on the list that
+//! [`take_released`](StoreState::take_released) returns.
 
 #[cfg(test)]
 mod tests;
@@ -17,34 +17,34 @@ use thiserror::Error;
 pub use self::waiters::Ticket;
 use self::waiters::Waiters;
 
-/// Why nothing was added to a value.
+/// Why an addition failed.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum AddError {
-    /// The value is no number.
+    /// The value is not a number.
     #[error("{0:?} is no whole number, so nothing can be added to it")]
     NotANumber(String),
-    /// The sum is too large.
+    /// The sum overflows 64 bits.
     #[error("{before} and {amount} make more than 64 bits hold")]
     Overflow {
         /// The value.
         before: i64,
-        /// What was to be added.
+        /// The amount to add.
         amount: i64,
     },
 }
 
-/// Values, queues and waiters. `W` is whatever its owner wakes a waiter by.
+/// Values, queues and waiters. `W` is the owner's handle of a waiter.
 ///
-/// Each call costs as much as the keys that it names and the waiters that it releases, whatever else is
-/// there.
+/// The cost of a call depends on the keys that it names and the waiters that it releases, and on nothing
+/// else.
 ///
 /// ```
 /// use rallypoint_core::c10d::StoreState;
 ///
 /// let mut state = StoreState::default();
 /// let ticket = state.wait([b"a".as_slice(), b"b"], "Ada");
-/// assert!(ticket.is_some(), "she has to wait");
+/// assert!(ticket.is_some(), "the keys do not exist");
 /// state.set(b"a", "1".into());
 /// assert!(state.take_released().is_empty());
 /// state.add(b"b", 5).unwrap();
@@ -53,7 +53,7 @@ pub enum AddError {
 #[derive(Debug)]
 pub struct StoreState<W> {
     values: BTreeMap<Bytes, Bytes>,
-    /// None of them is empty.
+    /// The queues by their keys; an empty queue is removed.
     queues: BTreeMap<Bytes, VecDeque<Bytes>>,
     waiters: Waiters<W>,
 }
@@ -99,10 +99,10 @@ impl<W> StoreState<W> {
         self.values.get(key)
     }
 
-    /// Writes behind the value that is there, or the first value.
+    /// Appends to the value, or creates it.
     pub fn append(&mut self, key: &[u8], value: &[u8]) {
         let before = self.values.get_mut(key).map(std::mem::take).unwrap_or_default();
-        // In place, unless somebody still holds what was read of it.
+        // In place, unless a reader still holds a reference to the value.
         let mut whole = before.try_into_mut().unwrap_or_else(|shared| shared.as_ref().into());
         whole.extend_from_slice(value);
         self.set(key, whole.freeze());
@@ -123,8 +123,8 @@ impl<W> StoreState<W> {
         self.values.contains_key(key) || self.queues.contains_key(key)
     }
 
-    /// Puts a value at the end of a queue. Of those for whom this was the last key missing, the one who
-    /// has waited longest is released, since there is one element to be had.
+    /// Appends a value to a queue. Of the waiters that lack this key alone, the one that has waited longest is
+    /// released, since there is one element to take.
     pub fn queue_push(&mut self, key: &[u8], value: Bytes) {
         match self.queues.get_mut(key) {
             Some(queue) => queue.push_back(value),
@@ -133,8 +133,8 @@ impl<W> StoreState<W> {
         self.waiters.pushed(key);
     }
 
-    /// Takes the first value of a queue. Whoever was released by a push names its ticket: it was woken for
-    /// this.
+    /// Takes the first value of a queue. A waiter that was released by a push passes its ticket, since it was
+    /// released for this.
     pub fn queue_pop(&mut self, key: &[u8], woken: Option<Ticket>) -> Option<Bytes> {
         if let Some(ticket) = woken
             && !self.waiters.used(ticket, key)
@@ -149,12 +149,12 @@ impl<W> StoreState<W> {
         first
     }
 
-    /// How many values a queue has.
+    /// The length of a queue.
     pub fn queue_len(&self, key: &[u8]) -> usize {
         self.queues.get(key).map_or(0, VecDeque::len)
     }
 
-    /// Waits for each of the keys to be written once, apart from those that exist. `None`: all do.
+    /// Waits until each of the keys that does not exist has been written once. `None` if all exist.
     pub fn wait<'k>(
         &mut self,
         keys: impl IntoIterator<Item = &'k [u8]>,
@@ -165,8 +165,7 @@ impl<W> StoreState<W> {
         (!missing.is_empty()).then(|| self.waiters.register(missing, waiter))
     }
 
-    /// Counts one more arrival in the value of `key`, and waits until as many as `world_size` have come.
-    /// `None`: they have.
+    /// Counts one more arrival in the value of `key`, and waits until it is `world_size`. `None` if it is.
     pub fn barrier(
         &mut self,
         key: &[u8],
@@ -179,8 +178,8 @@ impl<W> StoreState<W> {
         Ok((arrived < world_size).then(wait))
     }
 
-    /// Gives up on a wait, and returns the keys that it still waited for. `None`: it had been released.
-    /// If that was for an element of a queue, the next in line is released instead.
+    /// Cancels a wait, and returns the keys that were still missing. `None` if the waiter was released already;
+    /// if that was for an element of a queue, the next in line is released instead.
     pub fn cancel(&mut self, ticket: Ticket) -> Option<BTreeSet<Bytes>> {
         let missing = self.waiters.cancel(ticket);
         if missing.is_none() {
@@ -189,9 +188,9 @@ impl<W> StoreState<W> {
         missing
     }
 
-    /// Tells that whoever was released does something else than to take an element of a queue. If that
-    /// is what it was woken for, the next in line is released. Each element that somebody waits for has
-    /// woken somebody who is still expected to take it, so none is forgotten.
+    /// Declares that a released waiter does something else than to take an element of a queue. If it was
+    /// released for one, the next in line is released. Each element of a queue with waiters has thus released
+    /// one that is still expected to take it, so that no element is forgotten.
     pub fn pass_on(&mut self, ticket: Ticket) {
         if let Some(key) = self.waiters.unused(ticket)
             && self.queues.contains_key(&key)
@@ -200,7 +199,7 @@ impl<W> StoreState<W> {
         }
     }
 
-    /// Everyone who was released since this was last asked, in order.
+    /// The waiters that were released since the last call, in order.
     pub fn take_released(&mut self) -> Vec<W> {
         self.waiters.take_released()
     }
@@ -210,7 +209,7 @@ impl<W> StoreState<W> {
 pub fn sum(value: &[u8], amount: i64) -> Result<i64, AddError> {
     let text = String::from_utf8_lossy(value);
     let before = text.trim().parse::<i64>();
-    // It may have megabytes, and a word of it is enough.
+    // The value may have megabytes, and its beginning is enough for the error.
     let word = || text.chars().take(64).collect();
     let before = before.map_err(|_| AddError::NotANumber(word()))?;
     before.checked_add(amount).ok_or(AddError::Overflow { before, amount })

@@ -1,10 +1,10 @@
-//! Who waits for which keys, and who may go.
+//! The waiters of each key, and which of them are released.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 
-/// Names a wait. Earlier waits have smaller tickets.
+/// The id of a wait. Earlier waits have smaller tickets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Ticket(u64);
 
@@ -12,7 +12,7 @@ pub struct Ticket(u64);
 struct Waiter<W> {
     who: W,
     missing: BTreeSet<Bytes>,
-    /// At a barrier: how many must have come.
+    /// At a barrier: the number of arrivals to wait for.
     world_size: Option<i64>,
 }
 
@@ -21,7 +21,7 @@ pub(super) struct Waiters<W> {
     waiters: BTreeMap<Ticket, Waiter<W>>,
     by_key: BTreeMap<Bytes, BTreeSet<Ticket>>,
     at_barrier: BTreeMap<Bytes, BTreeSet<(i64, Ticket)>>,
-    /// Released by a push, and expected to take an element of this queue.
+    /// The waiter was released by a push, and is expected to take an element of this queue.
     woken: BTreeMap<Ticket, Bytes>,
     released: Vec<W>,
     last: Ticket,
@@ -59,14 +59,14 @@ impl<W> Waiters<W> {
         self.last
     }
 
-    /// A value was written: the key is missing to nobody any more.
+    /// Handles the write of a value: no waiter lacks the key any more.
     pub(super) fn written(&mut self, key: &[u8]) {
         for ticket in self.by_key.remove(key).unwrap_or_default() {
             self.found(ticket, key);
         }
     }
 
-    /// An element was put in a queue: all see that it exists until one is released by it.
+    /// Handles a push to a queue: every waiter sees that the key exists until one is released by it.
     pub(super) fn pushed(&mut self, key: &[u8]) {
         let Some((key, mut waiting)) = self.by_key.remove_entry(key) else { return };
         while let Some(ticket) = waiting.pop_first() {
@@ -80,7 +80,7 @@ impl<W> Waiters<W> {
         }
     }
 
-    /// So many have come to a barrier.
+    /// Handles an arrival at a barrier, which has `count` of them now.
     pub(super) fn arrived(&mut self, key: &[u8], count: i64) {
         let Some((key, mut waiting)) = self.at_barrier.remove_entry(key) else { return };
         while let Some((world_size, ticket)) = waiting.pop_first() {
@@ -93,7 +93,8 @@ impl<W> Waiters<W> {
         }
     }
 
-    /// Tells a waiter, who is off the key's list, of the key. Returns whether that releases it.
+    /// Removes a key from those that a waiter lacks; the waiter is no longer on the key's list. Returns whether
+    /// that releases it.
     fn found(&mut self, ticket: Ticket, key: &[u8]) -> bool {
         let waiter = self.waiters.get_mut(&ticket).expect("only those who wait are listed");
         waiter.missing.remove(key);
@@ -104,7 +105,7 @@ impl<W> Waiters<W> {
         released
     }
 
-    /// Forgets a waiter, and returns what it waited for; `None` if it does not wait.
+    /// Removes a waiter, and returns the keys that it waited for; `None` if it does not wait.
     pub(super) fn cancel(&mut self, ticket: Ticket) -> Option<BTreeSet<Bytes>> {
         let waiter = self.waiters.remove(&ticket)?;
         for key in &waiter.missing {
@@ -116,7 +117,7 @@ impl<W> Waiters<W> {
         Some(waiter.missing)
     }
 
-    /// Whoever was woken for an element of this queue takes one. Returns whether it was.
+    /// Notes that a waiter takes an element of this queue. Returns whether it was released for one.
     pub(super) fn used(&mut self, ticket: Ticket, key: &[u8]) -> bool {
         let used = self.woken.get(&ticket).is_some_and(|queue| queue == key);
         if used {
@@ -125,7 +126,7 @@ impl<W> Waiters<W> {
         used
     }
 
-    /// Whoever was woken for an element of a queue does not take it. Returns the queue.
+    /// Notes that a waiter does not take the element that it was released for. Returns the queue.
     pub(super) fn unused(&mut self, ticket: Ticket) -> Option<Bytes> {
         self.woken.remove(&ticket)
     }

@@ -1,45 +1,45 @@
-//! Why the store refused a request.
+//! The errors of a key-value store.
 
 use thiserror::Error;
 
-/// A refusal by the store.
+/// Why a key-value store refused a request.
 ///
-/// The sentences are etcd's own, to the letter: stock clients compare the text, not only the code.
-/// The last limit has no counterpart in etcd and is worded as ours.
+/// The messages are etcd's own, to the letter: stock clients compare the text, not only the code.
+/// [`TooManyLeases`](Self::TooManyLeases) has no counterpart in etcd.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum KvError {
     /// The key of a request, or the start of its range, is empty.
     #[error("etcdserver: key is not provided")]
     KeyNotProvided,
-    /// `ignore_value` and a value in the same put.
+    /// A put has both `ignore_value` and a value.
     #[error("etcdserver: value is provided")]
     ValueProvided,
-    /// `ignore_lease` and a lease in the same put.
+    /// A put has both `ignore_lease` and a lease.
     #[error("etcdserver: lease is provided")]
     LeaseProvided,
-    /// `ignore_value` or `ignore_lease` for a key that does not exist.
+    /// A put has `ignore_value` or `ignore_lease`, and the key does not exist.
     #[error("etcdserver: key not found")]
     KeyNotFound,
-    /// A transaction with more operations than allowed.
+    /// A transaction has more operations than allowed.
     #[error("etcdserver: too many operations in txn request")]
     TooManyOps,
-    /// A transaction that would write one key twice.
+    /// A transaction would write one key twice.
     #[error("etcdserver: duplicate key given in txn request")]
     DuplicateKey,
-    /// The revision asked for is older than the last compaction.
+    /// The requested revision is older than the last compaction.
     #[error("etcdserver: mvcc: required revision has been compacted")]
     Compacted,
-    /// The revision asked for has not happened yet.
+    /// The requested revision lies in the future.
     #[error("etcdserver: mvcc: required revision is a future revision")]
     FutureRevision,
     /// No lease has this id.
     #[error("etcdserver: requested lease not found")]
     LeaseNotFound,
-    /// The id asked for is taken.
+    /// The requested lease id is in use.
     #[error("etcdserver: lease already exists")]
     LeaseExists,
-    /// The time to live asked for is longer than etcd allows.
+    /// The requested time to live is longer than etcd allows.
     #[error("etcdserver: too large lease TTL")]
     LeaseTtlTooLarge,
     /// The store holds as many bytes as it may.

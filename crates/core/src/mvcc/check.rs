@@ -1,4 +1,4 @@
-//! What can be said of a request by looking at it alone: before any lock, state or clock.
+//! Validation of a request by itself: before any lock, state or clock.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,7 +7,7 @@ use bytes::Bytes;
 
 pub(super) fn txn(txn: &Txn, max_ops: usize) -> Result<(), KvError> {
     ops(txn, max_ops)?;
-    // Once, from the outermost, when all else is known to be sound: it looks at inner ones itself.
+    // Once, for the outermost transaction, when everything else is valid: it visits inner ones itself.
     Writes::of(&txn.success)?;
     Writes::of(&txn.failure)?;
     Ok(())
@@ -46,10 +46,10 @@ pub(super) fn put(put: &Put) -> Result<(), KvError> {
     }
 }
 
-/// What one branch would write, to find a key that is written twice.
+/// The keys that one branch would write, to find a key that is written twice.
 ///
-/// The rules are etcd's to the letter, with what they overlook: a deletion without an end is not
-/// seen, nor one in a later inner transaction than the put.
+/// The rules are etcd's to the letter, including what they overlook: a deletion without an end, and a
+/// deletion in an inner transaction after the put.
 #[derive(Default)]
 struct Writes<'a> {
     puts: BTreeSet<&'a Bytes>,
@@ -95,12 +95,12 @@ impl<'a> Writes<'a> {
     }
 }
 
-/// The keys that a branch would delete. Spans that overlap are one, so that a look-up is one too: a
-/// request can hold tens of thousands of both.
+/// The keys that a branch would delete. Overlapping spans are merged, so that a look-up visits one of them:
+/// a request can hold tens of thousands of both.
 #[derive(Default)]
 struct Deletes<'a> {
     keys: BTreeSet<&'a Bytes>,
-    /// From start to end.
+    /// The end of each span by its start.
     spans: BTreeMap<&'a Bytes, &'a Bytes>,
 }
 

@@ -13,13 +13,13 @@ use crate::kv::{Event, EventKind, KeyRange, KeyValue, LeaseId, Revision};
 /// The revision of a store in which nothing has happened.
 const FIRST: Revision = 1;
 
-/// What happened in a range with so few keys is read from their own lists of versions.
+/// The events of a range with at most this many keys are read from the keys' own lists of versions.
 const NARROW: usize = 16;
 
 #[derive(Debug, Clone)]
 pub(super) struct Version {
     pub(super) revision: Revision,
-    /// The place among the changes of one revision: a transaction may delete a key and put it again.
+    /// The position among the changes of one revision: a transaction may delete a key and put it again.
     sub: u32,
     pub(super) create_revision: Revision,
     pub(super) version: i64,
@@ -64,7 +64,7 @@ impl Version {
         size_of::<Self>() + self.value.as_ref().map_or(0, Bytes::len)
     }
 
-    /// What the key takes for as long as this is its newest version: nothing once it is deleted.
+    /// The memory of the key while this is its newest version: 0 if it is deleted.
     fn live_bytes(&self, key: &[u8]) -> usize {
         if self.value.is_some() { self.bytes() + key_bytes(key) } else { 0 }
     }
@@ -75,7 +75,7 @@ fn key_bytes(key: &[u8]) -> usize {
 }
 
 #[derive(Debug, Clone)]
-struct Change {
+struct KeyChange {
     revision: Revision,
     sub: u32,
     key: Bytes,
@@ -85,9 +85,9 @@ struct Change {
 pub(super) struct History {
     keys: BTreeMap<Bytes, Vec<Version>>,
     /// Every change at or after `compacted`, in order.
-    changes: VecDeque<Change>,
+    changes: VecDeque<KeyChange>,
     head: Revision,
-    /// The oldest revision that can be read, or -1 if nothing was ever compacted.
+    /// The oldest revision that can be read, or -1 before the first compaction.
     compacted: Revision,
     bytes: usize,
     live: usize,
@@ -116,12 +116,12 @@ impl History {
         self.compacted
     }
 
-    /// About how much memory the versions take.
+    /// The approximate memory of all versions, in bytes.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// How much of it the newest versions of the keys that exist take, which no compaction frees.
+    /// The part of it that the newest versions of current keys take, which no compaction frees.
     pub(super) fn live(&self) -> usize {
         self.live
     }
@@ -134,7 +134,7 @@ impl History {
         version_at(versions, revision)?.live(key)
     }
 
-    /// The newest pair of `key`, also if it is part of a transaction that goes on.
+    /// The newest pair of `key`, also if it is part of a transaction under way.
     pub(super) fn latest(&self, key: &[u8]) -> Option<KeyValue> {
         self.at(key, Revision::MAX)
     }
@@ -158,7 +158,7 @@ impl History {
         let (start, end) = match range {
             KeyRange::Key(key) => (key, Bound::Included(key.as_ref())),
             KeyRange::From(start) => (start, Bound::Unbounded),
-            // The map panics on bounds that are the wrong way round.
+            // The map panics if the first bound is larger than the second.
             KeyRange::Span(start, end) => (start, Bound::Excluded(end.max(start).as_ref())),
         };
         self.keys.range::<[u8], _>((Bound::Included(start.as_ref()), end))
@@ -171,8 +171,8 @@ impl History {
         from: Revision,
         to: Revision,
     ) -> Box<dyn Iterator<Item = Event> + 'a> {
-        // A few keys have their own lists, which spares a look at everybody else's changes. Ten
-        // thousand watches that wait for a key each would all go through those of the others.
+        // The lists of a few keys are shorter than the list of all changes, which ten thousand watches of
+        // one key each would otherwise all go through.
         if self.versions_in(range).nth(NARROW).is_none() {
             let lists = self.versions_in(range).map(|(key, versions)| {
                 let first = versions.partition_point(|version| version.revision < from);
@@ -197,12 +197,12 @@ impl History {
         self.changes(from, to).map(|change| (change.revision, &change.key))
     }
 
-    fn changes(&self, from: Revision, to: Revision) -> impl Iterator<Item = &Change> {
+    fn changes(&self, from: Revision, to: Revision) -> impl Iterator<Item = &KeyChange> {
         let first = self.changes.partition_point(|change| change.revision < from);
         self.changes.range(first..).take_while(move |change| change.revision <= to)
     }
 
-    fn event(&self, change: &Change) -> Event {
+    fn event(&self, change: &KeyChange) -> Event {
         let versions = self.keys.get(&change.key).expect("a change that is listed has its version");
         let place = (change.revision, change.sub);
         let index = versions.partition_point(|version| (version.revision, version.sub) < place);
@@ -211,18 +211,18 @@ impl History {
 
     // ---- Writing
 
-    /// Begins a transaction. It has a revision of its own if it changes anything.
+    /// Begins a transaction. It gets a revision of its own if it changes anything.
     pub(super) fn write(&mut self) -> Write<'_> {
         Write { history: self, sub: 0 }
     }
 
-    /// Adds a version and tells the key as it is kept.
+    /// Adds a version and returns the key as it is stored.
     fn push(&mut self, key: &[u8], version: Version) -> Bytes {
-        let change = Change { revision: version.revision, sub: version.sub, key: Bytes::new() };
-        self.bytes += version.bytes() + size_of::<Change>();
+        let change = KeyChange { revision: version.revision, sub: version.sub, key: Bytes::new() };
+        self.bytes += version.bytes() + size_of::<KeyChange>();
         self.live += version.live_bytes(key);
-        // The key is copied once, when it is new: the slice we were given may pin a whole
-        // network buffer, and every later version shares the copy.
+        // The key is copied once, when it is new: the given slice may keep a whole network buffer
+        // alive, and every later version shares the copy.
         let key = if let Some((key, versions)) = self.keys.get_key_value(key) {
             self.live -= versions.last().map_or(0, |before| before.live_bytes(key));
             let key = key.clone();
@@ -234,18 +234,18 @@ impl History {
             self.keys.insert(key.clone(), vec![version]);
             key
         };
-        self.changes.push_back(Change { key: key.clone(), ..change });
+        self.changes.push_back(KeyChange { key: key.clone(), ..change });
         key
     }
 
-    /// Forgets what no reader at `revision` or later can see.
+    /// Discards what no reader at `revision` or later can see.
     ///
-    /// A deletion exactly at `revision` is kept, so that a watch that starts there still hears of it.
+    /// A deletion exactly at `revision` is kept, so that a watch that starts there still reports it.
     pub(super) fn compact(&mut self, revision: Revision) {
         self.compacted = revision;
         let old = self.changes.partition_point(|change| change.revision < revision);
         for change in self.changes.drain(..old).collect::<Vec<_>>() {
-            self.bytes = self.bytes.saturating_sub(size_of::<Change>());
+            self.bytes = self.bytes.saturating_sub(size_of::<KeyChange>());
             self.compact_key(&change.key, revision);
         }
         // The keys that changed exactly at `revision` keep that version and lose the ones before.
@@ -278,7 +278,7 @@ impl History {
 
     // ---- Restoring
 
-    /// Puts back an event of `revision`, as it was logged.
+    /// Restores an event of `revision`, as it was logged.
     pub(super) fn restore(&mut self, revision: Revision, sub: u32, event: &Event) -> Bytes {
         let kv = &event.kv;
         let version = Version {
@@ -299,7 +299,7 @@ impl History {
         self.head = revision;
     }
 
-    /// Every event that makes this history, in order: what [`History::restore`] wants to hear.
+    /// Every event of this history in order, as [`History::restore`] takes them.
     pub(super) fn dump(&self) -> BTreeMap<Revision, Vec<Event>> {
         let mut all: BTreeMap<Revision, Vec<Event>> = BTreeMap::new();
         for (key, versions) in &self.keys {
@@ -314,7 +314,7 @@ impl History {
     }
 }
 
-/// The events of several keys, each in order, in the order of all.
+/// Merges the events of several keys, each in order, into the order of all.
 fn merged<'a>(mut lists: Vec<(&'a Bytes, &'a [Version])>) -> impl Iterator<Item = Event> + 'a {
     std::iter::from_fn(move || {
         let begun = lists.iter_mut().filter(|(_, versions)| !versions.is_empty());
@@ -327,7 +327,7 @@ fn merged<'a>(mut lists: Vec<(&'a Bytes, &'a [Version])>) -> impl Iterator<Item 
 }
 
 fn version_at(versions: &[Version], revision: Revision) -> Option<&Version> {
-    // Nearly every read wants the newest.
+    // Nearly every read is of the newest version.
     match versions.last() {
         Some(newest) if newest.revision <= revision => Some(newest),
         _ => {
@@ -337,14 +337,14 @@ fn version_at(versions: &[Version], revision: Revision) -> Option<&Version> {
     }
 }
 
-/// A transaction under way: its changes are in the history, its revision is not taken yet.
+/// A transaction under way: its changes are in the history, its revision is not in force yet.
 pub(super) struct Write<'a> {
     history: &'a mut History,
     sub: u32,
 }
 
 impl Write<'_> {
-    /// The revision that readers inside the transaction see and its answers carry.
+    /// The revision that reads inside the transaction see and its results carry.
     pub(super) fn revision(&self) -> Revision {
         self.history.head + Revision::from(self.sub > 0)
     }
@@ -377,7 +377,7 @@ impl Write<'_> {
         self.history.push(key, version)
     }
 
-    /// Takes the revision, if anything changed, and tells which one it is now.
+    /// Puts the revision in force if anything changed, and returns the newest one.
     pub(super) fn commit(self) -> Revision {
         let revision = self.revision();
         self.history.head = revision;

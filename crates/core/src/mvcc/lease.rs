@@ -1,7 +1,7 @@
-//! Leases: how long a key may live without a word from its owner.
+//! Leases: how long a key lives without a renewal.
 //!
-//! Time is whatever the caller says it is. A lease never ends early; how late it ends is up to how
-//! soon the caller asks for what has [`expired`](Leases::expired).
+//! Time is an argument. A lease never expires early; how late it expires depends on how soon the caller
+//! asks for the [`expired`](Leases::expired) one.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,7 +21,7 @@ struct Lease {
 #[derive(Debug, Default)]
 pub(super) struct Leases {
     by_id: BTreeMap<LeaseId, Lease>,
-    /// The same leases by when they end, so that the next one is found at once.
+    /// The leases in the order of their expiry, so that the next one is found at once.
     by_end: BTreeSet<(Time, LeaseId)>,
 }
 
@@ -34,7 +34,7 @@ impl Leases {
         self.by_id.contains_key(&id)
     }
 
-    /// Grants a lease and tells its time to live, which is at least `shortest`.
+    /// Grants a lease and returns its time to live, which is at least `shortest`.
     pub(super) fn grant(
         &mut self,
         now: Time,
@@ -42,7 +42,7 @@ impl Leases {
         ttl: i64,
         shortest: i64,
     ) -> Result<i64, KvError> {
-        // 0 stands for "no lease": every key that is on none would live on it.
+        // 0 stands for "no lease": every key without one would be attached to it.
         if id == 0 {
             return Err(KvError::LeaseNotFound);
         }
@@ -63,9 +63,9 @@ impl Leases {
         self.by_end.insert((ends, id));
     }
 
-    /// Starts the lease's time over and tells how long it is.
+    /// Renews the lease and returns its time to live.
     ///
-    /// A lease whose time is up but whose keys nobody has seen vanish is renewed like any other.
+    /// A lease whose time is up, but whose keys are not deleted yet, is renewed like any other.
     pub(super) fn renew(&mut self, now: Time, id: LeaseId) -> Option<i64> {
         let lease = self.by_id.get_mut(&id)?;
         self.by_end.remove(&(lease.ends, id));
@@ -74,7 +74,7 @@ impl Leases {
         Some(lease.ttl)
     }
 
-    /// Removes the lease and tells which keys lived on it, in order.
+    /// Removes the lease and returns its keys, in order.
     pub(super) fn remove(&mut self, id: LeaseId) -> Result<BTreeSet<Bytes>, KvError> {
         let lease = self.by_id.remove(&id).ok_or(KvError::LeaseNotFound)?;
         self.by_end.remove(&(lease.ends, id));
@@ -90,7 +90,7 @@ impl Leases {
         })
     }
 
-    /// Every lease with its time to live, the one that ends first in front.
+    /// All leases with their times to live, in the order of their expiry.
     pub(super) fn iter(&self) -> impl Iterator<Item = (LeaseId, i64)> {
         self.by_end.iter().map(|(_, id)| (*id, self.by_id[id].ttl))
     }
@@ -99,7 +99,7 @@ impl Leases {
         self.by_end.first().map(|(ends, _)| *ends)
     }
 
-    /// The lease that ended first, if any has ended by `now`.
+    /// The lease that expired first, if any has expired by `now`.
     pub(super) fn expired(&self, now: Time) -> Option<LeaseId> {
         self.by_end.first().filter(|(ends, _)| *ends <= now).map(|(_, id)| *id)
     }

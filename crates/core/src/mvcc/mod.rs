@@ -1,17 +1,18 @@
-//! A multi-version store with leases and watches, as etcd's, and nothing around it.
+//! A multi-version key-value store with leases and watches, with the semantics of etcd's.
 //!
 //! - `history`: every version of every key since the last compaction.
-//! - `check`: what can be said of a request by looking at it alone.
-//! - `range`, `txn`: reading and transactions on top of it.
-//! - `lease`, `watch`: who keeps a key alive, who hears of its changes; `spans` finds them.
-//! - `space`: how much history is kept, and who is refused when there is no room.
-//! - `record`: what must be written down for the store to be the same after a restart.
+//! - `check`: validation of a request by itself.
+//! - `range`, `txn`: reads and transactions on top of the history.
+//! - `lease`: the time to live of keys. `watch`: the watchers of a key, which `spans` finds.
+//! - `space`: how much history is kept, and which writes are refused when memory runs out.
+//! - `record`: the facts that a log must keep to restore the store after a restart.
 //!
-//! # Writing and being seen
+//! # Writing and publishing
 //!
 //! A write takes effect at once for the writes after it, but readers and watches see it only when it
-//! is [published](Mvcc::publish). In between its owner may put it on a disk. So what anyone has seen
-//! is never lost, and readers never wait for a disk: they read the last published revision.
+//! is [published](Mvcc::publish). In between the owner of the store may write it to a log. A revision
+//! that a client has seen is therefore never lost, and readers never wait for a disk: they read the last
+//! published revision.
 
 mod check;
 mod history;
@@ -36,25 +37,25 @@ use crate::kv::{
     Range, RangeResult, Revision, Time, Txn, TxnResult, Watch,
 };
 
-/// What a store allows.
+/// The limits of a store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MvccOptions {
-    /// Operations in one branch of a transaction, inner ones included. etcd: 128.
+    /// Limit of operations in one branch of a transaction, inner ones included. etcd: 128.
     pub max_txn_ops: usize,
-    /// A shorter time to live is raised to this many seconds. etcd: 2.
+    /// The shortest time to live of a lease in seconds; a shorter request is raised to it. etcd: 2.
     pub min_lease_ttl: i64,
-    /// Leases at one time.
+    /// Limit of leases at one time.
     pub max_leases: usize,
-    /// Watches at one time.
+    /// Limit of watches at one time.
     pub max_watches: usize,
-    /// Memory for keys, values and their history. etcd: 2 GiB.
+    /// Limit of memory for keys, values and their history, in bytes. etcd: 2 GiB.
     ///
-    /// History takes a quarter of it at most and gives way to what is put, unless `keep_revisions` is
-    /// 0; an eighth is kept back for small writes.
+    /// History takes a quarter of it at most and is compacted when a put needs the memory, unless
+    /// `keep_revisions` is 0. An eighth is reserved for small writes.
     pub max_bytes: usize,
-    /// Revisions of history to keep, if `max_bytes` has room for them; older ones are compacted as new
-    /// ones come. 0 keeps all until somebody compacts, as etcd does unless told otherwise.
+    /// The number of revisions to keep, as far as `max_bytes` allows; older ones are compacted
+    /// automatically. 0 keeps all until a client compacts, as etcd does by default.
     pub keep_revisions: Revision,
 }
 
@@ -71,23 +72,23 @@ impl Default for MvccOptions {
     }
 }
 
-/// A record that does not follow from the ones before it.
+/// A replayed record whose revision does not follow the revision before it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("revision {revision} follows revision {head}")]
 pub struct OutOfOrder {
-    /// The revision that the record claims.
+    /// The revision of the record.
     pub revision: Revision,
     /// The newest revision before it.
     pub head: Revision,
 }
 
-/// The store. See the [module](self) for how writing and being seen are two things.
+/// The store. See the [module](self) for the difference between writing and publishing.
 #[derive(Debug, Default)]
 pub struct Mvcc {
     history: History,
     leases: Leases,
     watchers: Watchers,
-    /// How far readers see, or 0 before the first look.
+    /// The newest published revision, or 0 before the first publication.
     published: Revision,
     journal: Option<Vec<Record>>,
     options: MvccOptions,
@@ -99,12 +100,12 @@ impl Mvcc {
         Self { options, ..Self::default() }
     }
 
-    /// What the store allows.
+    /// The limits of the store.
     pub fn options(&self) -> &MvccOptions {
         &self.options
     }
 
-    /// From now on, [`Mvcc::take_journal`] tells what must be written down.
+    /// From now on, records are kept for [`Mvcc::take_journal`].
     pub fn start_journal(&mut self) {
         self.journal.get_or_insert_default();
     }
@@ -114,22 +115,22 @@ impl Mvcc {
         self.published.max(1)
     }
 
-    /// The newest revision, seen or not.
+    /// The newest revision, published or not.
     pub fn head(&self) -> Revision {
         self.history.head()
     }
 
-    /// The oldest revision that can be read, or -1 if nothing was ever compacted.
+    /// The oldest revision that can be read, or -1 before the first compaction.
     pub fn compacted(&self) -> Revision {
         self.history.compacted()
     }
 
-    /// About how much memory keys, values and their history take.
+    /// The approximate memory of keys, values and their history, in bytes.
     pub fn bytes(&self) -> usize {
         self.history.bytes()
     }
 
-    /// How much of it the pairs that exist take: what is left when all history is compacted.
+    /// The part of [`Mvcc::bytes`] that the current pairs take, which no compaction frees.
     pub fn live_bytes(&self) -> usize {
         self.history.live()
     }
@@ -148,7 +149,7 @@ impl Mvcc {
     ///
     /// If the transaction is not [read-only](Txn::is_read_only).
     pub fn read_txn(&self, txn: &Txn) -> Result<TxnResult, KvError> {
-        assert!(txn.is_read_only(), "the caller chose the wrong way to run a transaction");
+        assert!(txn.is_read_only(), "read_txn is called for transactions that only read");
         check::txn(txn, self.options.max_txn_ops)?;
         let now = self.revision();
         let plan = txn::plan(&self.history, now, txn);
@@ -161,7 +162,7 @@ impl Mvcc {
     /// Writes a key.
     pub fn put(&mut self, put: Put) -> Result<PutResult, KvError> {
         check::put(&put)?;
-        // In etcd's order, which is the other way round inside a transaction.
+        // This is etcd's order, which is reversed inside a transaction.
         self.check_lease(&put)?;
         self.check_ignored(&put)?;
         self.make_room(self.put_bytes(&put))?;
@@ -174,7 +175,7 @@ impl Mvcc {
         Ok(self.write(|writing| writing.delete(&delete)))
     }
 
-    /// Runs a transaction on the newest state. All that it changes is one revision.
+    /// Runs a transaction on the newest state. All of its changes are one revision.
     pub fn txn(&mut self, txn: Txn) -> Result<TxnResult, KvError> {
         check::txn(&txn, self.options.max_txn_ops)?;
         self.make_room(self.txn_bytes(&txn))?;
@@ -184,7 +185,7 @@ impl Mvcc {
         Ok(self.write(|writing| txn::run(writing, &plan)))
     }
 
-    /// Forgets history before `revision`, which must have been published.
+    /// Discards the history before `revision`, which must be published.
     pub fn compact(&mut self, revision: Revision) -> Result<(), KvError> {
         if revision <= self.history.compacted() {
             return Err(KvError::Compacted);
@@ -211,7 +212,7 @@ impl Mvcc {
         Ok(())
     }
 
-    /// Runs `change` as one transaction and notes its events down, if anyone keeps notes.
+    /// Runs `change` as one transaction and adds its events to the journal, if there is one.
     fn write<T>(&mut self, change: impl FnOnce(&mut Writing<'_>) -> T) -> T {
         let before = self.history.head();
         let mut writing = Writing { write: self.history.write(), leases: &mut self.leases };
@@ -230,13 +231,12 @@ impl Mvcc {
         }
     }
 
-    // ---- Being seen
+    // ---- Publishing
 
-    /// Lets readers and watches see everything up to `revision`. Tells which streams have something
-    /// to say now that had nothing before.
+    /// Lets readers and watches see everything up to `revision`. Returns the streams that had no message
+    /// before and have one now.
     ///
-    /// What was seen stays seen, and what was not written cannot be: an older revision changes
-    /// nothing, and one that is yet to come stands for the newest.
+    /// A revision that is published already changes nothing, and a future one stands for the newest.
     pub fn publish(&mut self, revision: Revision) -> Vec<StreamId> {
         let seen = self.revision();
         let revision = revision.clamp(seen, self.head());
@@ -249,14 +249,14 @@ impl Mvcc {
         woken
     }
 
-    /// Lets readers and watches see everything there is.
+    /// Lets readers and watches see every revision.
     pub fn publish_all(&mut self) -> Vec<StreamId> {
         self.publish(self.history.head())
     }
 
     // ---- Leases
 
-    /// Grants a lease of at least the shortest time to live, and tells which one it is.
+    /// Grants a lease and returns its time to live, which is at least the shortest one allowed.
     pub fn lease_grant(&mut self, now: Time, id: LeaseId, ttl: i64) -> Result<i64, KvError> {
         if self.leases.len() >= self.options.max_leases {
             return Err(KvError::TooManyLeases { limit: self.options.max_leases });
@@ -266,7 +266,7 @@ impl Mvcc {
         Ok(ttl)
     }
 
-    /// Ends a lease and deletes its keys, in one revision if there are any.
+    /// Revokes a lease and deletes its keys, in one revision if there are any.
     pub fn lease_revoke(&mut self, id: LeaseId) -> Result<Revision, KvError> {
         let keys = self.leases.remove(id)?;
         let revision = self.write(|writing| {
@@ -277,49 +277,49 @@ impl Mvcc {
         Ok(revision)
     }
 
-    /// Starts a lease's time over and tells how long it is; `None` if it is unknown or was ended.
+    /// Renews a lease and returns its time to live; `None` if there is no such lease.
     pub fn lease_keep_alive(&mut self, now: Time, id: LeaseId) -> Option<i64> {
         self.leases.renew(now, id)
     }
 
-    /// What a lease has left; `None` if it is unknown.
+    /// The state of a lease; `None` if there is no such lease.
     pub fn lease_status(&self, now: Time, id: LeaseId) -> Option<LeaseStatus> {
         self.leases.status(now, id)
     }
 
-    /// Every lease, the one that ends first in front.
+    /// All leases, in the order of their expiry.
     pub fn leases(&self) -> impl Iterator<Item = LeaseId> {
         self.leases.iter().map(|(id, _)| id)
     }
 
-    /// Ends every lease whose time is up, each in a revision of its own, and tells how many.
+    /// Expires every lease whose time is up, each in a revision of its own, and returns their number.
     pub fn expire(&mut self, now: Time) -> usize {
         let mut count = 0;
         while let Some(id) = self.leases.expired(now) {
-            self.lease_revoke(id).expect("it is there to expire");
+            self.lease_revoke(id).expect("an expired lease exists");
             count += 1;
         }
         count
     }
 
-    /// When the next lease ends, if none is kept alive until then.
+    /// The moment at which the next lease expires unless it is renewed.
     pub fn next_expiry(&self) -> Option<Time> {
         self.leases.next_end()
     }
 
     // ---- Watches
 
-    /// Opens a stream, which can carry any number of watches.
+    /// Opens a stream, which carries any number of watches.
     pub fn open_stream(&mut self) -> StreamId {
         self.watchers.open()
     }
 
-    /// Ends a stream and all its watches.
+    /// Closes a stream and all of its watches.
     pub fn close_stream(&mut self, stream: StreamId) {
         self.watchers.close(stream);
     }
 
-    /// Adds a watch to a stream. Its id is the one asked for, or the next free one.
+    /// Adds a watch to a stream, with the given id or the next free one.
     pub fn watch(
         &mut self,
         stream: StreamId,
@@ -330,57 +330,57 @@ impl Mvcc {
         self.watchers.create(stream, id, watch, published, self.options.max_watches)
     }
 
-    /// Ends a watch, and tells whether there was one.
+    /// Cancels a watch. Returns whether it existed.
     pub fn unwatch(&mut self, stream: StreamId, id: WatchId) -> bool {
         self.watchers.cancel(stream, id)
     }
 
-    /// What the stream has to say next, if anything.
+    /// The next message of the stream, if it has one.
     pub fn next_message(&mut self, stream: StreamId) -> Option<WatchMessage> {
         let published = self.revision();
         self.watchers.next(stream, &self.history, published)
     }
 
-    /// Whether every watch of the stream has heard all that is published.
+    /// Whether every watch of the stream has received all published changes.
     pub fn is_synced(&self, stream: StreamId) -> bool {
         self.watchers.is_synced(stream)
     }
 
-    /// Whether the stream carries any watch.
+    /// Whether the stream has any watch.
     pub fn has_watches(&self, stream: StreamId) -> bool {
         self.watchers.has_watches(stream)
     }
 
-    /// The watches that asked to be told of progress and were told nothing since the last call.
+    /// The watches that requested progress notifications and have received no message since the last call.
     pub fn quiet_watches(&mut self, stream: StreamId) -> Vec<WatchId> {
         self.watchers.quiet(stream)
     }
 
-    /// How many watches there are.
+    /// The number of watches.
     pub fn watch_count(&self) -> usize {
         self.watchers.len()
     }
 
-    /// How many leases there are.
+    /// The number of leases.
     pub fn lease_count(&self) -> usize {
         self.leases.len()
     }
 
-    // ---- Surviving
+    // ---- Journal and restore
 
-    /// What happened since this was last called and must be written down.
+    /// The records since the last call, to be written to a log.
     pub fn take_journal(&mut self) -> Vec<Record> {
         self.journal.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
-    /// The shortest list of records that makes this store again, published or not.
+    /// The shortest list of records that restores this store, published or not.
     pub fn dump(&self) -> Vec<Record> {
         let leases = self.leases.iter().map(|(id, ttl)| Record::LeaseGranted { id, ttl });
         let writes = self.history.dump().into_iter();
         let mut records: Vec<Record> = leases
             .chain(writes.map(|(revision, events)| Record::Write { revision, events }))
             .collect();
-        // The newest revision may be one whose events are all compacted away.
+        // The events of the newest revision may all be compacted.
         records.push(Record::Write { revision: self.history.head(), events: Vec::new() });
         if self.history.compacted() >= 0 {
             records.push(Record::Compacted { revision: self.history.compacted() });
@@ -388,7 +388,7 @@ impl Mvcc {
         records
     }
 
-    /// Replays one record of a journal or a dump. Leases begin their full time at `now`.
+    /// Replays one record of a journal or a dump. Leases start with their full time to live at `now`.
     pub fn restore(&mut self, now: Time, record: &Record) -> Result<(), OutOfOrder> {
         match record {
             Record::Write { revision, events } => {
@@ -419,7 +419,7 @@ impl Mvcc {
     }
 }
 
-/// A transaction under way, with the leases that its keys live on.
+/// A transaction under way, with the leases that its keys are attached to.
 struct Writing<'a> {
     write: Write<'a>,
     leases: &'a mut Leases,

@@ -5,7 +5,7 @@ use std::cmp::Ordering;
 use super::history::History;
 use crate::kv::{KeyValue, KvError, Range, RangeResult, Revision, SortOrder, SortTarget};
 
-/// Answers `range` for a reader to whom `now` is the newest revision.
+/// Executes `range`, `now` being the newest revision that the reader sees.
 pub(super) fn range(
     history: &History,
     range: &Range,
@@ -21,9 +21,9 @@ pub(super) fn range(
         });
     }
     let limit = usize::try_from(range.limit).unwrap_or(0);
-    // Sorting and filtering want every pair before the limit, the rest is otherwise only counted. One
-    // more than the limit tells whether there are more. Like etcd, a target without an order sorts only
-    // what was taken.
+    // Sorting and filtering need every pair before the limit; otherwise the rest is only counted. One
+    // more than the limit shows whether there are more. As in etcd, a target without an order sorts only
+    // the pairs within the limit.
     let take = if limit == 0 || range.sort_order != SortOrder::None || is_filtered(range) {
         usize::MAX
     } else {
@@ -44,7 +44,7 @@ pub(super) fn range(
     Ok(RangeResult { revision: now, kvs, more, count: count as i64 })
 }
 
-/// The revision to read at, if it can be read.
+/// The revision to read at; an error if it cannot be read.
 pub(super) fn readable(
     history: &History,
     asked: Revision,

@@ -1,4 +1,4 @@
-//! What a store would have to be told to become the same store again.
+//! The records from which a store is restored.
 
 use crate::kv::{Event, LeaseId, Revision};
 
@@ -8,26 +8,26 @@ use crate::kv::{Event, LeaseId, Revision};
 /// Renewals of leases are not among them, so that a keep-alive never waits for a disk.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Record {
-    /// One write transaction and its events in order, without their previous pairs.
+    /// One write transaction and its events in order, without the previous pairs.
     Write {
-        /// The revision it made.
+        /// The revision of the transaction.
         revision: Revision,
-        /// What it changed.
+        /// The changes.
         events: Vec<Event>,
     },
-    /// A lease came to be.
+    /// A lease was granted.
     LeaseGranted {
-        /// Its id.
+        /// The id of the lease.
         id: LeaseId,
-        /// Its time to live in seconds.
+        /// The time to live in seconds.
         ttl: i64,
     },
-    /// A lease was revoked or ran out. The deletion of its keys is a [`Record::Write`] of its own.
+    /// A lease was revoked or has expired. The deletion of its keys is a separate [`Record::Write`].
     LeaseRevoked {
-        /// Its id.
+        /// The id of the lease.
         id: LeaseId,
     },
-    /// History before this revision is gone.
+    /// The history before a revision was compacted.
     Compacted {
         /// The oldest revision that can still be read.
         revision: Revision,

@@ -1,36 +1,38 @@
-//! How much history is kept, and who is refused when there is no room.
+//! How much history is kept, and which writes are refused when memory runs out.
 //!
-//! What exists has the first claim to the store's memory, history the second: it is compacted before a
-//! put is refused, and also when it takes more than its share, however few its revisions are. What is
-//! too much is what *exists*. Large puts leave the last of the room to small ones, so that whoever fills
-//! a store with large values cannot keep a group from meeting in it. Deletions and leases need no room.
+//! Current pairs have the first claim to the store's memory, history the second: it is compacted before a
+//! put is refused, and also when it takes more than its share, however few its revisions are. A put is
+//! refused when the *current* pairs would exceed the limit. Large puts leave the last part of the memory to
+//! small ones, so that a client that fills a store with large values cannot block a rendezvous in it.
+//! Deletions and leases need no memory.
 
 use super::Mvcc;
 use crate::kv::{KvError, Op, Put, Revision, Txn};
 
-/// A write with so many bytes of keys and values at most is small.
+/// The largest size of a small write, in bytes of keys and values.
 const SMALL: usize = 16 << 10;
 
-/// The part of the memory that large values leave free: one of so many.
+/// The divisor for the part of the memory that large writes leave free.
 const KEPT_BACK: usize = 8;
 
-/// The part that history may take, one of so many. It is cut to half of it, so that it is done seldom.
+/// The divisor for the part of the memory that history may take. History beyond it is cut to half of that,
+/// so that compactions are rare.
 const HISTORY: usize = 4;
 
 impl Mvcc {
-    /// Refuses to put `more` bytes if there is no room for them. History makes room, unless all of it is
-    /// to be kept.
+    /// Makes room for `more` bytes by compacting history, unless all of it must be kept. An error if that is
+    /// not enough.
     pub(super) fn make_room(&mut self, more: usize) -> Result<(), KvError> {
         let max = self.options.max_bytes;
         let kept_back = if more > SMALL { max / KEPT_BACK } else { 0 };
-        // Half of what is kept back is for history: those who watch must be able to keep up.
+        // Half of the reserve is for history: watches must be able to keep up.
         let (for_live, for_all) = (max - kept_back, max - kept_back / 2);
         if more > 0 && self.history.live().saturating_add(more) > for_live {
             return Err(KvError::NoSpace);
         }
         if more > 0 && self.history.bytes() + more > for_all {
             self.forget(for_all - more);
-            // What is left is history that nobody has seen yet, or that is kept for good.
+            // The rest is history that is not published yet, or that must be kept.
             if self.history.bytes() + more > for_all {
                 return Err(KvError::NoSpace);
             }
@@ -38,8 +40,8 @@ impl Mvcc {
         Ok(())
     }
 
-    /// Compacts what is more than should be kept: once it is an eighth too many revisions, or too many
-    /// bytes, so that it is done seldom.
+    /// Compacts history that exceeds its limits: by an eighth in revisions, or in bytes, so that compactions
+    /// are rare.
     pub(super) fn trim(&mut self) {
         let keep = self.options.keep_revisions;
         let kept = self.revision() - self.history.compacted().max(1);
@@ -52,8 +54,8 @@ impl Mvcc {
         }
     }
 
-    /// Compacts, from the oldest on, until the store takes so many `bytes` at most, or all that was
-    /// published is forgotten.
+    /// Compacts the oldest history until the store takes at most `bytes`, or all that is published is
+    /// compacted.
     fn forget(&mut self, bytes: usize) {
         if self.options.keep_revisions == 0 {
             return;
@@ -68,13 +70,13 @@ impl Mvcc {
         }
     }
 
-    /// How many bytes a put adds.
+    /// The number of bytes that a put adds.
     pub(super) fn put_bytes(&self, put: &Put) -> usize {
         let before = put.ignore_value.then(|| self.history.latest(&put.key)).flatten();
         put.key.len() + before.map_or(put.value.len(), |before| before.value.len())
     }
 
-    /// How many bytes the larger branch of a transaction adds.
+    /// The number of bytes that the larger branch of a transaction adds.
     pub(super) fn txn_bytes(&self, txn: &Txn) -> usize {
         let branch = |ops: &[Op]| -> usize {
             ops.iter()

@@ -1,8 +1,8 @@
-//! Ranges of keys, to be found by a key that lies in them.
+//! An interval tree: ranges of keys, found by a key that lies in them.
 //!
-//! A balanced tree (AVL) in the order of the ranges, in which every node also knows how far the ranges
-//! below it reach. So a look-up leaves out every part of the tree that ends before the key or begins
-//! behind it, and costs as much as it finds, not as much as there is.
+//! It is a balanced tree (AVL) in the order of the ranges, in which every node also holds the furthest end of
+//! the ranges below it. A look-up skips every part of the tree that ends before the key or begins after it,
+//! so that its cost depends on the number of hits, not on the number of ranges.
 
 use std::cmp::Ordering;
 
@@ -10,7 +10,7 @@ use bytes::Bytes;
 
 use crate::kv::KeyRange;
 
-/// Where a range ends: before a key, or never, which is behind every key.
+/// The end of a range: before a key, or unbounded, which is larger than every key.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum End {
     Before(Bytes),
@@ -26,7 +26,7 @@ impl End {
     }
 }
 
-/// What lies in the tree for each range: a map from ranges to `T`.
+/// A map from ranges to `T`.
 #[derive(Debug)]
 pub(super) struct Spans<T> {
     root: Tree<T>,
@@ -53,7 +53,7 @@ impl<T> Default for Spans<T> {
 }
 
 impl<T: Default> Spans<T> {
-    /// What lies there for `range`, made if there is nothing yet.
+    /// The entry of `range`, created if there is none yet.
     pub(super) fn entry(&mut self, range: &KeyRange) -> &mut T {
         let (start, end) = ends(range);
         if get_mut(&mut self.root, &start, &end).is_none() {
@@ -74,13 +74,13 @@ impl<T> Spans<T> {
         self.root = remove(self.root.take(), &start, &end);
     }
 
-    /// Looks at what lies there for every range that `key` is in, in the order of the ranges.
+    /// Visits the entry of every range that contains `key`, in the order of the ranges.
     pub(super) fn containing(&self, key: &[u8], look: &mut impl FnMut(&T)) {
         containing(&self.root, key, look);
     }
 }
 
-/// A range as its two ends. A single key ends before the next one that there could be.
+/// The two ends of a range. The range of a single key ends before the next possible key.
 fn ends(range: &KeyRange) -> (Bytes, End) {
     match range {
         KeyRange::Key(key) => (key.clone(), End::Before([key, &b"\0"[..]].concat().into())),
@@ -95,7 +95,7 @@ fn containing<T>(tree: &Tree<T>, key: &[u8], look: &mut impl FnMut(&T)) {
         return;
     }
     containing(&node.left, key, look);
-    // Whatever is to the right begins no earlier.
+    // Every range to the right begins no earlier.
     if node.start <= key {
         if node.end.is_behind(key) {
             look(&node.value);
@@ -113,7 +113,7 @@ fn get_mut<'a, T>(tree: &'a mut Tree<T>, start: &Bytes, end: &End) -> Option<&'a
     }
 }
 
-/// Adds a range that is not there yet.
+/// Inserts a range that is not in the tree.
 fn insert<T: Default>(tree: Tree<T>, start: Bytes, end: End) -> Box<Node<T>> {
     let Some(mut node) = tree else {
         let (reach, value) = (end.clone(), T::default());
@@ -134,7 +134,7 @@ fn remove<T>(tree: Tree<T>, start: &Bytes, end: &End) -> Tree<T> {
         Ordering::Greater => node.right = remove(node.right.take(), start, end),
         Ordering::Equal => {
             let (left, right) = (node.left.take(), node.right.take());
-            // The next in order takes its place.
+            // The next range in order takes its place.
             let Some(right) = right else { return left };
             let (rest, mut next) = take_first(right);
             (next.left, next.right) = (left, rest);
@@ -144,7 +144,7 @@ fn remove<T>(tree: Tree<T>, start: &Bytes, end: &End) -> Tree<T> {
     Some(balanced(node))
 }
 
-/// Takes the first of all out of a tree, and tells what is left.
+/// Removes the first range of a tree, and returns it with the rest.
 fn take_first<T>(mut node: Box<Node<T>>) -> (Tree<T>, Box<Node<T>>) {
     let Some(left) = node.left.take() else { return (node.right.take(), node) };
     let (rest, first) = take_first(left);
@@ -152,7 +152,7 @@ fn take_first<T>(mut node: Box<Node<T>>) -> (Tree<T>, Box<Node<T>>) {
     (Some(balanced(node)), first)
 }
 
-/// Turns a node whose two sides differ by two levels at most into one whose sides differ by one.
+/// Rebalances a node whose sides differ by two levels at most, so that they differ by one.
 fn balanced<T>(mut node: Box<Node<T>>) -> Box<Node<T>> {
     node.measure();
     if height(&node.left) > height(&node.right) + 1 {
@@ -193,12 +193,12 @@ fn height<T>(tree: &Tree<T>) -> u8 {
 }
 
 impl<T> Node<T> {
-    /// Where a range lies as seen from this one.
+    /// The order of a range relative to this one.
     fn compare(&self, start: &Bytes, end: &End) -> Ordering {
         (start, end).cmp(&(&self.start, &self.end))
     }
 
-    /// Brings height and reach up to date with what is below.
+    /// Updates height and furthest end from the nodes below.
     fn measure(&mut self) {
         self.height = 1 + height(&self.left).max(height(&self.right));
         let below = [&self.left, &self.right].into_iter().flatten().map(|node| &node.reach);
@@ -241,7 +241,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever came and went, a key finds those that a look at every range would find.
+        /// After any insertions and removals, a look-up finds what a scan of all ranges would find.
         #[test]
         fn a_key_finds_the_ranges_it_is_in(
             steps in proptest::collection::vec((range(), any::<bool>()), 1..200),

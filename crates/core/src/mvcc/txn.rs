@@ -1,4 +1,4 @@
-//! Transactions: decided on the state before, checked whole, then run without a way to fail.
+//! Transactions: planned on the state before them, checked as a whole, then run without a way to fail.
 
 use super::history::History;
 use super::range::{range, readable};
@@ -8,32 +8,32 @@ use crate::kv::{
     TxnResult,
 };
 
-// ---- Deciding
+// ---- Planning
 
-/// A transaction whose way is decided: no comparison is left in it.
+/// A transaction whose comparisons are evaluated: only the operations to run are left.
 pub(super) struct Plan<'a> {
     succeeded: bool,
-    steps: Vec<Step<'a>>,
+    steps: Vec<PlannedOp<'a>>,
 }
 
-enum Step<'a> {
+enum PlannedOp<'a> {
     Range(&'a Range),
     Put(&'a Put),
     Delete(&'a Delete),
     Inner(Plan<'a>),
 }
 
-/// Decides every comparison, also those of inner transactions, on the state before any operation.
+/// Evaluates every comparison, also those of inner transactions, on the state before any operation.
 pub(super) fn plan<'a>(history: &History, now: Revision, txn: &'a Txn) -> Plan<'a> {
     let succeeded = txn.compares.iter().all(|compare| holds(history, now, compare));
     let branch = if succeeded { &txn.success } else { &txn.failure };
     let steps = branch
         .iter()
         .map(|op| match op {
-            Op::Range(range) => Step::Range(range),
-            Op::Put(put) => Step::Put(put),
-            Op::Delete(delete) => Step::Delete(delete),
-            Op::Txn(inner) => Step::Inner(plan(history, now, inner)),
+            Op::Range(range) => PlannedOp::Range(range),
+            Op::Put(put) => PlannedOp::Put(put),
+            Op::Delete(delete) => PlannedOp::Delete(delete),
+            Op::Txn(inner) => PlannedOp::Inner(plan(history, now, inner)),
         })
         .collect();
     Plan { succeeded, steps }
@@ -42,7 +42,7 @@ pub(super) fn plan<'a>(history: &History, now: Revision, txn: &'a Txn) -> Plan<'
 fn holds(history: &History, now: Revision, compare: &Compare) -> bool {
     let mut found = history.range(&compare.range, now).filter_map(|(k, v)| v.live(k)).peekable();
     if found.peek().is_none() {
-        // Nothing is there: numbers count as 0, and a value can be neither like nor unlike.
+        // The key does not exist: numbers count as 0, and no comparison of a value holds.
         return !matches!(compare.target, Target::Value(_))
             && relates(&KeyValue::default(), compare);
     }
@@ -65,28 +65,31 @@ fn relates(kv: &KeyValue, compare: &Compare) -> bool {
     }
 }
 
-/// Refuses a plan of which any step would fail, so that none can fail half-way. All writes are looked
-/// at before any read, as in etcd.
+/// Refuses a plan if any operation of it would fail, so that no transaction fails half-way. All writes are
+/// checked before any read, as in etcd.
 pub(super) fn check_plan(store: &Mvcc, plan: &Plan<'_>, now: Revision) -> Result<(), KvError> {
     plan.each(&mut |step| match step {
-        Step::Put(put) => store.check_ignored(put).and_then(|()| store.check_lease(put)),
+        PlannedOp::Put(put) => store.check_ignored(put).and_then(|()| store.check_lease(put)),
         _ => Ok(()),
     })?;
     plan.each(&mut |step| match step {
-        // By itself a read of a negative revision means now. In here etcd takes it as it is.
-        Step::Range(range) if range.revision < store.history.compacted().min(0) => {
+        // Outside a transaction a negative revision means the newest. Inside, etcd takes it literally.
+        PlannedOp::Range(range) if range.revision < store.history.compacted().min(0) => {
             Err(KvError::Compacted)
         }
-        Step::Range(range) => readable(&store.history, range.revision, now).map(drop),
+        PlannedOp::Range(range) => readable(&store.history, range.revision, now).map(drop),
         _ => Ok(()),
     })
 }
 
 impl Plan<'_> {
-    /// Looks at every step, those of inner transactions in their place.
-    fn each(&self, look: &mut impl FnMut(&Step<'_>) -> Result<(), KvError>) -> Result<(), KvError> {
+    /// Visits every operation, those of inner transactions in their place.
+    fn each(
+        &self,
+        look: &mut impl FnMut(&PlannedOp<'_>) -> Result<(), KvError>,
+    ) -> Result<(), KvError> {
         self.steps.iter().try_for_each(|step| match step {
-            Step::Inner(inner) => inner.each(look),
+            PlannedOp::Inner(inner) => inner.each(look),
             step => look(step),
         })
     }
@@ -97,25 +100,25 @@ impl Plan<'_> {
 /// Runs a plan that [`check_plan`] has passed.
 pub(super) fn run(writing: &mut Writing<'_>, plan: &Plan<'_>) -> TxnResult {
     let steps = plan.steps.iter().map(|step| match step {
-        Step::Range(wanted) => OpResult::Range(
+        PlannedOp::Range(wanted) => OpResult::Range(
             range(writing.history(), wanted, writing.revision()).expect("the plan was checked"),
         ),
-        Step::Put(put) => OpResult::Put(writing.put(put)),
-        Step::Delete(delete) => OpResult::Delete(writing.delete(delete)),
-        Step::Inner(inner) => OpResult::Txn(run(writing, inner)),
+        PlannedOp::Put(put) => OpResult::Put(writing.put(put)),
+        PlannedOp::Delete(delete) => OpResult::Delete(writing.delete(delete)),
+        PlannedOp::Inner(inner) => OpResult::Txn(run(writing, inner)),
     });
     let results = steps.collect();
     TxnResult { revision: writing.revision(), succeeded: plan.succeeded, results }
 }
 
-/// The same for a plan that only reads, and a reader to whom `now` is the newest revision.
+/// Runs a plan that only reads, `now` being the newest revision that the reader sees.
 pub(super) fn read(history: &History, plan: &Plan<'_>, now: Revision) -> TxnResult {
     let steps = plan.steps.iter().map(|step| match step {
-        Step::Range(wanted) => {
+        PlannedOp::Range(wanted) => {
             OpResult::Range(range(history, wanted, now).expect("the plan was checked"))
         }
-        Step::Inner(inner) => OpResult::Txn(read(history, inner, now)),
-        Step::Put(_) | Step::Delete(_) => unreachable!("only transactions that read come here"),
+        PlannedOp::Inner(inner) => OpResult::Txn(read(history, inner, now)),
+        PlannedOp::Put(_) | PlannedOp::Delete(_) => unreachable!("the plan only reads"),
     });
     TxnResult { revision: now, succeeded: plan.succeeded, results: steps.collect() }
 }

@@ -1,9 +1,9 @@
-//! Watches: who wants to hear of what, and how far each has heard.
+//! Watches: which keys each of them is about, and how far each of them is.
 //!
-//! A watch is a place in history, not a queue. Publishing marks the watches that have something to
-//! hear and says which streams to wake; what they hear is read from the history when they ask for
-//! it. So a slow reader costs nothing but its place, cannot slow the others, and sees every event
-//! once and in order, or learns that its place was compacted away (invariant S2).
+//! A watch is a position in history, not a queue. Publishing marks the watches that have changes to
+//! report and returns the streams to wake; the changes are read from the history when the stream asks for
+//! them. A slow reader therefore costs no memory, does not slow other readers, and sees every event
+//! once and in order, or learns that its position was compacted (invariant S2).
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -13,29 +13,29 @@ use super::history::History;
 use super::spans::Spans;
 use crate::kv::{Event, EventKind, KeyRange, Revision, Watch};
 
-/// Names a stream, which carries any number of watches to one reader.
+/// The id of a stream, which carries any number of watches to one reader.
 pub type StreamId = u64;
 
-/// Names a watch within its stream.
+/// The id of a watch within its stream.
 pub type WatchId = i64;
 
-/// etcd's limit too: a replay comes in pieces of so many revisions.
+/// The largest number of revisions in one message of a replay; etcd's limit.
 const REVISIONS_PER_MESSAGE: Revision = 1000;
 
-/// Enough for one message. A single revision may be larger and is never split here.
+/// The size in bytes after which a message is complete. A single revision may be larger and is never split.
 const BYTES_PER_MESSAGE: usize = 1 << 20;
 
-/// Why a watch could not be created. The sentences are etcd's where it has one.
+/// Why a watch was not created. The messages are etcd's where it has one.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum WatchRefused {
-    /// The id asked for is in use on the stream.
+    /// The requested id is in use on the stream.
     #[error("mvcc: duplicate watch ID provided on the WatchStream")]
     DuplicateId,
-    /// No key can ever be in the range.
+    /// The range is empty.
     #[error("mvcc: watcher range is empty")]
     EmptyRange,
-    /// The store has as many watches as it may.
+    /// The store has reached its limit of watches.
     #[error("rallypoint: {limit} watches exist, which is the limit (max-watches)")]
     TooManyWatches {
         /// The limit in force.
@@ -43,23 +43,23 @@ pub enum WatchRefused {
     },
 }
 
-/// What a stream has to say next.
+/// A message of a watch stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum WatchMessage {
-    /// Changes, in order; all those of one revision are in one message.
+    /// Changes, in order; the changes of one revision are in one message.
     Events {
-        /// Whose.
+        /// The watch.
         id: WatchId,
-        /// The store's revision when it answered.
+        /// The store's revision at the time of the message.
         revision: Revision,
-        /// What changed.
+        /// The changes.
         events: Vec<Event>,
     },
-    /// The watch is over: what it had yet to hear was compacted away.
+    /// The watch has ended: changes that it has not reported yet were compacted.
     Compacted {
-        /// Whose.
+        /// The watch.
         id: WatchId,
-        /// The oldest revision that can be watched from.
+        /// The oldest revision that a watch can begin at.
         compacted: Revision,
     },
 }
@@ -67,25 +67,25 @@ pub enum WatchMessage {
 #[derive(Debug)]
 struct Watcher {
     watch: Watch,
-    /// The first revision with something to hear, if there is one yet.
+    /// The first revision with a change to report, if there is one yet.
     pending: Option<Revision>,
-    /// Nothing was said since the last progress notification.
+    /// No message was sent since the last progress notification.
     quiet: bool,
 }
 
 #[derive(Debug, Default)]
-struct Stream {
+struct StreamState {
     watchers: BTreeMap<WatchId, Watcher>,
-    /// The watches with something to hear, each once, served in turn.
+    /// The watches with changes to report, each once, served in turn.
     ready: VecDeque<WatchId>,
     next_id: WatchId,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct Watchers {
-    streams: BTreeMap<StreamId, Stream>,
-    /// Who watches what. Streams that watch the same range, as members of one group do, share one
-    /// entry, and both are ordered, so a change looks at those alone who watch its key.
+    streams: BTreeMap<StreamId, StreamState>,
+    /// The watches of each range. Streams that watch the same range, as members of one group do, share one
+    /// entry, and both are ordered, so that a change visits only the watches of its key.
     by_key: BTreeMap<Bytes, BTreeSet<(StreamId, WatchId)>>,
     by_range: Spans<BTreeSet<(StreamId, WatchId)>>,
     next_stream: StreamId,
@@ -99,7 +99,7 @@ impl Watchers {
 
     pub(super) fn open(&mut self) -> StreamId {
         self.next_stream += 1;
-        self.streams.insert(self.next_stream, Stream::default());
+        self.streams.insert(self.next_stream, StreamState::default());
         self.next_stream
     }
 
@@ -110,7 +110,7 @@ impl Watchers {
         }
     }
 
-    /// Adds a watch to a stream. `published` is the newest revision that anyone was told of.
+    /// Adds a watch to a stream. `published` is the newest published revision.
     pub(super) fn create(
         &mut self,
         stream: StreamId,
@@ -156,7 +156,7 @@ impl Watchers {
         Ok(id)
     }
 
-    /// Ends a watch, and tells whether there was one.
+    /// Cancels a watch. Returns whether it existed.
     pub(super) fn cancel(&mut self, stream: StreamId, id: WatchId) -> bool {
         let Some(owner) = self.streams.get_mut(&stream) else { return false };
         let Some(watcher) = owner.watchers.remove(&id) else { return false };
@@ -187,8 +187,8 @@ impl Watchers {
         }
     }
 
-    /// Marks everyone who watches `key`, which changed at `revision`. Streams that had nothing to
-    /// say before are added to `woken`.
+    /// Marks the watches of `key`, which changed at `revision`. Streams that had no message before are added
+    /// to `woken`.
     pub(super) fn mark(&mut self, key: &Bytes, revision: Revision, woken: &mut Vec<StreamId>) {
         let streams = &mut self.streams;
         let mut mark = |&(stream, id): &(StreamId, WatchId)| {
@@ -208,7 +208,7 @@ impl Watchers {
         self.by_range.containing(key, &mut |list| list.iter().for_each(&mut mark));
     }
 
-    /// What the stream has to say next, if anything.
+    /// The next message of the stream, if it has one.
     pub(super) fn next(
         &mut self,
         stream: StreamId,
@@ -221,7 +221,7 @@ impl Watchers {
             let watcher = owner.watchers.get_mut(&id).expect("only what exists is ready");
             let from = watcher.pending.expect("only what is pending is ready");
             if from < history.compacted() {
-                // It is the first in line, and there may be ten thousand more: no search for it.
+                // The watch is the first in line, and there may be ten thousand more: no search for it.
                 owner.ready.pop_front();
                 watcher.pending = None;
                 self.cancel(stream, id);
@@ -229,8 +229,8 @@ impl Watchers {
             }
             let (events, next) = collect(history, &watcher.watch, from, published);
             watcher.pending = next;
-            // A watch that is told nothing, for all its changes were filtered out, stays quiet:
-            // progress is the only thing that it will ever hear of them.
+            // A watch whose changes were all filtered out stays quiet: a progress notification is the
+            // only message that will cover them.
             watcher.quiet &= events.is_empty();
             owner.ready.pop_front();
             if next.is_some() {
@@ -242,7 +242,7 @@ impl Watchers {
         }
     }
 
-    /// Whether every watch of the stream has heard all there is.
+    /// Whether every watch of the stream has received all changes.
     pub(super) fn is_synced(&self, stream: StreamId) -> bool {
         self.streams.get(&stream).is_none_or(|owner| owner.ready.is_empty())
     }
@@ -251,8 +251,8 @@ impl Watchers {
         self.streams.get(&stream).is_some_and(|owner| !owner.watchers.is_empty())
     }
 
-    /// The watches that want to be told of progress, have heard all there is, and were told nothing
-    /// since this was last asked.
+    /// The watches that requested progress notifications, have received all changes, and have received no
+    /// message since the last call.
     pub(super) fn quiet(&mut self, stream: StreamId) -> Vec<WatchId> {
         let Some(owner) = self.streams.get_mut(&stream) else { return Vec::new() };
         let notified = |watcher: &Watcher| watcher.watch.progress_notify;
@@ -266,7 +266,7 @@ impl Watchers {
     }
 }
 
-/// The events for `watch` from `from` on, as many as fit in one message, and where to go on.
+/// The events for `watch` from `from` on, as many as fit in one message, and the revision to continue at.
 fn collect(
     history: &History,
     watch: &Watch,

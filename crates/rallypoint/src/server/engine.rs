@@ -1,9 +1,9 @@
-//! The store with everything it needs from outside: a lock, a clock, a disk, someone to wake.
+//! The engine: the store with its lock, clock, write-ahead log and the watch streams to wake.
 //!
 //! Requests run on the caller's task under one short lock; there is no queue in front of the store.
 //! With a log, a write is applied at once, joins the batch that the log's thread takes next, and is
-//! published and answered when that batch is on the disk. Writes that come meanwhile make the next
-//! batch, so the disk's pace sets the size of a batch and not the number of writers.
+//! published and answered when that batch is on disk. Writes that arrive meanwhile form the next batch
+//! (group commit), so that the speed of the disk sets the size of a batch.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -20,20 +20,20 @@ use super::wal::{Wal, WalError};
 use crate::util::blocking::blocking;
 use crate::util::random;
 
-/// So many requests may wait for the disk at one time; the next is told to come back later.
+/// Limit of requests that wait for the disk at one time; one more is refused as too many requests.
 const MOST_WAITING: usize = 20_000;
 
 pub(super) struct Engine {
     state: Mutex<EngineState>,
-    /// There is something for the log's thread to do.
+    /// Wakes the log's thread when it has work.
     work: Condvar,
-    /// A lease may now end earlier than the one that is waited for.
+    /// Signals that a lease may expire earlier than the one that is waited for.
     sooner: Notify,
-    /// A lease was granted or renewed.
+    /// Signals that a lease was granted or renewed.
     renewed: Notify,
-    /// What the store's moments are counted from.
+    /// The origin of the store's clock.
     origin: Instant,
-    /// The disk failed, and nothing more can be promised.
+    /// Cancelled when the disk has failed, so that nothing can be made durable any more.
     failed: CancellationToken,
     cluster_id: u64,
 }
@@ -49,7 +49,7 @@ struct EngineState {
     log_bytes: u64,
 }
 
-/// What goes to the disk next, and who waits for it.
+/// The records that are written next, and the requests that wait for them.
 #[derive(Default)]
 struct Batch {
     records: Vec<Record>,
@@ -62,13 +62,13 @@ impl Batch {
     }
 }
 
-/// The answer to everything once the server is on its way out.
+/// The status of every request once the server stops.
 pub(super) fn stopped() -> Status {
     Status::unavailable("etcdserver: server stopped")
 }
 
 impl Engine {
-    /// With a log, this is followed by [`Engine::start_log`].
+    /// An engine for this store. With a log, [`Engine::start_log`] must follow.
     pub(super) fn new(store: Mvcc, log: Option<&Wal>) -> Self {
         let state = EngineState {
             store,
@@ -105,15 +105,15 @@ impl Engine {
         self.origin.elapsed()
     }
 
-    /// Looks at what is published.
+    /// Reads the published state.
     pub(super) fn read<T>(&self, look: impl FnOnce(&Mvcc) -> T) -> T {
         look(&self.lock().store)
     }
 
-    /// Changes the store, and returns when the change, and all that it may have seen, is on disk
+    /// Changes the store, and returns when the change, and all state that it may have read, is on disk
     /// and published.
     ///
-    /// If the caller goes away while waiting, the change happens all the same.
+    /// If the future is dropped while it waits, the change takes effect nevertheless.
     pub(super) async fn write<T>(
         &self,
         change: impl FnOnce(&mut Mvcc, Time) -> T,
@@ -121,7 +121,7 @@ impl Engine {
         self.commit(change, MOST_WAITING).await
     }
 
-    /// [`Engine::write`], refused if so many wait already.
+    /// [`Engine::write`], refused if `most_waiting` requests wait already.
     async fn commit<T>(
         &self,
         change: impl FnOnce(&mut Mvcc, Time) -> T,
@@ -147,12 +147,12 @@ impl Engine {
         Ok(answer)
     }
 
-    /// Whose history this is.
+    /// The id of the cluster whose history this is.
     pub(super) fn cluster_id(&self) -> u64 {
         self.cluster_id
     }
 
-    /// How many bytes the log has, or the store where there is none.
+    /// The size of the log in bytes, or of the store where there is no log.
     pub(super) fn bytes(&self) -> u64 {
         let state = self.lock();
         state.log_bytes.max(state.store.bytes() as u64)
@@ -160,7 +160,8 @@ impl Engine {
 
     // ---- Leases
 
-    /// Renews a lease and tells its time to live, 0 if there is none, and the revision before.
+    /// Renews a lease. Returns the published revision, and the time to live, which is 0 if there is no such
+    /// lease.
     pub(super) fn keep_alive(&self, id: LeaseId) -> (Revision, i64) {
         self.renewed.notify_one();
         let mut state = self.lock();
@@ -168,12 +169,12 @@ impl Engine {
         (revision, state.store.lease_keep_alive(self.now(), id).unwrap_or(0))
     }
 
-    /// Waits until a lease is granted or renewed, or was since this was last asked.
+    /// Waits until a lease is granted or renewed; returns at once if that has happened since the last call.
     pub(super) async fn renewed(&self) {
         self.renewed.notified().await;
     }
 
-    /// Whether there is a lease whose time to live is at most this, and on which something lives.
+    /// Whether any lease has keys and a time to live of at most `longest`.
     pub(super) fn has_lease_in_use(&self, longest: Duration) -> bool {
         let now = self.now();
         let is_short = |ttl: i64| u64::try_from(ttl).is_ok_and(|ttl| ttl <= longest.as_secs());
@@ -181,8 +182,7 @@ impl Engine {
         self.read(|store| store.leases().filter_map(|id| store.lease_status(now, id)).any(in_use))
     }
 
-    /// Grants a lease, with an id of our choice if none is asked for, and tells its id and its time
-    /// to live.
+    /// Grants a lease, with a random id if none is requested. Returns its id and its time to live.
     pub(super) async fn grant(
         &self,
         wanted: Option<LeaseId>,
@@ -191,7 +191,8 @@ impl Engine {
         loop {
             let id = wanted.unwrap_or_else(random::lease_id);
             let granted = self.write(|store, now| {
-                // It may be the next to end. Said here, since the caller may not wait for the disk.
+                // The lease may be the next to expire. Signalled here, since the caller may not wait for the
+                // disk.
                 self.sooner.notify_one();
                 self.renewed.notify_one();
                 store.lease_grant(now, id, ttl)
@@ -203,7 +204,7 @@ impl Engine {
         }
     }
 
-    /// Ends leases when their time is up, until the server stops.
+    /// Expires leases when their time is up, until the server stops.
     pub(super) async fn expire_leases(&self) {
         loop {
             let Some(next) = self.read(Mvcc::next_expiry) else {
@@ -214,10 +215,10 @@ impl Engine {
                 () = self.sooner.notified() => continue,
                 () = tokio::time::sleep_until((self.origin + next).into()) => {}
             }
-            // Leases end however many wait.
+            // Leases expire however many requests wait.
             match self.commit(|store, now| store.expire(now), usize::MAX).await {
                 Ok(0) => {}
-                Ok(count) => tracing::debug!(count, "leases ran out"),
+                Ok(count) => tracing::debug!(count, "leases expired"),
                 Err(_) => return,
             }
         }
@@ -225,7 +226,7 @@ impl Engine {
 
     // ---- Watch streams
 
-    /// Opens a stream and tells how it will be woken. There may be as many streams as watches.
+    /// Opens a stream. Returns its id and what wakes it. There may be as many streams as watches.
     pub(super) fn open_stream(&self) -> Result<(StreamId, Arc<Notify>), Status> {
         let mut state = self.lock();
         if state.streams.len() >= state.store.options().max_watches {
@@ -238,13 +239,13 @@ impl Engine {
     }
 
     pub(super) fn close_stream(&self, stream: StreamId) {
-        // Called when a stream is dropped, which may be because of the very panic.
+        // Called when a stream is dropped, possibly because of the panic that poisoned the lock.
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.store.close_stream(stream);
         state.streams.remove(&stream);
     }
 
-    /// Changes watches, which are nobody's business but their stream's and never reach the disk.
+    /// Changes watches, which belong to one stream each and never reach the disk.
     pub(super) fn watches<T>(&self, change: impl FnOnce(&mut Mvcc) -> T) -> T {
         change(&mut self.lock().store)
     }
@@ -265,11 +266,11 @@ impl Engine {
         mut log: Wal,
         settled: &mpsc::UnboundedSender<Settled>,
     ) -> Result<(), WalError> {
-        // Also if this thread panics: nobody may wait for a log that nobody writes.
+        // This also covers a panic of this thread: no request may wait for a log that has no writer.
         let _ended = LogEnded(self);
         while let Some((batch, head, dump)) = self.next_batch(&log) {
             let written = match dump.map(|records| log.rewrite(records)) {
-                // The dump holds the batch too.
+                // The dump includes the batch.
                 Some(Ok(true)) => Ok(()),
                 Some(Err(error)) => Err(error),
                 _ if batch.records.is_empty() => Ok(()),
@@ -278,8 +279,8 @@ impl Engine {
             let mut state = self.lock();
             state.writing = false;
             if let Err(error) = written {
-                // Nothing is known of what is on the disk, so nothing may be promised from here on.
-                // Those who wait learn it when their end of the receipt is dropped.
+                // The state of the file is unknown, so nothing may be acknowledged from here on. Waiting
+                // requests fail when the other end of their receipt is dropped.
                 drop(state);
                 return Err(error);
             }
@@ -291,7 +292,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Waits for something to write. `None` when there will be nothing more.
+    /// Waits for the next batch. `None` when there will be no more.
     fn next_batch(&self, log: &Wal) -> Option<(Batch, Revision, Option<Vec<Record>>)> {
         let mut state = self.lock();
         loop {
@@ -309,21 +310,21 @@ impl Engine {
         }
     }
 
-    /// Refuses writes from now on. What was accepted still goes to the disk.
+    /// Refuses writes from now on. Accepted ones still go to the disk.
     pub(super) fn close(&self) {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).open = false;
         self.work.notify_one();
     }
 
-    /// Returns when the disk has failed, or the store is broken.
+    /// Returns when the disk has failed, or a panic has left the store half changed.
     pub(super) async fn failed(&self) {
         self.failed.cancelled().await;
     }
 }
 
 impl EngineState {
-    /// Sends what a change left behind on its way: to the log, with a receipt to wait for if
-    /// anything is not on disk yet, or at once to those who watch.
+    /// Completes a change: passes its records to the log, with a receipt to wait for if anything is not on
+    /// disk yet; or, without a log, publishes it at once and returns the streams to wake.
     fn settle(&mut self) -> (Option<oneshot::Receiver<()>>, Vec<Arc<Notify>>) {
         let Some(batch) = &mut self.batch else {
             return (None, self.publish(self.store.head()));
@@ -343,7 +344,7 @@ impl EngineState {
     }
 }
 
-/// Ends everything that needs the log when its thread ends. If it was asked to end, that is nothing.
+/// Closes the engine when the log's thread ends. If it was not closed before, that is a failure.
 struct LogEnded<'a>(&'a Engine);
 
 impl Drop for LogEnded<'_> {
@@ -363,7 +364,7 @@ fn wake(streams: Vec<Arc<Notify>>) {
     }
 }
 
-/// Who has something to hear of a batch that is on disk and published.
+/// The streams to wake and the requests to answer for a batch that is on disk and published.
 struct Settled {
     woken: Vec<Arc<Notify>>,
     waiters: Vec<oneshot::Sender<()>>,
@@ -376,10 +377,10 @@ pub(super) struct LogThread {
 }
 
 impl LogThread {
-    /// Tells those who wait that their batch is on disk, until there is no more log.
+    /// Answers the requests whose batch is on disk, until the log's thread ends.
     ///
-    /// The thread could do it itself, but waking a task from outside the runtime costs several times
-    /// as much as from inside, and a batch may have a thousand.
+    /// The thread could do it itself, but to wake a task from outside the runtime costs several times
+    /// as much as from inside, and a batch may have a thousand waiters.
     pub(super) async fn answer(&mut self) {
         while let Some(Settled { woken, waiters }) = self.settled.recv().await {
             wake(woken);
@@ -389,7 +390,7 @@ impl LogThread {
         }
     }
 
-    /// Waits until everything accepted is on disk. The engine must have been closed.
+    /// Waits until every accepted write is on disk. The engine must be closed.
     pub(super) async fn join(self) -> Result<(), WalError> {
         let joined = blocking(move || self.thread.join()).await;
         joined.unwrap_or_else(|panic| std::panic::resume_unwind(panic))

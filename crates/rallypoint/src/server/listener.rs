@@ -1,7 +1,7 @@
 //! Connections, from the moment they are accepted until HTTP/2 takes over.
 //!
-//! Whoever connects and says nothing, or never finishes a handshake, is let go; whoever is one too
-//! many is told so. Each connection ends when the server does.
+//! A connection without a first message, or without a finished handshake, is closed after a time-out; a
+//! connection over the limit is refused with a reason. Each connection ends when the server does.
 
 use std::convert::Infallible;
 use std::io;
@@ -25,22 +25,22 @@ use tonic_health::pb::health_server::Health;
 
 use super::grpc::{Calls, MOST_STREAMS, Router};
 
-/// An idle connection is asked for a sign of life so often, and has so long to give it.
+/// The interval of pings on an idle connection, and the time-out of an answer.
 const PING_INTERVAL: Duration = Duration::from_secs(30);
 const PING_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// How long a client may take for its first bytes, and for the TLS handshake; and all the time there
-/// is for whoever speaks HTTP/1, which is answered with a sentence and has no pings.
+/// How long a client may take for its first bytes, and for the TLS handshake; and how long an HTTP/1
+/// connection lasts, which has no pings and gets one response.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// How long a client has to read what was said last, and to close its side.
+/// How long a client may take to read the last message, and to close its side.
 const LINGER: Duration = Duration::from_secs(1);
 
-/// Descriptors that connections must leave: the log is rewritten through new ones, and would grow without
-/// end if it could not be.
+/// The number of descriptors that connections leave free: the log is rewritten through new ones, and would
+/// grow without bound if it could not be.
 const SPARE_DESCRIPTORS: u64 = 64;
 
-/// What an HTTP/2 client sends before anything else.
+/// The connection preface that an HTTP/2 client sends first.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 pub(super) struct Listener<H: Health> {
@@ -73,7 +73,7 @@ impl<H: Health> Listener<H> {
             let stream = match accepted {
                 Ok((stream, _)) => stream,
                 Err(error) => {
-                    // Most often we are out of descriptors; others may give some back.
+                    // Most often no descriptor is left; a connection that ends frees one.
                     tracing::warn!(%error, "cannot accept a connection");
                     tokio::time::sleep(Duration::from_millis(50)).await;
                     continue;
@@ -81,7 +81,7 @@ impl<H: Health> Listener<H> {
             };
             let Ok(permit) = room.clone().try_acquire_owned() else {
                 tracing::warn!(limit, "a connection was refused: too many");
-                // Behind TLS the words would only look like a broken handshake.
+                // To a TLS client the reason would only look like a broken handshake.
                 if self.tls.is_none() {
                     refuse(&stream, limit);
                 }
@@ -94,7 +94,7 @@ impl<H: Health> Listener<H> {
                 drop(permit);
             });
         }
-        // From here on nobody can connect.
+        // From here on no client can connect.
         drop(self.tcp);
         while connections.join_next().await.is_some() {}
     }
@@ -106,7 +106,7 @@ async fn serve<H: Health>(
     router: Arc<Router<H>>,
     stopping: CancellationToken,
 ) {
-    // Answers are small and somebody is waiting for each.
+    // Responses are small, and a client waits for each.
     let _ = stream.set_nodelay(true);
     let Ok(local_address) = stream.local_addr() else { return };
     let peer = stream.peer_addr().ok();
@@ -151,16 +151,16 @@ async fn serve<H: Health>(
     }
 }
 
-/// How many connections the limit of open descriptors has room for.
+/// The number of connections that the limit of open descriptors allows.
 fn descriptors_to_spare() -> usize {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
-    // Of a low limit, connections get half: with one of them nobody could meet.
+    // Of a low limit, connections get half: a rendezvous needs more than one.
     let left = limit.map_or(u64::MAX, |limit| limit - SPARE_DESCRIPTORS.min(limit / 2));
     usize::try_from(left).unwrap_or(usize::MAX)
 }
 
-/// Lets a client read why it was turned away: closing while something of its own is still unread
-/// would reset the connection, and take the reason with it.
+/// Lets a client read why it was refused: a close while data of the client is still unread would reset the
+/// connection, and discard the reason.
 async fn linger(mut stream: TcpStream) {
     let _ = stream.shutdown().await;
     let mut unread = [0; 1024];
@@ -168,8 +168,8 @@ async fn linger(mut stream: TcpStream) {
     let _ = timeout(LINGER, read).await;
 }
 
-/// Tells a client that it is one too many, in HTTP/2's own words: empty settings, then a farewell
-/// with a reason that clients show to their users.
+/// Refuses a client over the limit in HTTP/2's own terms: empty settings, then a GOAWAY with a reason that
+/// clients show to their users.
 fn refuse(stream: &TcpStream, limit: usize) {
     const ENHANCE_YOUR_CALM: u32 = 0xb;
     let reason = format!("{limit} connections are open, which is the limit");
@@ -178,7 +178,7 @@ fn refuse(stream: &TcpStream, limit: usize) {
     bytes.extend_from_slice(&0_u32.to_be_bytes());
     bytes.extend_from_slice(&ENHANCE_YOUR_CALM.to_be_bytes());
     bytes.extend_from_slice(reason.as_bytes());
-    // The buffer of a new socket has room; if not, the closed connection says enough.
+    // The buffer of a new socket has room; if not, the client sees a closed connection.
     let _ = stream.try_write(&bytes);
 }
 
@@ -190,9 +190,9 @@ enum Io {
 /// An accepted connection.
 struct AcceptedConnection {
     io: Io,
-    /// Until the client has shown that it means business.
+    /// Present until the client has sent the HTTP/2 preface.
     greeting: Option<Greeting>,
-    /// Once we have closed our side: how long the client has for its own.
+    /// Once this side is closed: how long the client may take to close its own.
     farewell: Option<Pin<Box<Sleep>>>,
 }
 
@@ -204,13 +204,13 @@ impl AcceptedConnection {
 }
 
 struct Greeting {
-    /// What must still come; `None` once something else has come in its place.
+    /// The rest of the preface; `None` once other bytes have come in its place.
     missing: Option<&'static [u8]>,
     deadline: Pin<Box<Sleep>>,
 }
 
 impl Greeting {
-    /// Takes what came, and tells whether the greeting is complete.
+    /// Takes received bytes. Returns whether the preface is complete.
     fn hear(&mut self, bytes: &[u8]) -> bool {
         self.missing = self.missing.and_then(|missing| {
             let (due, rest) = missing.split_at(bytes.len().min(missing.len()));
@@ -220,7 +220,7 @@ impl Greeting {
     }
 }
 
-/// Hands a call on to whichever stream it is.
+/// Passes a call on to the stream, with or without TLS.
 macro_rules! io {
     ($self:ident, $call:ident ( $($argument:expr),* )) => {
         match &mut $self.io {
@@ -268,8 +268,8 @@ impl AsyncWrite for AcceptedConnection {
         if self.farewell.is_none() {
             ready!(io!(self, poll_shutdown(context)))?;
         }
-        // A request that crosses our farewell would reset the connection if it stayed unread, and the
-        // client might never see the farewell that says it was not executed.
+        // A request that crosses the GOAWAY would reset the connection if it stayed unread, and the client
+        // might never see the GOAWAY, which says that the request was not executed.
         let farewell = self.farewell.get_or_insert_with(|| Box::pin(tokio::time::sleep(LINGER)));
         if farewell.as_mut().poll(context).is_ready() {
             return Poll::Ready(Ok(()));

@@ -52,30 +52,30 @@ use self::predecessor::Note;
 use self::wal::Wal;
 use crate::util::blocking::blocking;
 
-/// How a server behaves. The default: in memory, open to whoever can connect, etcd's limits.
+/// The options of a server. The default is a server in memory without authentication and with etcd's limits.
 #[derive(Debug, Clone)]
 pub struct ServerOptions {
-    /// What it is called in the list of members.
+    /// The name of the server in the list of members.
     pub name: String,
-    /// Where to keep the log. Without it, everything is gone when the server ends.
+    /// The directory of the write-ahead log. Without it, all data is lost when the server ends.
     pub data_dir: Option<PathBuf>,
-    /// Without a data directory: where to note when a lease was last renewed, so that the next server on the same port
-    /// knows that nodes may hold leases of this one. Without it, nobody knows.
+    /// Without a data directory: the directory of a file that holds the time of the last lease renewal, from which the
+    /// next server on the same port knows that nodes may hold leases of this one. Without it, that server does not know.
     pub notes: Option<PathBuf>,
-    /// Certificates. Without them, connections are plain.
+    /// The TLS certificates. Without them, connections are not encrypted.
     pub tls: Option<ServerTls>,
-    /// The user that clients must authenticate as. Without it, nobody has to.
+    /// The user that clients must authenticate as. Without it, no authentication is required.
     pub credentials: Option<Credentials>,
-    /// What the store allows.
+    /// The limits of the store.
     pub store: MvccOptions,
-    /// The largest request that writes. etcd: 1.5 MiB.
+    /// Limit of the size of a request that writes. etcd: 1.5 MiB.
     pub max_request_bytes: usize,
-    /// Connections at one time.
+    /// Limit of connections at one time.
     pub max_connections: usize,
-    /// How often a quiet watch that wishes so is told how far it is, so that it can resume from there
-    /// when what it began with has long been compacted. At least 100 ms. etcd: 10 minutes.
+    /// The interval of progress notifications to idle watches that requested them, so that such a watch can
+    /// resume from there when the revision it began at is compacted. At least 100 ms. etcd: 10 minutes.
     pub progress_interval: Duration,
-    /// How long requests under way have to finish when the server stops.
+    /// How long requests under way may take to finish when the server stops.
     pub drain: Duration,
 }
 
@@ -96,19 +96,19 @@ impl Default for ServerOptions {
     }
 }
 
-/// Why a server did not start, or did not go on.
+/// Why a server did not start, or stopped.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum ServeError {
     /// The data directory cannot be used, or the disk failed.
     #[error(transparent)]
     Wal(#[from] WalError),
-    /// The log is whole but makes no sense, which only a bug can do.
+    /// The log is intact but its records do not follow each other, which only a bug can cause.
     #[error("the log in {dir} contradicts itself")]
     Log {
         /// The data directory.
         dir: PathBuf,
-        /// In what way.
+        /// The contradiction.
         source: OutOfOrder,
     },
     /// TLS cannot be set up.
@@ -117,14 +117,14 @@ pub enum ServeError {
     /// The listener or a thread could not be used.
     #[error("the operating system refused")]
     Io(#[from] std::io::Error),
-    /// A panic has left the store half changed. What is on disk is whole.
+    /// A panic has left the store half changed. The log on disk is intact.
     #[error("a panic has left the store half changed; this is a bug, and the log says where")]
     Broken,
 }
 
 /// Serves on `listener` until `shutdown` is ready, then lets requests under way finish.
 ///
-/// This is [`Server::open`] and [`Server::run`] in one; see there.
+/// This combines [`Server::open`] and [`Server::run`]; see there.
 pub async fn serve(
     listener: TcpListener,
     options: ServerOptions,
@@ -133,7 +133,7 @@ pub async fn serve(
     Server::open(options).await?.run(listener, shutdown).await
 }
 
-/// A server that has read its log and only needs somewhere to listen.
+/// A server that has read its log and does not listen yet.
 pub struct Server {
     options: ServerOptions,
     acceptor: Option<TlsAcceptor>,
@@ -142,7 +142,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// Checks the options and brings the store back as it was. Nothing can connect yet.
+    /// Checks the options and restores the store from the log. Clients cannot connect yet.
     ///
     /// Must be called on a tokio runtime.
     pub async fn open(options: ServerOptions) -> Result<Self, ServeError> {
@@ -154,8 +154,8 @@ impl Server {
         };
         let reading = move || {
             let (log, records) = Wal::open(&dir)?;
-            // The engine's clock starts when all of this is read, and leases start over with their full
-            // time, so that their owners can come back.
+            // The engine's clock starts when the log is read, and leases start with their full time to
+            // live, so that their owners can reconnect.
             for record in records {
                 store
                     .restore(Time::ZERO, &record)
@@ -173,12 +173,12 @@ impl Server {
 
     /// Serves on `listener` until `shutdown` is ready, then lets requests under way finish.
     ///
-    /// With a data directory, everything that was acknowledged is on disk at any moment, whatever
-    /// happens to the process. When the server stops, watches and keep-alives are ended with
-    /// `etcdserver: server stopped`, which clients take as a reason to look for another server.
+    /// With a data directory, everything that was acknowledged is on disk at any moment, even if the process
+    /// is killed. When the server stops, watches and keep-alives are ended with
+    /// `etcdserver: server stopped`, on which clients try another server.
     ///
-    /// Dropping the future ends the server at once: connections are cut, accepted writes still go
-    /// to the disk in the background.
+    /// Dropping the future ends the server at once: connections are closed, and accepted writes still go to
+    /// the disk in the background.
     pub async fn run(
         self,
         listener: TcpListener,
@@ -219,13 +219,13 @@ impl Server {
             if let Some(log) = &mut log {
                 log.answer().await;
             }
-            // If the log has failed there is still something to say to those who are connected.
+            // If the log has failed, connected clients still get an error.
             std::future::pending().await
         };
         tokio::select! {
             () = listener.run() => {}
             () = stop => {}
-            // Goes on for as long as writes are taken, which is longer than the others.
+            // This runs for as long as writes are accepted, which is longer than the other futures.
             () = engine.expire_leases() => {}
             () = answer => {}
             () = noting => {}
@@ -244,7 +244,7 @@ impl Server {
     }
 }
 
-/// Closes the engine when the server ends, in whatever way.
+/// Closes the engine when it is dropped, however the server ends.
 struct CloseOnDrop(Arc<Engine>);
 
 impl Drop for CloseOnDrop {

@@ -1,9 +1,9 @@
-//! What a server in memory leaves for the one that follows it at the same port: when it last renewed a lease.
+//! A note that a server in memory leaves for the next server on the same port: the time of its last lease renewal.
 //!
-//! A server that keeps nothing does not know who has workers from the time before it. But if one ran here until a
-//! moment ago, leases that it renewed may still be held, and the nodes that meet now must wait for their end; see
-//! [`Predecessor`]. The moment is in a small file, which stays when the server is killed and goes when it ends
-//! without anybody who could still count on it.
+//! A server in memory does not know which nodes have workers from before its start. But if another server ran on this
+//! port a moment ago, nodes may still hold leases that it renewed, and a new rendezvous must wait for their expiry; see
+//! [`Predecessor`]. The time is in a small file, which stays when the server is killed, and is removed when the server
+//! ends without leases in use.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
@@ -23,29 +23,29 @@ use super::engine::Engine;
 use crate::util::blocking::blocking;
 use crate::util::clock::boot_time;
 
-/// The moment is noted at most so often.
+/// The shortest interval between two writes of the note.
 const EVERY: Duration = Duration::from_secs(1);
 
-/// Longer leases are not those of nodes that have workers.
+/// Leases with a longer time to live are not those of nodes with workers.
 const LONGEST_LEASE: Duration = Duration::from_secs(3600);
 
-/// The file of one port.
+/// The note of one port.
 #[derive(Debug, Clone)]
 pub(super) struct Note {
     path: PathBuf,
-    /// Whether nothing is noted any more. A write that was under way when the server ended must not come after.
+    /// Whether the note is final. A write that was under way when the server ended must not come after its removal.
     ended: Arc<Mutex<bool>>,
 }
 
 impl Note {
-    /// The note of whoever of this user serves on the port of `address`.
+    /// The note of servers of this user on the port of `address`.
     pub(super) fn new(directory: &Path, address: SocketAddr) -> Self {
         let (user, port) = (rustix::process::getuid().as_raw(), address.port());
         let path = directory.join(format!("rallypoint-served-{user}-{port}"));
         Self { path, ended: Arc::default() }
     }
 
-    /// Lets the nodes know of the server before this one, if there was one a short while ago.
+    /// Publishes to the nodes that there was a server before this one, if it renewed leases recently.
     pub(super) async fn tell(&self, engine: &Engine) {
         let note = self.clone();
         let Some(silent) = blocking(move || note.silent()).await else { return };
@@ -55,11 +55,11 @@ impl Note {
             ?silent,
             "a server that kept nothing was here before; new groups wait for its leases"
         );
-        // In memory nothing can be refused that is this small.
+        // A write of this size is never refused by a store in memory.
         let _ = engine.write(|store, _| store.txn(Txn::when([]).then([put]))).await;
     }
 
-    /// Notes every renewal, until the server stops.
+    /// Notes lease renewals until the server stops.
     pub(super) async fn keep(&self, engine: &Engine) {
         loop {
             engine.renewed().await;
@@ -73,31 +73,31 @@ impl Note {
         }
     }
 
-    /// Takes the note away, unless somebody may still have workers.
+    /// Removes the note, unless nodes may still have workers.
     pub(super) async fn end(&self, engine: &Engine) {
         let (note, stays) = (self.clone(), engine.has_lease_in_use(LONGEST_LEASE));
         blocking(move || {
             *note.ended() = true;
             if !stays {
-                // There need not be one.
+                // The file may be missing.
                 let _ = fs::remove_file(&note.path);
             }
         })
         .await;
     }
 
-    /// How long the server before this one has renewed no lease; nothing if that makes no difference.
+    /// How long ago the server before this one renewed a lease; `None` if that makes no difference.
     fn silent(&self) -> Option<Duration> {
         let file = OpenOptions::new().read(true).custom_flags(no_links()).open(&self.path).ok()?;
         let mut text = String::new();
         let read = io::Read::read_to_string(&mut io::Read::take(file, 128), &mut text);
-        // One that was killed while it wrote was there a moment ago.
+        // A server that was killed while it wrote the note ran a moment ago.
         let (boot, millis) = read.ok().and_then(|_| text.trim().split_once(' ')).unzip();
         if boot.is_some_and(|boot| boot != boot_id()) {
             return None;
         }
         let noted = millis.and_then(|millis| millis.parse().ok()).map(Duration::from_millis);
-        // What came within the pause was not noted.
+        // A renewal within the interval after the last write was not noted.
         let silent = noted.map(|noted| boot_time().saturating_sub(noted + EVERY));
         Some(silent.unwrap_or_default()).filter(|silent| *silent < LONGEST_LEASE)
     }
@@ -107,7 +107,7 @@ impl Note {
     }
 
     fn write(&self) -> io::Result<()> {
-        // Held until it is written.
+        // The lock is held until the note is written.
         let ended = self.ended();
         if *ended {
             return Ok(());
@@ -119,12 +119,12 @@ impl Note {
     }
 }
 
-/// The directory may be everybody's.
+/// Refuses symbolic links, since the directory may be writable by all users.
 fn no_links() -> i32 {
     i32::try_from(OFlags::NOFOLLOW.bits()).unwrap_or_default()
 }
 
-/// Names this start of the machine, whose clock the moments are of.
+/// The id of this boot, which the times in a note are relative to.
 fn boot_id() -> String {
     let id = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     id.trim().to_owned()

@@ -1,4 +1,4 @@
-//! Certificates: what the server shows, and what it wants to see.
+//! TLS of the server: its own certificate, and the verification of clients.
 
 use std::sync::Arc;
 
@@ -9,14 +9,14 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::rustls::server::{VerifierBuilderError, WebPkiClientVerifier};
 use tokio_rustls::rustls::{self, RootCertStore, ServerConfig};
 
-/// PEM texts for TLS.
+/// Certificates and key for TLS, as PEM.
 #[derive(Clone)]
 pub struct ServerTls {
-    /// The server's certificate, followed by those that vouch for it.
+    /// The server's certificate, followed by its intermediate certificates.
     pub cert: Vec<u8>,
-    /// Its private key.
+    /// The server's private key.
     pub key: Vec<u8>,
-    /// If given, clients must show a certificate that one of these vouches for.
+    /// The authorities for client certificates. If given, clients must present a certificate of one of them.
     pub client_ca: Option<Vec<u8>>,
 }
 
@@ -30,18 +30,18 @@ impl std::fmt::Debug for ServerTls {
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum TlsError {
-    /// The text is no PEM of the kind that was expected.
+    /// The text has no PEM section of the expected kind.
     #[error("{what} holds no usable PEM section")]
     Pem {
-        /// Which option it came from.
+        /// The option that the text came from.
         what: &'static str,
-        /// What is wrong with it.
+        /// The problem.
         source: pem::Error,
     },
-    /// Certificate and key do not go together, or one is of a kind that is not supported.
+    /// Certificate and key do not match, or one is of a kind that is not supported.
     #[error("the certificate and the key do not make an identity")]
     Identity(#[source] rustls::Error),
-    /// The authorities cannot be used to check clients.
+    /// The authorities cannot be used to verify clients.
     #[error("the client CA cannot be used")]
     ClientCa(#[source] VerifierBuilderError),
 }

@@ -1,15 +1,15 @@
-//! The clock that leases and deadlines of fencing are counted on, in every process of a host alike.
+//! The clock of leases and fencing deadlines, which all processes of a host share.
 
 use std::time::Duration;
 
 use rallypoint_core::kv::Time;
 use rustix::time::{ClockId, clock_gettime};
 
-/// This moment, on a clock that nobody can set and that goes on while the machine is suspended. It is the same in
-/// all processes of a host, so one may tell another when something must have happened.
+/// The current time on a clock that cannot be set and that runs while the host is suspended. All processes of a host
+/// share it, so that one can pass a deadline to another.
 pub(crate) fn boot_time() -> Time {
-    // Elsewhere the monotonic clock is the nearest there is; on Linux it stands still in a suspended
-    // machine, while the server's does not.
+    // Other systems have no such clock, and the monotonic clock comes nearest. On Linux the monotonic clock
+    // stands still while the host is suspended, and the server's clock does not.
     #[cfg(target_os = "linux")]
     const CLOCK: ClockId = ClockId::Boottime;
     #[cfg(not(target_os = "linux"))]

@@ -1,5 +1,4 @@
-//! User and password: the Auth service hands out tokens, and a check in front of everything else
-//! wants to see one.
+//! Authentication: the Auth service issues tokens, and every other service requires one.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -14,22 +13,22 @@ use crate::proto::etcd as pb;
 use crate::server::Credentials;
 use crate::server::engine::Engine;
 
-/// etcd's: a token that nobody uses for so long is forgotten.
+/// The time after which an unused token expires; etcd's.
 const TOKEN_LIFE: Duration = Duration::from_secs(300);
 
-/// A client that asks for a token and never uses it cannot fill the memory.
+/// Limit of tokens, so that a client that requests tokens and never uses them cannot fill the memory.
 const MOST_TOKENS: usize = 100_000;
 
-/// Why a call may go on.
+/// Why a call is admitted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Admission {
-    /// It needs no token.
+    /// The call needs no token.
     Public,
-    /// It has a valid one.
+    /// The call has a valid token.
     ByToken,
 }
 
-/// The one user, and the tokens given out.
+/// The one user, and the tokens issued to it.
 pub(super) struct Authenticator {
     credentials: Credentials,
     tokens: Mutex<HashMap<String, Instant>>,
@@ -63,14 +62,14 @@ impl Authenticator {
         Ok(token)
     }
 
-    /// Whether a call with these headers may go on, and whether by a token.
+    /// Whether a call with these headers is admitted, and why.
     pub(super) fn check(
         &self,
         service: &str,
         method: &str,
         headers: &http::HeaderMap,
     ) -> Result<Admission, Status> {
-        // The way to get a token, and the questions whether we are up.
+        // The call that issues a token, and health checks.
         if matches!((service, method), (AUTH, _) | (HEALTH, "Check") | (MAINTENANCE, "Status")) {
             return Ok(Admission::Public);
         }

@@ -1,4 +1,4 @@
-//! The Cluster and Maintenance services: what stock clients ask of a server before they trust it.
+//! The Cluster and Maintenance services, by which clients learn of the server's members and status.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -9,10 +9,10 @@ use super::header::{MEMBER_ID, ResponseHeaders, TERM};
 use crate::proto::etcd as pb;
 use crate::server::engine::Engine;
 
-/// The etcd whose answers ours are compared with. Clients choose by it what they dare to ask.
+/// The version of etcd that the responses conform to. Clients choose by it which requests they send.
 const ETCD_VERSION: &str = "3.5.30";
 
-/// Where the connection of a request ends on our side.
+/// The server's address of the connection that a request arrived on.
 #[derive(Clone, Copy)]
 pub(super) struct LocalAddress(pub(super) SocketAddr);
 
@@ -28,7 +28,7 @@ impl pb::cluster_server::Cluster for ClusterService {
         &self,
         request: Request<pb::MemberListRequest>,
     ) -> Result<Response<pb::MemberListResponse>, Status> {
-        // The address by which this very client reached us is one that it can reach.
+        // The address by which this client has connected is one that it can reach.
         let scheme = if self.tls { "https" } else { "http" };
         let address = request.extensions().get::<LocalAddress>();
         let urls: Vec<String> = address
@@ -63,7 +63,7 @@ impl pb::maintenance_server::Maintenance for MaintenanceService {
         Ok(Response::new(pb::StatusResponse {
             header: self.headers.header(revision),
             version: ETCD_VERSION.to_owned(),
-            // An empty store would say 0, which clients take for a server that is not up.
+            // Clients take a size of 0 for a server that is not up.
             db_size: self.engine.bytes().max(1) as i64,
             db_size_in_use: in_use.max(1) as i64,
             leader: MEMBER_ID,

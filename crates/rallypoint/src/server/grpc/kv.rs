@@ -10,8 +10,8 @@ use crate::convert;
 use crate::proto::etcd as pb;
 use crate::server::engine::Engine;
 
-/// gRPC's own limit in etcd. Values are shared until they are encoded, so an answer that repeats one
-/// often enough costs nothing before that, and then all the memory there is.
+/// Limit of the size of a response; gRPC's own limit in etcd. Values are shared until they are encoded, so a
+/// response that repeats one value often costs no memory before that, and then all of it.
 const LARGEST_ANSWER: usize = i32::MAX as usize;
 
 pub(super) struct KvService {

@@ -2,7 +2,7 @@
 //!
 //! A stream is a value, not a task, and it has no queue. It reads its client's requests and takes
 //! its next message from the store only when the connection has room for the answer, so a client
-//! that does not read costs its place in history and nothing else.
+//! that does not read costs a position in history and nothing else.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -25,7 +25,7 @@ use crate::server::engine::{Engine, stopped};
 /// The id of a watch that was refused, and of a progress notification for the whole stream.
 const NO_WATCH: i64 = -1;
 
-/// etcd's: more often than this nobody is told of progress.
+/// The shortest interval of progress notifications; etcd's.
 const SHORTEST_INTERVAL: Duration = Duration::from_millis(100);
 
 pub(super) struct WatchService {
@@ -33,7 +33,7 @@ pub(super) struct WatchService {
     pub(super) headers: ResponseHeaders,
     pub(super) stopping: CancellationToken,
     pub(super) progress_interval: Duration,
-    /// A larger response is split for those who asked for fragments.
+    /// The size of a response above which it is split for watches that requested fragments.
     pub(super) fragment_bytes: usize,
 }
 
@@ -77,17 +77,17 @@ struct WatchSession {
     id: u64,
     engine: Arc<Engine>,
     headers: ResponseHeaders,
-    /// The store has something to say to this stream.
+    /// Signals that the store has a message for this stream.
     notify: Arc<Notify>,
-    /// `None` once the client has nothing more to ask; it may go on listening.
+    /// `None` once the client has closed its side; it may go on listening.
     requests: Option<Streaming<pb::WatchRequest>>,
     /// Counts the stream among those of its connection.
     _permit: Option<CallPermit>,
     stopping: CancellationToken,
     progress: Interval,
-    /// Answers to the last request, or the fragments of the last message.
+    /// Responses to the last request, or the fragments of the last message.
     outgoing: VecDeque<pb::WatchResponse>,
-    /// The watches that asked for fragments.
+    /// The watches that requested fragments.
     fragmented: BTreeSet<i64>,
     fragment_bytes: usize,
     progress_asked: bool,
@@ -99,8 +99,8 @@ impl WatchSession {
             if let Some(response) = self.outgoing.pop_front() {
                 return Ok(response);
             }
-            // Before what there is to tell: a stream with a long history to go through must hear its
-            // client, who may want no more of it, and must hear that the server stops.
+            // Before the next message: a stream with a long replay must read its client's requests, which
+            // may cancel it, and must notice that the server stops.
             if self.stopping.is_cancelled() {
                 return Err(stopped());
             }
@@ -159,7 +159,7 @@ impl WatchSession {
                 }
             }
             RequestUnion::ProgressRequest(_) => {
-                // Asked of a stream without watches it would wait for ever; etcd 3.5 forgets it too.
+                // On a stream without watches the request would wait for ever; etcd 3.5 drops it, too.
                 self.progress_asked = self.engine.watches(|store| store.has_watches(self.id));
             }
         }
@@ -216,7 +216,7 @@ impl WatchSession {
     }
 }
 
-/// What the client asks next; `None` when it has said that there is nothing more.
+/// The client's next request; `None` when it has closed its side.
 async fn next_request(
     requests: &mut Option<Streaming<pb::WatchRequest>>,
 ) -> Result<Option<RequestUnion>, Status> {
@@ -235,7 +235,7 @@ impl Drop for WatchSession {
     }
 }
 
-/// Splits a response that is too large, in as few parts as will do.
+/// Splits a response that is too large into as few fragments as possible.
 fn fragments(mut whole: pb::WatchResponse, limit: usize) -> Vec<pb::WatchResponse> {
     let events = std::mem::take(&mut whole.events);
     let empty = whole;

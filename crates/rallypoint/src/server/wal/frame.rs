@@ -1,17 +1,17 @@
-//! How records lie in the log file, and what a damaged file looks like.
+//! The layout of the log file in frames, and how an interrupted write is told from damage.
 //!
 //! The file is a header, then frames, then zeros. A frame is one group commit: a header of its own,
-//! then the content, both checksummed. The file grows by whole chunks of zeros before anything is
-//! written into them, and at least one empty frame header of zeros follows the last frame.
+//! then the content, both checksummed. The file grows by whole chunks of zeros before frames are written
+//! into them, and at least one frame header of zeros follows the last frame.
 //!
-//! What an interrupted write leaves behind must be told from damage: the first was never
-//! acknowledged and is dropped, the second may be somebody's data and is refused. An interrupted
-//! write leaves sectors that are still all zeros, and a frame has none of those once it is written:
+//! The remains of an interrupted write must be told from damage: the former was never acknowledged and is
+//! dropped, the latter may be acknowledged data and is refused. An interrupted write leaves sectors that
+//! are still all zeros, and a frame has no such sector once it is written:
 //!
 //! - Frames begin at multiples of their header's length, so a header lies in one sector, which is
-//!   written whole or not at all. Its length can be believed or it is damaged.
-//! - Content is mixed with a mask, chosen so that no sector of it is nearly empty. It is 0 unless
-//!   somebody stores long runs of zeros.
+//!   written whole or not at all. Its length is valid, or the header is damaged.
+//! - Content is combined with a mask, chosen so that no sector of it is nearly empty. The mask is 0 unless
+//!   a client stores long runs of zeros.
 
 use std::collections::BTreeSet;
 
@@ -32,37 +32,37 @@ pub(super) const FRAME_HEADER: usize = 16;
 /// A disk writes a sector whole or not at all.
 const SECTOR: usize = 512;
 
-/// Something in the file that no crash can explain.
+/// A defect of the file that no crash can explain.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Damage {
     pub(super) offset: usize,
     pub(super) what: String,
 }
 
-/// What one frame says.
+/// The content of one frame.
 #[derive(Debug, Default)]
 pub(super) struct Frame {
-    /// Whose history this is; 0 in all frames but the first.
+    /// The id of the cluster whose history this is; 0 in all frames but the first.
     pub(super) cluster_id: u64,
     pub(super) records: Vec<Record>,
 }
 
-/// What a file holds.
+/// The content of a file.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Contents {
     pub(super) cluster_id: u64,
     pub(super) records: Vec<Record>,
-    /// Where the next frame goes.
+    /// The offset of the next frame.
     pub(super) end: u64,
     /// Bytes of a last frame that was never written whole, and so never acknowledged.
     pub(super) torn: u64,
 }
 
-/// A frame takes no more records when it holds this much, so that its length fits in its header and a
-/// log can be written anew without a second copy of it in memory.
+/// The size in bytes at which a frame is complete, so that its length fits in its header and a log can be
+/// rewritten without a second copy of it in memory.
 const FRAME_BYTES: usize = 16 << 20;
 
-/// Shares records out to frames.
+/// Distributes records over frames.
 pub(super) fn frames(records: Vec<Record>) -> impl Iterator<Item = Frame> {
     let mut records = records.into_iter();
     std::iter::from_fn(move || {
@@ -78,7 +78,7 @@ pub(super) fn frames(records: Vec<Record>) -> impl Iterator<Item = Frame> {
     })
 }
 
-/// About how many bytes a record takes.
+/// The approximate size of a record in bytes.
 pub(super) fn size(record: &Record) -> usize {
     match record {
         Record::Write { events, .. } => {
@@ -112,7 +112,7 @@ fn choose_mask(content: &[u8], offset: usize) -> u32 {
     (0..).find(|mask| !unfit.contains(mask)).expect("there are fewer sectors than masks")
 }
 
-/// The one word that all words of a sector are, but for one at most.
+/// The word that all words of a sector are equal to, with one exception at most.
 fn monotone(sector: &[u8]) -> Option<u32> {
     let words = || sector.chunks_exact(4).map(|word| word.try_into().map_or(0, u32::from_le_bytes));
     words().take(2).find(|word| words().filter(|other| other != word).nth(1).is_none())
@@ -125,7 +125,7 @@ fn apply_mask(mask: u32, content: &mut [u8]) {
     }
 }
 
-/// The content of the frame at `offset`, sector by sector, without what shares one with the header.
+/// The content of the frame at `offset`, sector by sector, without the part that shares one with the header.
 fn sectors(content: &[u8], offset: usize) -> impl Iterator<Item = &[u8]> {
     let start = offset + FRAME_HEADER;
     let first = start.next_multiple_of(SECTOR) - start;
@@ -180,17 +180,17 @@ pub(super) fn decode(file: &[u8]) -> Result<Contents, Damage> {
     }
 }
 
-/// Length, mask and checksum, if the header is one.
+/// Length, mask and checksum; `None` if the header's own checksum does not match.
 fn read_header(header: &[u8]) -> Option<[u32; 3]> {
     let header: [u8; FRAME_HEADER] = header.try_into().ok()?;
     let word = |at: usize| (u128::from_le_bytes(header) >> (8 * at)) as u32;
     (crc32fast::hash(&header[..12]) == word(12)).then(|| [word(0), word(4), word(8)])
 }
 
-/// Where the zeros begin after `offset`, where there is no header: there itself, or after the rest of
-/// a frame whose first sector was not written when others were. `None` if no crash can explain what
-/// is there: a whole frame, which was begun after this one was acknowledged, or a sector that no
-/// frame ever fills like that.
+/// The offset at which the zeros begin, if the header at `offset` is zero: `offset` itself, or the end of a
+/// frame whose first sector was not written while later ones were. `None` if no crash can explain the
+/// content: a complete frame, which was begun after this one was acknowledged, or a sector that no frame
+/// ever produces.
 fn end_of_headless(file: &[u8], offset: usize) -> Option<usize> {
     let (rest, from) = (&file[offset..], (offset + 1).next_multiple_of(SECTOR));
     let Some(last) = rest.iter().rposition(|byte| *byte != 0) else { return Some(offset) };

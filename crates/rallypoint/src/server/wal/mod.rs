@@ -1,10 +1,13 @@
-//! The data directory: a log of what happened, and nothing else.
+//! The write-ahead log in the data directory.
 //!
-//! The whole store lives in memory, so the disk has one job: make a batch of records durable before
-//! anyone is told of it. That is an append and one `fdatasync`. Now and then the log is written anew
-//! from the store, in the same format, and takes the old one's place by a rename.
+//! The whole store is in memory, so the log has one task: to make a batch of records durable before it is
+//! acknowledged. That is an append and one `fdatasync`. Now and then the log is rewritten from the store,
+//! in the same format, and replaces the old one by a rename.
 //!
-//! Everything here blocks; the server calls it from a thread of its own.
+//! - `frame`: the layout of the file.
+//! - `record`: the content of a frame as bytes.
+//!
+//! All functions block; the server calls them from a thread of its own.
 
 mod frame;
 mod record;
@@ -31,14 +34,14 @@ const LOG: &str = "log";
 const NEW_LOG: &str = "log.new";
 const LOCK: &str = "lock";
 
-/// A log shorter than this is never worth writing anew.
+/// A log shorter than this is never rewritten.
 const SMALL: u64 = 64 << 20;
 
 /// The backoff between attempts to rewrite the log.
 const REWRITE_BACKOFF: Backoff =
     Backoff::new(Duration::from_secs(1), Duration::from_secs(300)).without_jitter();
 
-/// Why a data directory cannot be used. When a server does not start for one of these, nothing in the
+/// Why a data directory cannot be used. When a server does not start for such a reason, nothing in the
 /// directory was changed.
 #[derive(Debug, Error)]
 #[non_exhaustive]
@@ -51,7 +54,7 @@ pub enum WalError {
     Foreign {
         /// The directory.
         dir: PathBuf,
-        /// The name of something that we would never put there.
+        /// The name of a file that is not Rallypoint's.
         found: String,
     },
     /// Another server uses the directory.
@@ -60,7 +63,7 @@ pub enum WalError {
         /// The directory.
         dir: PathBuf,
     },
-    /// The log is none, or one of another version.
+    /// The file is not a log, or a log of another version.
     #[error(
         "{path} is not a log that this version can read: it begins with {found:?}, \
          not {:?}; use the version that wrote it, or another directory",
@@ -72,7 +75,7 @@ pub enum WalError {
         /// Its first bytes.
         found: String,
     },
-    /// The log has been changed or cut off by something other than us.
+    /// The log was changed or truncated by another program.
     #[error(
         "{path} is damaged at byte {offset}: {what}; nothing was changed. \
          Restore the file, or move the directory away to begin anew"
@@ -80,24 +83,24 @@ pub enum WalError {
     Damaged {
         /// The file.
         path: PathBuf,
-        /// Where it stops making sense.
+        /// The offset of the defect.
         offset: usize,
-        /// In what way.
+        /// The defect.
         what: String,
     },
-    /// The operating system said no.
+    /// An operation of the operating system has failed.
     #[error("cannot {action} {path}")]
     Io {
-        /// What we tried.
+        /// The operation.
         action: &'static str,
-        /// On what.
+        /// The file or directory.
         path: PathBuf,
-        /// What it said.
+        /// The error of the operating system.
         source: io::Error,
     },
 }
 
-/// Attaches what was tried, and on what, to an error of the operating system.
+/// Adds the operation and the path to an error of the operating system.
 fn context<'a>(action: &'static str, path: &'a Path) -> impl FnOnce(io::Error) -> WalError + 'a {
     move |source| WalError::Io { action, path: path.to_owned(), source }
 }
@@ -108,11 +111,11 @@ pub(super) struct Wal {
     dir: PathBuf,
     cluster_id: u64,
     file: File,
-    /// Where the next frame goes.
+    /// The offset of the next frame.
     end: u64,
     /// The file's length.
     capacity: u64,
-    /// How long the log was when it was last known to hold nothing superfluous; 0 if it never was.
+    /// The length of the log after its last rewrite; 0 if there was none.
     fresh: u64,
     /// If the last rewrite failed: when to try again.
     postponed: Option<Instant>,
@@ -121,9 +124,9 @@ pub(super) struct Wal {
 }
 
 impl Wal {
-    /// Opens the log in `dir`, or makes a new one, and tells what it holds.
+    /// Opens the log in `dir`, or creates one, and returns its records.
     ///
-    /// Nothing in the directory is changed unless all of it makes sense.
+    /// Nothing in the directory is changed unless all of it is valid.
     pub(super) fn open(dir: &Path) -> Result<(Self, Vec<Record>), WalError> {
         let exists = survey(dir)?;
         if !exists {
@@ -145,7 +148,7 @@ impl Wal {
             what: damage.what,
         })?;
         let file = OpenOptions::new().write(true).open(&path).map_err(context("open", &path))?;
-        // A server that was killed while it wrote the log anew has left what it had.
+        // A server that was killed during a rewrite has left an incomplete file.
         remove_new(dir)?;
         if contents.torn > 0 {
             tracing::warn!(
@@ -155,11 +158,11 @@ impl Wal {
             file.write_all_at(&vec![0; contents.torn as usize], contents.end)
                 .map_err(context("write", &path))?;
         }
-        // A server that was killed may have left its last frame, or the file's name, in the kernel's
-        // memory only. What is served from here on must not depend on that.
+        // The last frame of a server that was killed, or the file's name, may be in the kernel's memory
+        // only. What is served from here on must not depend on that.
         file.sync_data().and_then(|()| sync_dir(dir)).map_err(context("sync", &path))?;
-        // What of it is superfluous nobody knows. If restarts counted as fresh, each would double
-        // what the log may grow to.
+        // How much of the log is superfluous is unknown. If a restart counted as a rewrite, each would
+        // double the size that the log may grow to.
         let log = Self::new(dir, contents.cluster_id, file, (contents.end, 0), lock)?;
         Ok((log, contents.records))
     }
@@ -186,11 +189,11 @@ impl Wal {
         })
     }
 
-    /// Appends records. They are on the disk when this returns.
+    /// Appends records. They are on disk when this returns.
     ///
-    /// After an error nothing is known of what is on the disk, and the log must not be used again.
+    /// After an error the state of the file is unknown, and the log must not be used again.
     pub(super) fn append(&mut self, records: Vec<Record>) -> Result<(), WalError> {
-        // Each frame is synced before the next is begun: only the last of a file may be torn.
+        // Each frame is synced before the next one begins: only the last frame of a file may be torn.
         frame::frames(records).try_for_each(|frame| self.append_frame(frame))
     }
 
@@ -200,8 +203,8 @@ impl Wal {
         let end = self.end + frame.len() as u64;
         let capacity = capacity(end);
         if capacity > self.capacity {
-            // The length must be there before the frame: a power cut that kept the beginning of the
-            // frame and not the room for its end would look like a file that was cut off.
+            // The length must be on disk before the frame: after a power cut that kept the beginning of the
+            // frame and not the new length, the file would look truncated.
             self.file
                 .set_len(capacity)
                 .and_then(|()| self.file.sync_all())
@@ -216,31 +219,31 @@ impl Wal {
         Ok(())
     }
 
-    /// Whose history the log holds: a number that no other log has.
+    /// The id of the cluster whose history this is; no other log has it.
     pub(super) fn cluster_id(&self) -> u64 {
         self.cluster_id
     }
 
-    /// How many bytes the log holds.
+    /// The length of the log in bytes.
     pub(super) fn len(&self) -> u64 {
         self.end
     }
 
-    /// Whether so much was appended that writing the log anew may make it much shorter.
+    /// Whether enough was appended that a rewrite may make the log much shorter.
     pub(super) fn is_long(&self) -> bool {
         self.end > SMALL.max(2 * self.fresh)
     }
 
-    /// Whether it is long, and no attempt to write it anew failed a short while ago.
+    /// Whether a rewrite is due: the log is long, and no rewrite failed a short while ago.
     pub(super) fn is_due(&self) -> bool {
         self.is_long() && self.postponed.is_none_or(|again| Instant::now() >= again)
     }
 
-    /// Puts a log with these records in the place of the old one, and tells whether that was possible. If
-    /// not, most likely for want of room, the old one is as it was and goes on; what there was of the new
-    /// one is removed.
+    /// Replaces the log by one with these records, and returns whether that was possible. If not, most likely
+    /// because the disk is full, the old log is unchanged and stays in use, and the incomplete new one is
+    /// removed.
     ///
-    /// After an error nothing is known of what is on the disk, and the log must not be used again.
+    /// After an error the state of the file is unknown, and the log must not be used again.
     pub(super) fn rewrite(&mut self, records: Vec<Record>) -> Result<bool, WalError> {
         let written = write_new(&self.dir, self.cluster_id, records);
         let replaced = written.and_then(|written| rename_new(&self.dir).map(|()| written));
@@ -260,7 +263,7 @@ impl Wal {
                 return Ok(false);
             }
         };
-        // The new name must be as durable as the file.
+        // The rename must be durable, too.
         sync_dir(&self.dir).map_err(context("sync", &self.dir))?;
         let capacity = capacity(end);
         (self.file, self.end, self.capacity, self.fresh) = (file, end, capacity, end);
@@ -270,12 +273,12 @@ impl Wal {
     }
 }
 
-/// The length of a file that holds `end` bytes and the zeros after them.
+/// The length of a file with `end` bytes of frames and the zeros after them.
 fn capacity(end: u64) -> u64 {
     (end + FRAME_HEADER as u64).next_multiple_of(CHUNK)
 }
 
-/// Whether the directory exists; an error if it is somebody else's.
+/// Whether the directory exists; an error if it belongs to another program.
 fn survey(dir: &Path) -> Result<bool, WalError> {
     let entries = match fs::read_dir(dir) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
@@ -284,8 +287,8 @@ fn survey(dir: &Path) -> Result<bool, WalError> {
     if check_header(&dir.join(LOG))? {
         return Ok(true);
     }
-    // Without a log it is ours only if there is nothing that anybody could miss. A new volume has a
-    // lost+found; we ourselves may have been interrupted after the lock.
+    // Without a log the directory is usable only if it holds no other files. A new volume has a lost+found;
+    // an interrupted server may have left the lock.
     let mut names = Vec::new();
     for entry in entries {
         names.push(entry.map_err(context("read", dir))?.file_name());
@@ -302,10 +305,10 @@ fn survey(dir: &Path) -> Result<bool, WalError> {
     }
 }
 
-/// Makes the directory and those above it, each as durable as what will be in it.
+/// Creates the directory and its missing parents, and syncs each of them.
 fn create_dir(dir: &Path) -> Result<(), WalError> {
     let missing: Vec<&Path> = dir.ancestors().take_while(|above| !above.exists()).collect();
-    // What is in here was behind a password, perhaps.
+    // The data may be protected by a password on the server.
     DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(context("create", dir))?;
     for made in missing {
         let above = made.parent().filter(|above| !above.as_os_str().is_empty());
@@ -314,9 +317,9 @@ fn create_dir(dir: &Path) -> Result<(), WalError> {
     Ok(())
 }
 
-/// Whether the log exists; an error if it is not ours, since others call their logs so too. This is
-/// done before the lock, which must not be left with them; ours has its header from the moment that it
-/// has its name.
+/// Whether the log exists; an error if it is another program's file of that name. This is checked before the
+/// lock, which must not be left in another program's directory. Rallypoint's log has its header from the
+/// moment that it has its name.
 fn check_header(path: &Path) -> Result<bool, WalError> {
     let mut beginning = Vec::new();
     match File::open(path) {
@@ -347,8 +350,8 @@ fn lock(dir: &Path) -> Result<File, WalError> {
     }
 }
 
-/// Writes a whole log beside the old one, if there is one. It is on the disk when this returns, and takes
-/// the old one's place by a rename, so that one of them is there whatever happens.
+/// Writes a whole log beside the old one, if there is one. It is on disk when this returns, and replaces the
+/// old one by a rename, so that one of them exists even after a crash.
 fn write_new(dir: &Path, cluster_id: u64, records: Vec<Record>) -> Result<(File, u64), WalError> {
     let new_path = dir.join(NEW_LOG);
     let file = OpenOptions::new()
@@ -378,8 +381,8 @@ fn write_new(dir: &Path, cluster_id: u64, records: Vec<Record>) -> Result<(File,
     Ok((file, end))
 }
 
-/// Takes room on the disk before anything is written, so that a lack of it is known at once and nobody
-/// else's writes fail meanwhile. Not every file system can.
+/// Reserves disk space before the first write, so that a full disk is noticed at once and other programs'
+/// writes do not fail meanwhile. Not every file system supports it.
 fn reserve(file: &File, bytes: usize) -> io::Result<()> {
     use rustix::fs::{FallocateFlags, fallocate};
     use rustix::io::Errno;
@@ -394,7 +397,7 @@ fn rename_new(dir: &Path) -> Result<(), WalError> {
     fs::rename(dir.join(NEW_LOG), &path).map_err(context("replace", &path))
 }
 
-/// Removes what there is of a log that was to take the place of another.
+/// Removes the incomplete file of a rewrite.
 fn remove_new(dir: &Path) -> Result<(), WalError> {
     let path = dir.join(NEW_LOG);
     match fs::remove_file(&path) {
