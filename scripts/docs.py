@@ -312,6 +312,29 @@ class Page(html.parser.HTMLParser):
             self.links.add(attributes["href"])
 
 
+def point_to_repository(book):
+    """Links of the book to files beside it lead to the repository, whose address is in Cargo.toml."""
+    repository = re.search(r'^repository = "([^"]*)"', (ROOT / "Cargo.toml").read_text(), re.MULTILINE)[1]
+    docs = ROOT / "docs"
+    for path in book.rglob("*.html"):
+        place = (docs / path.relative_to(book)).parent
+
+        def outside(link, place=place):
+            target, hash_mark, anchor = link[1].partition("#")
+            file = (place / target).resolve()
+            if re.match(r"[a-z]+:", target) or not target or docs in file.parents or ROOT not in file.parents:
+                return link[0]
+            # mdBook takes every page for one of its own.
+            found = next((one for one in (file, file.with_suffix(".md")) if one.exists()), None)
+            if found is None:
+                return link[0]
+            kind = "tree" if found.is_dir() else "blob"
+            return f'href="{repository}/{kind}/main/{found.relative_to(ROOT)}{hash_mark}{anchor}"'
+
+        text = path.read_text()
+        path.write_text(re.sub(r'href="([^"]*)"', outside, text))
+
+
 def check_book(book):
     """Links within the book lead to pages and headings that it has; those to files of the repository were checked."""
     pages = {path.resolve(): Page(path.read_text()) for path in book.rglob("*.html")}
@@ -319,7 +342,7 @@ def check_book(book):
         for link in page.links:
             target, _, anchor = link.partition("#")
             file = (path.parent / target).resolve() if target else path
-            if re.match(r"[a-z]+:", link) or book not in file.parents or path.name in ("print.html", "404.html"):
+            if re.match(r"[a-z]+:", link) or path.name in ("print.html", "404.html"):
                 continue
             if file not in pages:
                 errors.append(f"{path.relative_to(book)}: the book has no {link}")
@@ -349,6 +372,7 @@ for page in PAGES:
 check_summary()
 check_protocol()
 check_messages()
+point_to_repository(book)
 check_book(book)
 for reason in ELSEWHERE.values():
     for name in re.findall(r"(?:crates|tests|examples)/[\w./-]+", reason):
