@@ -33,6 +33,7 @@ mod native {
     use std::ffi::OsString;
 
     use pyo3::prelude::*;
+    use rallypoint_core::rendezvous::keys;
 
     use super::errors::OrRaise as _;
 
@@ -56,6 +57,32 @@ mod native {
     /// The version of the package.
     #[pymodule_export]
     const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+    /// The key at which the agents of a group find whether its round begins, in the round's store.
+    #[pymodule_export]
+    const DECISION_KEY: &str = keys::agent::DECISION;
+
+    /// The default prefix of the states of dynamic rendezvous.
+    #[pymodule_export]
+    const DYNAMIC_PREFIX: &str = keys::DYNAMIC_PREFIX;
+
+    /// The key of the arrival of an agent in its round, in the round's store.
+    #[pyfunction]
+    fn arrived_key(node_rank: u32) -> String {
+        keys::agent::arrived(node_rank)
+    }
+
+    /// The prefix of the agents' keys in a store that they share with the workers of a round.
+    #[pyfunction]
+    fn agent_store_prefix(run_id: &str, round: u64) -> String {
+        keys::dynamic_store(run_id, round)
+    }
+
+    /// The prefix of the store of a run of dynamic rendezvous on etcd.
+    #[pyfunction]
+    fn dynamic_run_store(run_id: &str) -> String {
+        keys::dynamic_run_store(run_id)
+    }
 
     /// Raises the limit of open descriptors if it might not be enough for so many connections. Returns the soft
     /// limit that was there before, if it was raised.

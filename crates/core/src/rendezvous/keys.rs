@@ -44,7 +44,12 @@ pub fn dynamic_store(run_id: &str, round: u64) -> String {
 /// assert_eq!(prefix, "/torch/elastic/store/torch.rendezvous.job-7.3/");
 /// ```
 pub fn dynamic_store_prefix(run_id: &str, round: u64) -> String {
-    format!("/torch/elastic/store/{}/", dynamic_store(run_id, round))
+    format!("{}/", dynamic_run_store(&dynamic_store(run_id, round)))
+}
+
+/// The prefix of the store of a run of dynamic rendezvous on etcd, for PyTorch's handler.
+pub fn dynamic_run_store(run_id: &str) -> String {
+    format!("/torch/elastic/store/{run_id}")
 }
 
 /// The keys of one run.

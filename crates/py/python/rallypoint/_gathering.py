@@ -15,6 +15,7 @@ from datetime import timedelta
 from torch.distributed import DistNetworkError, DistStoreError, PrefixStore, Store, TCPStore
 
 import rallypoint
+from rallypoint import _native
 from rallypoint._torch_store import TorchStore
 from rallypoint.errors import RendezvousTimeoutError
 
@@ -36,7 +37,7 @@ _SAID_AFTER = 3
 _SAID_AGAIN = 30
 
 # Whether they begin: one of these words, once that is decided.
-_DECISION = "rallypoint/decision"
+_DECISION = _native.DECISION_KEY
 _BEGIN = b"begin"
 _CALLED_OFF = b"called off"
 
@@ -84,21 +85,17 @@ def _connect(rendezvous: rallypoint.Rendezvous, group: rallypoint.RendezvousInfo
     store = TCPStore(group.master_addr, group.master_port, is_master=False, timeout=_CONNECT_TIMEOUT)
     store.set_timeout(_STORE_TIMEOUT)
     # The workers have the same store, and keys of their own.
-    return PrefixStore(f"torch.rendezvous.{rendezvous.run_id}.{group.round}", store)
+    return PrefixStore(_native.agent_store_prefix(rendezvous.run_id, group.round), store)
 
 
 def _decision(store: Store, group: rallypoint.RendezvousInfo) -> bytes:
     """Says that this agent is there, and waits a moment for the decision. It may be asked again and again."""
-    store.set(_arrival(group.rank), "")
+    store.set(_native.arrived_key(group.rank), "")
     if group.rank > 0:
         store.wait([_DECISION], _LOOK_AFTER)
         return store.get(_DECISION)
-    store.wait([_arrival(rank) for rank in range(group.world_size)], _LOOK_AFTER)
+    store.wait([_native.arrived_key(rank) for rank in range(group.world_size)], _LOOK_AFTER)
     return store.compare_set(_DECISION, b"", _BEGIN)
-
-
-def _arrival(rank: int) -> str:
-    return f"rallypoint/arrived/{rank}"
 
 
 def _call_off(store: Store) -> bool:

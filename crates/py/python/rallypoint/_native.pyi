@@ -13,6 +13,8 @@ _Time = Union[timedelta, float]
 _Path = Union[str, PathLike[str]]
 
 __all__ = [
+    "DECISION_KEY",
+    "DYNAMIC_PREFIX",
     "VERSION",
     "Client",
     "EtcdServer",
@@ -24,6 +26,9 @@ __all__ = [
     "Server",
     "Store",
     "TcpStore",
+    "agent_store_prefix",
+    "arrived_key",
+    "dynamic_run_store",
     "helper",
     "main",
     "make_room",
@@ -35,8 +40,13 @@ __all__ = [
     "wait_for_records",
 ]
 
+DECISION_KEY: str
+DYNAMIC_PREFIX: str
 VERSION: str
 
+def agent_store_prefix(run_id: str, round: int) -> str: ...
+def arrived_key(node_rank: int) -> str: ...
+def dynamic_run_store(run_id: str) -> str: ...
 def main(arguments: Sequence[str], python: Optional[str]) -> int: ...
 def make_room(connections: int) -> Optional[int]: ...
 def master() -> Optional[tuple[str, str]]: ...

@@ -104,9 +104,9 @@ def create_backend(params: RendezvousParameters) -> tuple[EtcdRendezvousBackend,
     options = {name: params.get(name) for name in names}
     with as_torch():
         client = rallypoint.Client(params.endpoint, read_timeout=params.get("read_timeout", 60), **options)
-    backend = EtcdRendezvousBackend(client, params.run_id, key_prefix="/torch/elastic/rendezvous")
+    backend = EtcdRendezvousBackend(client, params.run_id, key_prefix=rallypoint._native.DYNAMIC_PREFIX)
     backend._name = params.backend
-    return backend, backend._store(f"/torch/elastic/store/{params.run_id}")
+    return backend, backend._store(rallypoint._native.dynamic_run_store(params.run_id))
 
 
 def create_handler(params: RendezvousParameters) -> RendezvousHandler:

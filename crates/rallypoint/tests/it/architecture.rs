@@ -35,12 +35,13 @@ fn conversion_alone_names_both_wire_and_core_types() {
     }
 }
 
-/// Every line of code of both crates' sources, with its file; comments and tests left out.
+/// Every line of code of the crates' sources, with its file; comments and tests left out.
 fn lines_of_code() -> Vec<(PathBuf, String)> {
     let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
     let mut files = Vec::new();
     sources(&crates.join("rallypoint/src"), &mut files);
     sources(&crates.join("core/src"), &mut files);
+    sources(&crates.join("py/src"), &mut files);
     let mut lines = Vec::new();
     for file in files.into_iter().filter(|file| !file.ends_with("tests.rs")) {
         for line in std::fs::read_to_string(&file).unwrap().lines() {
@@ -59,7 +60,7 @@ fn lines_of_code() -> Vec<(PathBuf, String)> {
 #[test]
 fn keys_are_built_in_one_place() {
     // Of a run's keys, and of a store's.
-    let signs = ["rdzv/", "/torch", "run_{", "b\"=\"", "b\">\"", "b\"+\""];
+    let signs = ["rdzv/", "/torch", "torchelastic/", "run_{", "b\"=\"", "b\">\"", "b\"+\""];
     let builds: Vec<(PathBuf, String)> = lines_of_code()
         .into_iter()
         .filter(|(_, line)| signs.iter().any(|sign| line.contains(sign)))
