@@ -430,7 +430,7 @@ pub enum DocumentError {
 
 /// A document with its format number.
 #[derive(Serialize, Deserialize)]
-struct Envelope<T> {
+struct DocumentEnvelope<T> {
     format: u32,
     #[serde(flatten)]
     document: T,
@@ -439,7 +439,7 @@ struct Envelope<T> {
 /// Encodes a document.
 pub fn encode<T: Serialize>(document: &T) -> Bytes {
     // Documents are structs of numbers and strings, which JSON can always represent.
-    serde_json::to_vec(&Envelope { format: FORMAT, document }).unwrap_or_default().into()
+    serde_json::to_vec(&DocumentEnvelope { format: FORMAT, document }).unwrap_or_default().into()
 }
 
 /// Decodes the document at `key`.
@@ -450,9 +450,11 @@ pub fn decode<T: DeserializeOwned>(key: &[u8], value: &[u8]) -> Result<T, Docume
     let key = || String::from_utf8_lossy(key).into_owned();
     let corrupt =
         |error: serde_json::Error| DocumentError::Corrupt { key: key(), reason: error.to_string() };
-    match serde_json::from_slice::<Envelope<T>>(value) {
-        Ok(Envelope { format: FORMAT, document }) => Ok(document),
-        Ok(Envelope { format: found, .. }) => Err(DocumentError::Format { key: key(), found }),
+    match serde_json::from_slice::<DocumentEnvelope<T>>(value) {
+        Ok(DocumentEnvelope { format: FORMAT, document }) => Ok(document),
+        Ok(DocumentEnvelope { format: found, .. }) => {
+            Err(DocumentError::Format { key: key(), found })
+        }
         // A document of another format may have other fields.
         Err(error) => match serde_json::from_slice::<Extra>(value) {
             Ok(fields) => match fields.get("format").map_or(Some(0), serde_json::Value::as_u64) {

@@ -37,7 +37,7 @@ pub struct NodeConfig {
 pub type RequestId = u64;
 
 /// Identifies a set of watches of the coordinator. A node never uses an id twice.
-pub type WatchId = u64;
+pub type WatchSetId = u64;
 
 /// An input to a [`Node`](super::Node): a command, a reply or an event.
 #[derive(Debug, Clone)]
@@ -93,12 +93,12 @@ pub enum NodeInput {
     /// The coordinator's watches are open: every later change will be reported.
     Watching {
         /// The set of watches.
-        id: WatchId,
+        id: WatchSetId,
     },
     /// One of the coordinator's watches reported changes.
     Watched {
         /// The set of watches.
-        id: WatchId,
+        id: WatchSetId,
         /// The position of the watch in its set.
         watch: usize,
         /// The changes, in order.
@@ -107,7 +107,7 @@ pub enum NodeInput {
     /// The coordinator's watches missed changes and must be opened again.
     WatchBroken {
         /// The set of watches.
-        id: WatchId,
+        id: WatchSetId,
     },
     /// The bootstrap store of a round listens on this node.
     BootstrapStoreReady {
@@ -142,7 +142,7 @@ pub enum NodeOutput {
     /// Open these watches from now on, and give [`NodeInput::Watching`] when they are open. They replace earlier ones.
     Watch {
         /// Identifies the set of watches.
-        id: WatchId,
+        id: WatchSetId,
         /// The watches.
         watches: Vec<Watch>,
     },

@@ -26,6 +26,6 @@ mod txn;
 pub use self::coordinator::window;
 pub use self::messages::{
     CommandDone, FenceCause, FormedGroup, NodeConfig, NodeInput, NodeOutput, Purpose,
-    RendezvousFailure, RendezvousView, RequestId, RunClosed, WatchId,
+    RendezvousFailure, RendezvousView, RequestId, RunClosed, WatchSetId,
 };
 pub use self::node::Node;

@@ -1,4 +1,4 @@
-//! What goes wrong in these runs.
+//! The faults of these runs.
 
 use crate::world::plan::{Death, Fault};
 use crate::world::random::Random;

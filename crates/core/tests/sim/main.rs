@@ -1,15 +1,14 @@
 //! Simulation of the rendezvous: any number of nodes, one store, virtual time, and injected faults. One seed decides
 //! everything, so every failure can be reproduced.
 //!
-//! - `world`, which is shared with another test program: virtual time, the network, the server, nodes with
-//!   their sessions and guards, what goes wrong, and what must hold after every step.
-//! - `top`: the agent on top of each node, and its workers; `draw`: what goes wrong how often.
-//! - `settle`: what must become so when nothing goes wrong any more.
-//! - `variants`: proof that all of this sees what it should.
+//! - `world`, which is shared with another test program: virtual time, the network, the server, nodes with their
+//!   sessions and guards, faults, and the invariants.
+//! - `top`: the agent on top of each node, and its workers; `draw`: the frequency of faults.
+//! - `settle`: liveness, after the last fault.
+//! - `variants`: the broken variants that must be detected.
 //!
-//! `RALLYPOINT_SIM_RUNS` says how many runs, `RALLYPOINT_SIM_FROM` with which seed to begin,
-//! `RALLYPOINT_SIM_SEED` which one run to tell. `RALLYPOINT_SIM_ONLY` leaves one kind of fault in the world
-//! (see `world::plan::FaultFilter`), and `RALLYPOINT_SIM_AS_RELEASED=1` takes the guard and the proofs away that
+//! `RALLYPOINT_SIM_RUNS` is the number of runs, `RALLYPOINT_SIM_FROM` the first seed, `RALLYPOINT_SIM_SEED` the one run
+//! to report. `RALLYPOINT_SIM_ONLY` restricts the runs to one kind of fault (see `world::plan::FaultFilter`), and `RALLYPOINT_SIM_AS_RELEASED=1` takes the guard and the proofs away that
 //! the launcher of 0.1 did not have.
 
 mod draw;
@@ -28,7 +27,7 @@ use crate::world::plan::{FaultFilter, Plan};
 use crate::world::random::Random;
 use crate::world::runner::{self, number, variable};
 
-/// So many runs, unless `RALLYPOINT_SIM_RUNS` says otherwise.
+/// The default of `RALLYPOINT_SIM_RUNS`.
 const RUNS: u64 = 100_000;
 
 /// What all runs of one test have in common.
@@ -50,12 +49,12 @@ impl Kind {
     }
 }
 
-/// With which seed to begin, and how many there are.
+/// The first seed, and the number of seeds.
 fn seeds() -> (u64, u64) {
     (number("RALLYPOINT_SIM_FROM", 0), number("RALLYPOINT_SIM_RUNS", RUNS))
 }
 
-/// R1 to R4, L1, fencing, surplus nodes, precedence, what is left behind, and that all becomes well.
+/// R1 to R4, L1, fencing, spare nodes, precedence, remaining keys, and liveness.
 #[test]
 fn every_seed_keeps_every_promise() {
     let (kind, (from, runs)) = (Kind::asked_for(), seeds());
@@ -64,7 +63,7 @@ fn every_seed_keeps_every_promise() {
     }
 }
 
-/// How many seeds fail, by which invariant, and the first of each.
+/// The number of seeds that fail, by invariant, with the first seed of each.
 #[test]
 #[ignore = "counts failures instead of stopping at the first one"]
 #[expect(clippy::print_stderr, reason = "the count is what it is for")]
@@ -87,7 +86,7 @@ fn a_large_group_forms_and_forms_again() {
     }
 }
 
-/// The run of one seed, told.
+/// The run of one seed, with a report if it fails.
 #[test]
 fn one_seed() {
     let (kind, seed) = (Kind::asked_for(), number("RALLYPOINT_SIM_SEED", 0));
@@ -96,14 +95,14 @@ fn one_seed() {
     }
 }
 
-/// Each wrong variant is found within its number of seeds, by one of its invariants.
+/// Each broken variant is found within its number of seeds, by one of its invariants.
 #[test]
 fn every_broken_variant_is_found() {
     let survivors = survivors(&variants::TABLE, variants::WORLD);
     assert!(survivors.is_empty(), "{}", survivors.join("\n"));
 }
 
-/// The same for the rules that keep one group at a time.
+/// Each broken variant of the rules that keep one group at a time is found.
 #[test]
 fn every_broken_variant_of_one_group_at_a_time_is_found() {
     let survivors = survivors(&variants::ONE_GROUP, FaultFilter::Everything);

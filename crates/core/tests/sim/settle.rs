@@ -1,4 +1,4 @@
-//! When nothing goes wrong any more, all must become well: in bounded time, and stay so.
+//! Liveness: after the last fault, the run must become stable in bounded time, and stay so.
 
 use rallypoint_core::kv::{KeyRange, Range};
 use rallypoint_core::rendezvous::documents::Status;

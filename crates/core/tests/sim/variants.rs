@@ -1,4 +1,4 @@
-//! The wrong variants, the seeds in which each must be found, and which invariants may find it.
+//! The broken variants, the number of seeds within which each must be found, and the invariants that may find it.
 
 use crate::world::broken::Broken;
 use crate::world::plan::FaultFilter;

@@ -1,5 +1,5 @@
-//! The connections of members to rank 0, by which each of the two sees the other die long before its lease
-//! is over: who has one, what a broken one tells, and how a death is proved.
+//! The liveness connections between members and rank 0, by which each side detects the death of the other long before
+//! its lease expires, and how a death is proved.
 
 use rallypoint_core::kv::LeaseId;
 
@@ -8,15 +8,14 @@ use super::events::{Delivery, Message, SimEvent, Who, World, tell};
 use super::invariants::Verdict;
 use super::plan::{Death, Millis};
 
-/// How long the guard takes to kill the workers of a launcher that is gone.
+/// How long the guard takes to kill the workers of a dead launcher.
 const KILLING: Millis = 50;
 
 /// How long it takes to prove a death, once the workers are dead.
 const PROVING: (Millis, Millis) = (5, 60);
 
 impl World {
-    /// The node dies without a word. Whoever holds a connection to it sees that close, unless the host has
-    /// vanished.
+    /// The node dies without leaving. Its peers see their connections close, unless the host has vanished.
     pub(crate) fn dies(&mut self, who: Who, death: Death) -> Verdict {
         let lease = self.nodes[who].session.as_ref().map(|session| session.lease);
         let seen = self.plan.connected && death == Death::Killed;
@@ -26,7 +25,7 @@ impl World {
         if death == Death::Silent {
             return self.top_killed(who);
         }
-        // Nobody's workers die before their launcher.
+        // Workers do not die before their launcher.
         let killed = self.random.between(0, KILLING);
         if slept {
             // They do not run before their guard does, which kills them first.
@@ -46,8 +45,8 @@ impl World {
         self.plan.proofs && !broken::has_no_proofs(self.broken)
     }
 
-    /// One of those who saw the connection close finds that the guard's socket is refused, and ends the
-    /// lease of the dead node; not while none of them can.
+    /// One of the peers finds that the guard's socket refuses connections, and revokes the lease of the dead node, once a
+    /// peer can reach the server.
     pub(crate) fn proves(&mut self, dead: Who, lease: LeaseId, peers: Vec<Who>) -> Verdict {
         let able = |who: &Who| {
             let node = &self.nodes[*who];
@@ -70,7 +69,7 @@ impl World {
         }
     }
 
-    /// Breaks the node's connections, and lets the others know. Returns who they are.
+    /// Breaks the node's connections, which its peers notice. Returns the peers.
     fn drops(&mut self, who: Who) -> Vec<Who> {
         let peers: Vec<Who> =
             (0..self.nodes.len()).filter(|peer| self.are_connected(who, *peer)).collect();
@@ -81,7 +80,8 @@ impl World {
         peers
     }
 
-    /// Rank 0 keeps its store until it is in another group; the others hold on to it until they enter.
+    /// Rank 0 serves its store until it is a member of another group; the members hold their connections until they
+    /// enter.
     fn are_connected(&self, one: Who, other: Who) -> bool {
         let Some(group) = self.nodes[one].last_group else { return false };
         let ranks = &self.inspector.group(group).ranks;

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use rallypoint_core::kv::{Event, LeaseId, Time, Txn, TxnResult};
-use rallypoint_core::rendezvous::{Purpose, RequestId, WatchId};
+use rallypoint_core::rendezvous::{Purpose, RequestId, WatchSetId};
 
 use super::broken::Broken;
 use super::inspector::Inspector;
@@ -40,9 +40,9 @@ pub(crate) enum Delivery {
     Snapshot { epoch: u64, found: Rc<TxnResult> },
     Active { epoch: u64, events: Vec<Event> },
     ActiveCompacted { epoch: u64 },
-    Watching { epoch: u64, id: WatchId },
-    Watched { epoch: u64, id: WatchId, watch: usize, events: Vec<Event> },
-    WatchBroken { id: WatchId },
+    Watching { epoch: u64, id: WatchSetId },
+    Watched { epoch: u64, id: WatchSetId, watch: usize, events: Vec<Event> },
+    WatchBroken { id: WatchSetId },
     BootstrapStore { round: u64, works: bool, port: u16 },
     Dropped { peer: Who },
 }

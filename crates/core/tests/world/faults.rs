@@ -1,4 +1,4 @@
-//! What goes wrong, and how it ends.
+//! Injects faults, and heals them.
 
 use rallypoint_core::rendezvous::NodeInput;
 
@@ -89,7 +89,7 @@ impl World {
         self.someone(number).filter(|who| !self.nodes[*who].stands_still())
     }
 
-    /// From now on nothing goes wrong.
+    /// Injects no more faults from now on.
     pub(crate) fn heal(&mut self) -> Verdict {
         tell!(self, "--- all is well from now on");
         self.healed = true;

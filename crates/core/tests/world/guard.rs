@@ -1,18 +1,18 @@
-//! The guard of a node's workers: a process of its own, which a launcher that stands still does not stop.
+//! The guard of a node's workers: a separate process, which goes on when the launcher is suspended.
 //!
-//! It kills the workers when the launcher is gone, and when the deadline passes that it was last told: so
-//! much of the lease, counted from the sending of the last renewal that was acknowledged. When the whole
-//! node stood still, it finds that out before anything else runs.
+//! It kills the workers when the launcher is dead, and when its deadline passes: a part of the lease's time to live,
+//! counted from the sending of the last acknowledged renewal. When the whole node was suspended, the guard checks the
+//! deadline before anything else runs.
 
 use super::broken;
 use super::events::{SimEvent, Who, World, tell};
 use super::invariants::Verdict;
 use super::plan::Millis;
 
-/// How long a guard that slept waits for another deadline.
+/// How long a guard that was suspended waits for another deadline.
 const HOLDING: Millis = 1_000;
 
-/// How a node stands still.
+/// Which part of a node is suspended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Still {
     /// The launcher alone: its guard and its workers go on.
@@ -21,18 +21,19 @@ pub(crate) enum Still {
     Everything,
 }
 
-/// What the guard of a node knows.
+/// The state of a guard.
 #[derive(Debug, Default)]
 pub(crate) struct Guard {
-    /// The workers must be gone by then.
+    /// The deadline: the workers must be dead by then.
     pub(crate) deadline: Option<Millis>,
-    /// It slept past the deadline, and has stopped the workers: until then the launcher may tell another.
+    /// The guard was suspended past its deadline, and has stopped the workers: until then the launcher may set another
+    /// deadline.
     pub(crate) holds: Option<Millis>,
     looks: bool,
 }
 
 impl World {
-    /// The workers of a node start: the guard watches over them, with the deadline of this moment.
+    /// The workers of a node start, guarded with the present deadline.
     pub(crate) fn guard_begins(&mut self, who: Who) -> Verdict {
         self.nodes[who].guard.holds = None;
         self.tell_guard(who)?;
@@ -45,8 +46,8 @@ impl World {
         Ok(())
     }
 
-    /// The launcher tells its guard how long the session lives, as long as the node has its place. Where nobody
-    /// can take that, there is no deadline.
+    /// The launcher tells its guard how long the session lives, as long as the node is a member. Where no other node can
+    /// replace it, there is no deadline.
     pub(crate) fn tell_guard(&mut self, who: Who) -> Verdict {
         let (fence, now) = (self.plan.fence(), self.now);
         let node = &mut self.nodes[who];
@@ -66,7 +67,7 @@ impl World {
         Ok(())
     }
 
-    /// The guard looks at the clock.
+    /// The guard checks its deadline.
     pub(crate) fn guard_looks(&mut self, who: Who) -> Verdict {
         let guard = &mut self.nodes[who].guard;
         guard.looks = false;
@@ -88,7 +89,7 @@ impl World {
         self.top_fenced(who)
     }
 
-    /// The whole node goes on after it stood still. The guard looks at the clock before anything runs.
+    /// The whole node resumes. The guard checks its deadline before anything else runs.
     pub(crate) fn wakes_up(&mut self, who: Who) -> Verdict {
         let overdue = self.nodes[who].guard.deadline.is_some_and(|deadline| deadline <= self.now);
         if overdue && self.top_workers(who).is_some() {

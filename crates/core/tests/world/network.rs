@@ -1,10 +1,10 @@
-//! What may happen to a message on its way.
+//! The network: messages are delayed, lost and duplicated.
 
 use super::events::{Delivery, Message, SimEvent, Who, World, tell};
 use super::plan::Millis;
 
 impl World {
-    /// How long a message is under way.
+    /// The delay of a message.
     pub(crate) fn delay(&mut self) -> Millis {
         let longest =
             if self.healed { self.plan.network.delay.min(20) } else { self.plan.network.delay };
@@ -15,13 +15,13 @@ impl World {
         !self.healed && self.random.chance(self.plan.network.loss)
     }
 
-    /// How much later it comes a second time, if it does.
+    /// The delay of a duplicate, if there is one.
     fn comes_again(&mut self) -> Option<Millis> {
         let again = !self.healed && self.random.chance(self.plan.network.twice);
         again.then(|| self.random.between(0, self.plan.network.later))
     }
 
-    /// Sends something to the server.
+    /// Sends a message to the server.
     pub(crate) fn send(&mut self, who: Who, message: Message) {
         if self.nodes[who].cut || self.is_lost() {
             tell!(self, "{} sends in vain: {}", self.nodes[who].id, describe(&message));
@@ -38,7 +38,7 @@ impl World {
         self.after(delay, SimEvent::Arrives(who, message));
     }
 
-    /// Sends an answer to a node.
+    /// Sends a reply to a node.
     pub(crate) fn reply(&mut self, who: Who, delivery: Delivery) {
         if self.nodes[who].cut || self.is_lost() {
             tell!(self, "an answer to {} is lost", self.nodes[who].id);
@@ -51,13 +51,13 @@ impl World {
         self.after(delay, SimEvent::Delivered(who, delivery));
     }
 
-    /// The node and the server cannot reach each other any more.
+    /// Partitions the node from the server.
     pub(crate) fn cut(&mut self, who: Who) {
         self.nodes[who].cut = true;
         self.break_streams(who);
     }
 
-    /// They can again.
+    /// Heals the partition.
     pub(crate) fn mends(&mut self, who: Who) {
         if std::mem::replace(&mut self.nodes[who].cut, false) {
             tell!(self, "{} reaches the server again", self.nodes[who].id);
@@ -65,7 +65,7 @@ impl World {
         }
     }
 
-    /// The node's streams are gone, and what was under way on them.
+    /// Breaks the node's streams, with the messages in flight on them.
     pub(crate) fn break_streams(&mut self, who: Who) {
         let node = &mut self.nodes[who];
         node.epoch += 1;

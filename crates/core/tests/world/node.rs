@@ -7,7 +7,7 @@ use rallypoint_core::kv::{Event, Revision, Txn, Watch};
 use rallypoint_core::mvcc::StreamId;
 use rallypoint_core::rendezvous::documents::{Address, BootstrapStore, NodeDocument, RankHints};
 use rallypoint_core::rendezvous::{
-    FormedGroup, Node, NodeInput, NodeOutput, Purpose, RequestId, WatchId,
+    FormedGroup, Node, NodeInput, NodeOutput, Purpose, RequestId, WatchSetId,
 };
 
 use super::broken;
@@ -42,7 +42,7 @@ pub(crate) struct ActiveWatch {
 /// The coordinator's watches.
 #[derive(Debug)]
 pub(crate) struct WatchSet {
-    pub(crate) id: WatchId,
+    pub(crate) id: WatchSetId,
     pub(crate) watches: Vec<Watch>,
     pub(crate) stream: Option<StreamId>,
     /// The era of the server at which it was opened.

@@ -1,15 +1,14 @@
-//! One group at a time (L1): no worker of a group lives, anywhere, when one of a later group starts.
+//! One group at a time (L1): no worker of a group lives, on any node, when a worker of a later group starts.
 //!
-//! It can become false only when workers start, and when those of a node that stood still go on; so it is
-//! looked at then. The workers of a node that stands still as a whole do not run, and its guard looks at
-//! the clock before they do again.
+//! It can become false only when workers start, and when those of a suspended node resume, so it is checked then. The
+//! workers of a node that is suspended as a whole do not run, and its guard checks its deadline before they resume.
 
 use super::events::{Who, World};
 use super::inspector::GroupId;
 use super::invariants::{Verdict, violation};
 
 impl World {
-    /// The workers of a node start, or go on after they stood still.
+    /// The workers of a node start or resume.
     pub(crate) fn check_running(&mut self, who: Who) -> Verdict {
         let Some(own) = self.top_workers(who) else { return Ok(()) };
         for other in 0..self.nodes.len() {

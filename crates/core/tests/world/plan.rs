@@ -1,7 +1,7 @@
-//! What a seed stands for: the settings of the run, how bad the network is, and what happens when.
+//! What a seed decides before a run: its configuration, the quality of the network, and the faults.
 //!
-//! Rates are drawn per run, not per step, and are often nothing at all: a run with one kind of fault
-//! goes deeper into it than a run with a little of each.
+//! Fault rates are drawn per run, not per step, and are often zero: a run with one kind of fault explores it more deeply
+//! than a run with a few of each.
 
 use std::time::Duration;
 
@@ -27,34 +27,33 @@ const STOPS: [&[Millis]; 5] = [
     &[0, 30, 1_000, 4_000, 15_000, 30_000],
 ];
 
-/// How a node's process goes.
+/// How a node's process dies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Death {
     /// The launcher is killed: its connections close, and its guard kills the workers a moment later.
     Killed,
-    /// The host vanishes: its workers are gone with it, and nobody sees a connection close.
+    /// The host vanishes with its workers, and no peer sees a connection close.
     Silent,
 }
 
-/// Something that goes wrong, or that an agent takes into its head. Nodes are named by a number that
-/// is taken modulo how many there are at that moment.
+/// A fault, or an action of an agent. Nodes are chosen by a number, modulo the number of nodes at that moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fault {
-    /// The node and the server do not reach each other for so long.
+    /// The node is partitioned from the server for this long.
     Cut(usize, Millis),
-    /// The launcher stands still for so long; its guard and its workers go on.
+    /// The launcher is suspended for this long; its guard and its workers go on.
     Standstill(usize, Millis),
-    /// The whole node stands still for so long: launcher, guard and workers.
+    /// The whole node is suspended for this long: launcher, guard and workers.
     Sleep(usize, Millis),
-    /// The node's process is gone; a new one comes after so long, if ever.
+    /// The node's process dies; a new one starts after this long, if ever.
     Crash(usize, Death, Option<Millis>),
-    /// A new node comes.
+    /// A new node starts.
     Arrive,
-    /// The server is away for so long; it forgets its history of changes if told to.
+    /// The server is down for this long, and perhaps compacts its history of changes.
     Restart(Millis, bool),
-    /// The server forgets its history of changes, and all connections break.
+    /// The server compacts its history of changes, and all connections break.
     Compact,
-    /// The server was in memory, is killed, and another comes after so long: all is forgotten.
+    /// A server in memory is killed, and another one starts after this long: all state is lost.
     Forget(Millis),
     /// The agent finishes.
     Finish(usize),
@@ -66,32 +65,32 @@ pub(crate) enum Fault {
     Suspect(usize, usize),
     /// The node's connections to others of its group are reset, and all of them live.
     Reset(usize),
-    /// The agent closes the run, and opens it again after so long, if ever.
+    /// The agent closes the run, and opens it again after this long, if ever.
     Close(usize, Option<Millis>),
     /// The launcher gets this signal, perhaps twice.
     Signal(usize, i32, bool),
 }
 
-/// Leaves only one kind of fault in the world, to see what it alone does.
+/// Restricts a run to one kind of fault, to see its effect alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FaultFilter {
     Everything,
-    /// No slow stops, no node that stands still, no server that forgets.
+    /// No slow stops, no suspended nodes, no server that loses its state.
     Kind,
     /// Connections to rank 0 are reset, while workers take their time to stop.
     Reset,
     /// Workers take their time to stop; there are reasons to meet again, and nothing fails.
     SlowStop,
-    /// The same, and nodes are cut off from the server.
+    /// Workers take their time to stop, and nodes are partitioned from the server.
     Cut,
-    /// A launcher stands still, and its workers go on.
+    /// A launcher is suspended, and its workers go on.
     Standstill,
-    /// A server forgets everything.
+    /// A server loses its state.
     Forget,
 }
 
 impl FaultFilter {
-    /// By its name, as users of the tests write it.
+    /// The filter of this name, as users of the tests write it.
     pub(crate) fn named(name: &str) -> Self {
         match name {
             "" => Self::Everything,
@@ -128,18 +127,18 @@ impl FaultFilter {
     }
 }
 
-/// How bad the network is.
+/// The quality of the network.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Network {
     /// The longest delay of a message.
     pub(crate) delay: Millis,
-    /// How many in a thousand are lost.
+    /// Messages in a thousand that are lost.
     pub(crate) loss: u64,
-    /// How many in a thousand come twice.
+    /// Messages in a thousand that are duplicated.
     pub(crate) twice: u64,
-    /// How much later the second may come.
+    /// The longest delay of a duplicate.
     pub(crate) later: Millis,
-    /// How long a request waits for its answer before it is sent again.
+    /// How long a request waits for its reply before it is retried.
     pub(crate) retry: Millis,
 }
 
@@ -150,27 +149,27 @@ pub(crate) struct Plan {
     /// The nodes' leases, in seconds.
     pub(crate) ttl: i64,
     pub(crate) nodes: usize,
-    /// The nodes come within this time.
+    /// The time within which the nodes start.
     pub(crate) gathering: Millis,
     pub(crate) network: Network,
-    /// How long things go wrong.
+    /// How long faults are injected.
     pub(crate) chaos: Millis,
     pub(crate) faults: Vec<(Millis, Fault)>,
-    /// How many in a thousand attempts to listen fail.
+    /// Bootstrap stores in a thousand that fail to start.
     pub(crate) deaf: u64,
-    /// Members hold connections to rank 0, so that most deaths are noticed at once.
+    /// Members hold liveness connections to rank 0, so that most deaths are detected at once.
     pub(crate) connected: bool,
-    /// Who notices a death by its connection proves it, and ends the lease of the dead.
+    /// A peer that detects a death by its connection proves it, and revokes the lease of the dead node.
     pub(crate) proofs: bool,
     /// How long workers take to stop: each node has one of these.
     pub(crate) stops: &'static [Millis],
     /// Workers stop when the run is closed, and need not when it is not.
     pub(crate) stops_when_closed: bool,
-    /// More happenings than this mean that somebody goes round in circles.
+    /// The number of events after which the run counts as a livelock.
     pub(crate) steps: u64,
-    /// A member dies when all is well, to see that it is told.
+    /// A member dies when the group is stable, to check that the group is told.
     pub(crate) funeral: bool,
-    /// In the end everybody leaves, to see what is left.
+    /// In the end every node leaves, to check which keys remain.
     pub(crate) farewell: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Many seeds, on two threads: the first that fails, or how many do.
+//! Runs many seeds on two threads, and reports the first failure, or the number of failures.
 
 use std::collections::BTreeMap;
 use std::panic;
@@ -16,10 +16,10 @@ pub(crate) fn number(name: &str, otherwise: u64) -> u64 {
     variable(name).and_then(|text| text.parse().ok()).unwrap_or(otherwise)
 }
 
-/// How many threads share the seeds.
+/// The number of threads.
 const THREADS: usize = 2;
 
-/// Lets each thread do its part, and returns what came of them.
+/// Runs each thread's part, and returns the results.
 fn on_all<T: Send>(part: impl Fn(usize) -> T + Sync) -> Vec<T> {
     std::thread::scope(|scope| {
         let part = &part;
@@ -52,7 +52,7 @@ pub(crate) fn first_failure<S: Default + Send>(
     (found.into_iter().flatten().min_by_key(|(seed, _)| *seed), seen)
 }
 
-/// How many of these seeds fail, by which invariant, and the first of each.
+/// The number of these seeds that fail, by invariant, with the first seed of each.
 pub(crate) fn count_failures(
     from: u64,
     runs: u64,
@@ -75,7 +75,7 @@ pub(crate) fn count_failures(
     told
 }
 
-/// Leads a world through its run. A panic is a verdict too.
+/// Runs a world. A panic counts as a violation.
 pub(crate) fn led(mut world: World, lead: impl FnOnce(&mut World) -> Verdict) -> (Verdict, World) {
     let verdict = panic::catch_unwind(panic::AssertUnwindSafe(|| lead(&mut world)));
     let verdict = verdict.unwrap_or_else(|panic| {

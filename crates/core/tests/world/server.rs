@@ -1,4 +1,4 @@
-//! The server: one store, who listens to it, and what becomes of both when it restarts.
+//! The server: one store, its watch streams, and its restarts.
 
 use rallypoint_core::kv::{KeyRange, KvError, LeaseId, Op, Put, Revision, Txn, Watch};
 use rallypoint_core::mvcc::{Mvcc, MvccOptions, StreamId, WatchMessage};
@@ -14,7 +14,7 @@ use super::events::{Delivery, Memory, Message, SimEvent, Who, World, tell};
 use super::invariants::{Verdict, violation};
 use super::plan::{Millis, RUN_LEASE};
 
-/// Whose a stream is, and what for.
+/// The node and the purpose of a stream.
 #[derive(Debug, Clone, Copy)]
 enum Listener {
     Inspector,
@@ -25,18 +25,18 @@ enum Listener {
 pub(crate) struct Server {
     pub(crate) store: Mvcc,
     pub(crate) down: bool,
-    /// What it will remember when it is back.
+    /// What the server keeps when it restarts.
     pub(crate) memory: Memory,
-    /// How often it has forgotten everything.
+    /// How often the server has lost its state.
     pub(crate) era: u64,
-    /// Whose each lease is, and of which era.
+    /// The node and the era of each lease.
     owners: BTreeMap<LeaseId, (Who, u64)>,
-    /// How many requests with ranks were executed: more than none where a group is large.
+    /// The number of executed requests that wrote ranks: 0 unless a group is large.
     pub(crate) rankings: u64,
-    /// Whose request is being executed.
+    /// The node and the purpose of the request in execution.
     pub(crate) executing: Option<(Who, Purpose)>,
     listeners: BTreeMap<StreamId, Listener>,
-    /// When the next lease ends, as far as anyone has been told to look.
+    /// When the next check for expired leases is due.
     looks_at: Option<Millis>,
     next_lease: LeaseId,
     /// When a lease was last granted or renewed, by this server or one before it.
@@ -62,17 +62,17 @@ impl Server {
         server
     }
 
-    /// Whose a lease is.
+    /// The node of a lease.
     pub(crate) fn owner(&self, lease: LeaseId) -> Option<Who> {
         self.owners.get(&lease).map(|(who, _)| *who)
     }
 
-    /// Whether it was granted by this server, and not by one that has forgotten it.
+    /// Whether the lease was granted in the present era.
     pub(crate) fn granted(&self, lease: LeaseId) -> bool {
         self.owners.get(&lease).is_some_and(|(_, era)| *era == self.era)
     }
 
-    /// Lets the inspector see all that happens from now on.
+    /// Lets the inspector observe every later change.
     fn inspect(&mut self) {
         let stream = self.listen(Listener::Inspector);
         self.store.watch(stream, None, Watch::new(KeyRange::all())).expect("the first of all");
@@ -106,7 +106,7 @@ impl Server {
 }
 
 impl World {
-    /// A message is here.
+    /// Handles a message.
     pub(crate) fn arrives(&mut self, who: Who, message: Message) -> Verdict {
         if self.server.down {
             return Ok(());
@@ -179,7 +179,7 @@ impl World {
         Ok(())
     }
 
-    /// Ends the lease of a node, where that is what is broken.
+    /// Revokes the lease of a node, if that is the broken variant.
     fn end_lease_of(&mut self, id: &str) -> Verdict {
         let node = self.nodes.iter().find(|node| node.id == id);
         if let Some(session) = node.and_then(|node| node.session.as_ref()) {
@@ -189,7 +189,7 @@ impl World {
         Ok(())
     }
 
-    /// Tells the coordinator that everyone has confirmed, where that is what is broken.
+    /// Tells the coordinator that every node has confirmed, if that is the broken variant.
     fn confirms_for_others(&mut self, who: Who, freeze: &Txn) {
         let (true, Some(id)) = (
             broken::confirms_for_others(self.broken),
@@ -229,7 +229,7 @@ impl World {
         Ok(())
     }
 
-    /// Lets everybody know what has changed.
+    /// Sends all changes to their streams.
     fn published(&mut self) -> Verdict {
         for stream in self.server.store.publish_all() {
             self.drain(stream)?;
@@ -237,7 +237,7 @@ impl World {
         Ok(())
     }
 
-    /// Sends what a stream has to say.
+    /// Sends the events of one stream.
     fn drain(&mut self, stream: StreamId) -> Verdict {
         let Some(listener) = self.server.listeners.get(&stream).copied() else { return Ok(()) };
         while let Some(message) = self.server.store.next_message(stream) {
@@ -278,7 +278,7 @@ impl World {
         Ok(())
     }
 
-    /// When the next message on the node's watch of `active` comes: not before the last one.
+    /// When the next message on the node's watch of `active` arrives: not before the last one.
     fn in_order_active(&mut self, who: Who) -> Millis {
         let soonest = self.now + self.delay();
         let active = &mut self.nodes[who].active;
@@ -286,7 +286,7 @@ impl World {
         active.busy_until
     }
 
-    /// The same for one of the coordinator's watches. They do not wait for each other.
+    /// When the next message on one of the coordinator's watches arrives. The watches do not wait for each other.
     fn in_order_set(&mut self, who: Who, watch: usize) -> Option<(Millis, u64)> {
         let soonest = self.now + self.delay();
         let set = self.nodes[who].set.as_mut()?;
@@ -367,7 +367,7 @@ impl World {
         self.drain(stream)
     }
 
-    /// The server goes away.
+    /// The server goes down.
     pub(crate) fn server_down(&mut self, away: Millis, memory: Memory) {
         if self.server.down {
             return;
@@ -424,7 +424,7 @@ impl World {
         Ok(())
     }
 
-    /// The server forgets its history.
+    /// The server compacts its history.
     pub(crate) fn compact(&mut self) {
         let revision = self.server.store.revision();
         drop(self.server.store.compact(revision));

@@ -1,5 +1,5 @@
-//! A node's session, as the real one does it: the time of a lease counts from the sending of the last
-//! renewal that was acknowledged, and only seven eighths of it are used.
+//! A node's session, as the real one: the time to live of a lease counts from the sending of the last acknowledged
+//! renewal, and only seven eighths of it are used.
 
 use rallypoint_core::kv::LeaseId;
 use rallypoint_core::rendezvous::NodeInput;
@@ -9,24 +9,24 @@ use super::events::{Message, SimEvent, Timer, Who, World, tell};
 use super::invariants::{Verdict, violation};
 use super::plan::Millis;
 
-/// A lease and how long the node believes in it.
+/// A lease, and how long the node relies on it.
 #[derive(Debug)]
 pub(crate) struct Session {
     pub(crate) number: u64,
     pub(crate) lease: LeaseId,
     /// When the last acknowledged renewal was sent.
     pub(crate) sent: Millis,
-    /// The server did not know the lease when it was last asked.
+    /// The server did not know the lease at the last renewal.
     doubtful: bool,
 }
 
-/// How long to wait before asking again about a lease that a server does not know.
+/// The pause before a renewal is retried that the server refused for an unknown lease.
 const SECOND_THOUGHTS: Millis = 100;
 
 /// How a session was lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Loss {
-    /// It was not renewed in time; perhaps because the launcher stood still.
+    /// The lease was not renewed in time, perhaps because the launcher was suspended.
     Expired { slept: bool },
     /// The server does not know the lease.
     Gone,
@@ -42,7 +42,7 @@ impl World {
         self.ring(who, self.plan.network.retry, Timer::GrantAgain(number));
     }
 
-    /// How long the node believes in a lease: seven eighths of its time.
+    /// How long the node relies on a lease: seven eighths of its time to live.
     fn belief(&self) -> Millis {
         let ttl = self.plan.ttl_millis();
         if broken::believes_too_long(self.broken) { 2 * ttl } else { ttl - ttl / 8 }
@@ -102,7 +102,7 @@ impl World {
         Ok(())
     }
 
-    /// Asks again about a lease that the server did not know.
+    /// Retries the renewal of a lease that the server did not know.
     pub(crate) fn asks_again(&mut self, who: Who, number: u64, lease: LeaseId) {
         let session = self.nodes[who].session.as_ref();
         if session.is_some_and(|session| session.number == number && session.doubtful) {
@@ -110,7 +110,7 @@ impl World {
         }
     }
 
-    /// Looks at the clock.
+    /// Checks whether the session has expired.
     pub(crate) fn looks_at_session(&mut self, who: Who, number: u64, slept: bool) -> Verdict {
         let belief = self.belief();
         let Some(session) = &self.nodes[who].session else { return Ok(()) };
@@ -143,7 +143,7 @@ impl World {
         Ok(())
     }
 
-    /// The server has forgotten the lease, which nobody has cut short.
+    /// The server has lost its state, and with it the lease.
     pub(crate) fn ends_session(&mut self, who: Who) {
         let belief = self.belief();
         let node = &mut self.nodes[who];

@@ -482,7 +482,7 @@ impl Coordinator {
     }
 }
 
-/// The first names, and the number of the others.
+/// The first names, and how many more there are.
 pub(super) fn some_of(names: &[String]) -> String {
     let some = names.iter().take(MOST_NAMED).cloned().collect::<Vec<_>>().join(", ");
     match names.len().saturating_sub(MOST_NAMED) {

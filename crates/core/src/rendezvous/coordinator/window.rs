@@ -97,7 +97,7 @@ impl WaitReason {
             Self::ForForgottenGroup { joined, until } => {
                 let left = until.saturating_sub(now).as_secs_f64().ceil();
                 format!(
-                    "{} joined, the server has lost its memory, and workers of the last group may run \
+                    "{} joined, the server has lost its state, and workers of the last group may run \
                      for {left} s more",
                     nodes(joined)
                 )

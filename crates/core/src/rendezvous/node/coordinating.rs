@@ -5,12 +5,12 @@ use super::observed::InForce;
 use crate::kv::{Time, Txn, TxnResult};
 use crate::rendezvous::coordinator::{Coordinator, CoordinatorStep};
 use crate::rendezvous::documents::{Active, Status};
-use crate::rendezvous::messages::{NodeOutput, Purpose, WatchId};
+use crate::rendezvous::messages::{NodeOutput, Purpose, WatchSetId};
 use crate::rendezvous::txn::OwnedRound;
 
 impl Node {
     /// The coordinator, if this is its present set of watches.
-    pub(super) fn coordinator_of(&mut self, id: WatchId) -> Option<&mut Coordinator> {
+    pub(super) fn coordinator_of(&mut self, id: WatchSetId) -> Option<&mut Coordinator> {
         self.coordinator
             .as_mut()
             .filter(|(_, watch)| *watch == id)

@@ -34,7 +34,7 @@ impl Node {
             let reason = match self.observed.rounds() {
                 Some(rounds) => format!("round {} lost its coordinator", rounds.round),
                 None if self.earlier.is_empty() => "the run begins".to_owned(),
-                None => "the server has lost its memory, and the run begins anew".to_owned(),
+                None => "the server has lost its state, and the run begins again".to_owned(),
             };
             return self.open(self.no_active(), reason, lease);
         };

@@ -35,7 +35,7 @@ use super::coordinator::Coordinator;
 use super::documents::{Active, BootstrapStore, Earlier, NodeDocument, RunHistory};
 use super::messages::{
     CommandDone, FenceCause, NodeConfig, NodeInput, NodeOutput, Purpose, RendezvousFailure,
-    RequestId, WatchId,
+    RequestId, WatchSetId,
 };
 use super::txn::{
     AnnouncementOps, ConfirmReader, DiagnosisReader, LeaveReader, RoundGuard, StaleWriterGuard,
@@ -114,7 +114,7 @@ pub struct Node {
     commands: VecDeque<NodeCommand>,
     /// The attempt timed out, and the node has until then to find out what was missing.
     timed_out: Option<(JoinAttempt, Time)>,
-    coordinator: Option<(Coordinator, WatchId)>,
+    coordinator: Option<(Coordinator, WatchSetId)>,
     /// The coordinator's requests in flight; if one succeeds, the document is in force.
     coordinator_requests: BTreeMap<RequestId, (Purpose, Option<Box<Active>>)>,
     /// The coordinator abandons its round for the next one, for this reason.

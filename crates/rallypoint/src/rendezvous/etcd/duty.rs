@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use rallypoint_core::kv::{Event, KeyRange, TxnResult, Watch};
-use rallypoint_core::rendezvous::{NodeConfig, NodeInput, WatchId};
+use rallypoint_core::rendezvous::{NodeConfig, NodeInput, WatchSetId};
 use tokio::time::sleep;
 use tonic::Status;
 
@@ -117,7 +117,7 @@ pub(super) struct DutyWatch {
 }
 
 struct Duty {
-    id: WatchId,
+    id: WatchSetId,
     client: Client,
     watches: Vec<Watch>,
     state: State<Watcher>,
@@ -134,7 +134,7 @@ impl Duty {
 }
 
 impl DutyWatch {
-    pub(super) fn replace(&mut self, client: &Client, id: WatchId, watches: Vec<Watch>) {
+    pub(super) fn replace(&mut self, client: &Client, id: WatchSetId, watches: Vec<Watch>) {
         let state = State::Opening(Box::pin(std::future::pending()));
         let mut duty = Duty { id, client: client.clone(), watches, state };
         duty.open(Duration::ZERO);
