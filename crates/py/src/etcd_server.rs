@@ -103,14 +103,13 @@ impl EtcdServer {
         num_retries: u32,
         stderr: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<()> {
-        let usual = EtcdServerOptions::default();
-        let options = EtcdServerOptions {
-            data_dir: self.data_dir.clone(),
-            output: output(stderr)?,
-            start_timeout: timeout.map_or(usual.start_timeout, |Time(timeout)| timeout),
-            attempts: num_retries,
-            ..usual
-        };
+        let mut options = EtcdServerOptions::default();
+        options.data_dir.clone_from(&self.data_dir);
+        options.output = output(stderr)?;
+        options.attempts = num_retries;
+        if let Some(Time(timeout)) = timeout {
+            options.start_timeout = timeout;
+        }
         if !self.begin() {
             return Err(wrong_argument(py, "this etcd runs already; stop it first".to_owned()));
         }

@@ -68,7 +68,11 @@ impl Server {
             (None, None) => None,
             _ => return Err(wrong_argument(py, "give cert and key, or neither".to_owned())),
         };
-        let options = ServerOptions { data_dir, tls, credentials, ..ServerOptions::default() };
+        let options = ServerOptions::default().with(|options| {
+            options.data_dir = data_dir;
+            options.tls = tls;
+            options.credentials = credentials;
+        });
         let (address, running) = wait(py, start(listen, options))?.or_raise(py)?;
         Ok(Self { address, running: Mutex::new(Some(Tied::new(running))) })
     }

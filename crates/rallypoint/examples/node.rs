@@ -60,15 +60,14 @@ struct Options {
 
 fn handler_options(options: Options) -> Result<HandlerOptions, Failure> {
     let (min, max) = options.nnodes.split_once(':').unwrap_or((&options.nnodes, &options.nnodes));
-    Ok(HandlerOptions {
-        prefix: options.prefix,
-        last_call: Duration::try_from_secs_f64(options.last_call)?,
-        lease_ttl: Duration::from_secs(options.lease_ttl),
-        rank_policy: options.rank_policy,
-        node_rank: options.node_rank,
-        liveness: options.liveness.map(liveness).transpose()?,
-        ..HandlerOptions::new(&options.run_id, min.parse()?, max.parse()?)
-    })
+    let mut handler = HandlerOptions::new(&options.run_id, min.parse()?, max.parse()?);
+    handler.prefix = options.prefix;
+    handler.last_call = Duration::try_from_secs_f64(options.last_call)?;
+    handler.lease_ttl = Duration::from_secs(options.lease_ttl);
+    handler.rank_policy = options.rank_policy;
+    handler.node_rank = options.node_rank;
+    handler.liveness = options.liveness.map(liveness).transpose()?;
+    Ok(handler)
 }
 
 /// Listens on a port of `host`, and greets whoever connects. A thread holds the connections until the process ends.

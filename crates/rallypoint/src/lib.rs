@@ -12,9 +12,10 @@
 //! - [`process`]: children that never outlive us, and what a program that starts any begins with.
 //! - [`proto`]: the wire as generated code, for those who need it bare.
 //! - [`core`]: the pure part below: the vocabulary of a versioned store, and the store.
-//! - [`cli`]: the `rallypoint` command, as a function.
+//! - `cli`: the `rallypoint` command, as a function; with the feature `cli`, which is on by default.
 //! - [`error_chain()`]: an error with its causes, on one line.
 
+#[cfg(feature = "cli")]
 pub mod cli;
 pub mod client;
 mod codec;
@@ -23,7 +24,12 @@ mod convert;
 mod credentials;
 pub mod embedded;
 pub mod etcd_server;
+#[cfg(feature = "cli")]
 mod launch;
+#[cfg_attr(
+    not(feature = "cli"),
+    allow(dead_code, reason = "workers are started by the launcher, which is part of the command")
+)]
 pub mod process;
 pub mod proto;
 pub mod rendezvous;

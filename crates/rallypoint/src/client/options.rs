@@ -15,14 +15,14 @@ use crate::credentials::Credentials;
 /// use std::time::Duration;
 /// use rallypoint::client::{ClientOptions, Credentials};
 ///
-/// let options = ClientOptions {
-///     credentials: Some(Credentials::new("trainer", "secret")),
-///     timeout: Duration::from_secs(30),
-///     ..ClientOptions::new(["10.0.0.1:2379", "10.0.0.2:2379"])
-/// };
+/// let options = ClientOptions::new(["10.0.0.1:2379", "10.0.0.2:2379"]).with(|options| {
+///     options.credentials = Some(Credentials::new("trainer", "secret"));
+///     options.timeout = Duration::from_secs(30);
+/// });
 /// assert!(options.validate().is_ok());
 /// ```
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct ClientOptions {
     /// The servers: `host`, `host:port`, `http://host:port` or `https://host:port`, where host is a
     /// name, an IPv4 address or an IPv6 address in brackets. The port is 2379 unless given. One string
@@ -110,6 +110,13 @@ impl TlsOptions {
 }
 
 impl ClientOptions {
+    /// These options after `change`, so that a single expression can set several of them.
+    #[must_use]
+    pub fn with(mut self, change: impl FnOnce(&mut Self)) -> Self {
+        change(&mut self);
+        self
+    }
+
     /// These endpoints, everything else as usual: no TLS, no user, 10 s for a call.
     pub fn new<E: Into<String>>(endpoints: impl IntoIterator<Item = E>) -> Self {
         Self {

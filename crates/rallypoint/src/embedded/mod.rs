@@ -33,9 +33,12 @@ mod server;
 mod standby;
 mod this_host;
 
+#[cfg(feature = "cli")]
 pub(crate) use self::decide::Question;
 pub use self::rendezvous_config::{DEFAULT_PORT, RendezvousConfig, SecretError, ServerPlacement};
+#[cfg(feature = "cli")]
 pub(crate) use self::rendezvous_config::{RALLYPOINT_BACKEND, SECRET_USER, is_any_port, written};
+#[cfg(feature = "cli")]
 pub(crate) use self::server::runtime_directory;
 pub use self::server::{EmbeddedServer, EmbeddedServerError, clients_gone};
 pub use self::this_host::ThisHost;

@@ -13,15 +13,15 @@ use super::output::EtcdOutput;
 /// ```
 /// use rallypoint::etcd_server::{EtcdOutput, EtcdServerOptions};
 ///
-/// let options = EtcdServerOptions {
-///     data_dir: Some("/var/lib/trial".into()),
-///     output: EtcdOutput::Inherit,
-///     args: vec!["--quota-backend-bytes=8589934592".into()],
-///     ..EtcdServerOptions::default()
-/// };
+/// let options = EtcdServerOptions::default().with(|options| {
+///     options.data_dir = Some("/var/lib/trial".into());
+///     options.output = EtcdOutput::Inherit;
+///     options.args = vec!["--quota-backend-bytes=8589934592".into()];
+/// });
 /// assert_eq!(options.attempts, 3);
 /// ```
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct EtcdServerOptions {
     /// The `etcd` binary. Unless given: what `TORCHELASTIC_ETCD_BINARY_PATH` names; else `etcd` or
     /// `bin/etcd` beside this program; else `etcd` in `PATH`.
@@ -66,6 +66,13 @@ impl Default for EtcdServerOptions {
 }
 
 impl EtcdServerOptions {
+    /// These options after `change`, so that a single expression can set several of them.
+    #[must_use]
+    pub fn with(mut self, change: impl FnOnce(&mut Self)) -> Self {
+        change(&mut self);
+        self
+    }
+
     pub(super) fn validate(&self, members: usize) -> Result<(), EtcdServerError> {
         if self.attempts == 0 {
             return Err(EtcdServerError::invalid("attempts", 0, "give at least 1"));

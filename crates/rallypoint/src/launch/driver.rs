@@ -15,6 +15,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::events::MembershipEvents;
+use super::job::JobSpec;
 use super::peers::Peers;
 use super::signals::{SignalAction, SignalListener};
 use super::wait_reporter::{Detail, WaitReporter};
@@ -32,21 +33,20 @@ const TELLING: Duration = Duration::from_secs(1);
 /// The signals of Ctrl-C and Ctrl-\\.
 const TYPED: [i32; 2] = [2, 3];
 
-/// The agent and everything that it acts on.
-pub(super) struct Parts {
-    pub(super) agent: Agent,
-    pub(super) peers: Arc<Peers>,
-    pub(super) signals: SignalListener,
-    pub(super) spec: WorkerSpec,
-    pub(super) waiting: WaitReporter,
-    /// The signal that notifies workers of their stop.
-    pub(super) notice_signal: i32,
-    /// Whether every node is known to have the same number of workers and the same role.
-    pub(super) identical: bool,
-}
+/// torchrun's variable for jobs whose nodes all have the same number of workers and the same role.
+const IDENTICAL: &str = "TORCH_ELASTIC_WORKER_IDENTICAL";
 
+/// Drives the agent: watches processes, peers and signals, and executes its outputs.
 pub(super) struct AgentDriver {
-    parts: Parts,
+    agent: Agent,
+    peers: Arc<Peers>,
+    signals: SignalListener,
+    spec: WorkerSpec,
+    waiting: WaitReporter,
+    /// The signal that notifies workers of their stop.
+    notice_signal: i32,
+    /// Whether every node is known to have the same number of workers and the same role.
+    identical: bool,
     origin: Instant,
     events: MembershipEvents,
     /// The current group, and its store.
@@ -95,10 +95,22 @@ enum DriverEvent {
 }
 
 impl AgentDriver {
-    pub(super) fn new(parts: Parts) -> Self {
-        let events = parts.peers.events();
+    pub(super) fn new(
+        job: &JobSpec,
+        spec: WorkerSpec,
+        peers: Arc<Peers>,
+        signals: SignalListener,
+        waiting: WaitReporter,
+    ) -> Self {
+        let events = peers.events();
         Self {
-            parts,
+            agent: Agent::new(job.agent.clone()),
+            peers,
+            signals,
+            spec,
+            waiting,
+            notice_signal: job.notice_signal,
+            identical: job.inherited.get(IDENTICAL).is_some_and(|value| value == "1"),
             origin: Instant::now(),
             events,
             group: None,
@@ -121,16 +133,16 @@ impl AgentDriver {
         self.handle(AgentInput::Begin);
         loop {
             if let Some(result) = self.result.take() {
-                self.parts.waiting.show(None, None);
+                self.waiting.show(None, None);
                 (self.pending, self.counting) = (None, None);
                 return result;
             }
             self.show();
-            let wake = self.parts.agent.next_wake().map(|wake| self.origin + wake);
+            let wake = self.agent.next_wake().map(|wake| self.origin + wake);
             let kill = self.stop.as_ref().map(|stop| stop.give_up_at.unwrap_or(stop.kill_at));
             let event = tokio::select! {
                 biased;
-                told = self.parts.signals.told() => match told {
+                told = self.signals.told() => match told {
                     SignalAction::End(signal) => Some(DriverEvent::Input(AgentInput::Signal(signal))),
                     SignalAction::PassOn(signal) => {
                         self.pass_on(signal);
@@ -145,7 +157,7 @@ impl AgentDriver {
                 }
                 () = ready(&mut self.noticing) => {
                     self.noticing = None;
-                    self.notify(self.parts.notice_signal);
+                    self.notify(self.notice_signal);
                     None
                 }
                 input = ready(&mut self.counting) => {
@@ -159,8 +171,8 @@ impl AgentDriver {
                     Some(DriverEvent::Input(AgentInput::Stopped { attempt }))
                 }
                 () = at(wake) => Some(DriverEvent::Input(AgentInput::Wake)),
-                () = self.parts.waiting.tick() => {
-                    self.parts.peers.refresh();
+                () = self.waiting.tick() => {
+                    self.peers.refresh();
                     None
                 }
             };
@@ -171,8 +183,7 @@ impl AgentDriver {
     /// Completes the pending writes, unless a signal cuts them short. The node leaves the rendezvous
     /// last, after the run is closed.
     pub(super) async fn end(self) -> (Option<WorkerGroup>, SignalListener) {
-        let Self { parts, workers, mut telling, closing, .. } = self;
-        let mut signals = parts.signals;
+        let Self { peers, mut signals, workers, mut telling, closing, .. } = self;
         let goodbye = async {
             let told = async { while telling.join_next().await.is_some() {} };
             if timeout(TELLING, told).await.is_err() {
@@ -183,7 +194,7 @@ impl AgentDriver {
             if let Some(closing) = closing {
                 let _ = closing.await;
             }
-            parts.peers.leave().await;
+            peers.leave().await;
         };
         tokio::select! {
             () = goodbye => {}
@@ -239,7 +250,7 @@ impl AgentDriver {
     fn note_fence(&mut self) {
         // A late report of the guard may be about earlier workers.
         let is_of_these = process::fenced().is_some_and(|at| at >= self.began);
-        if is_of_these || self.parts.peers.is_overdue() {
+        if is_of_these || self.peers.is_overdue() {
             let reason =
                 "the guard ended the workers, since the lease was not renewed in time".to_owned();
             self.handle(AgentInput::SessionLost { deadline: self.now(), reason });
@@ -257,19 +268,19 @@ impl AgentDriver {
     }
 
     fn handle(&mut self, input: AgentInput) {
-        self.parts.agent.handle(self.now(), input);
-        while let Some(output) = self.parts.agent.poll_output() {
+        self.agent.handle(self.now(), input);
+        while let Some(output) = self.agent.poll_output() {
             self.execute(output);
         }
     }
 
     /// Reports what the agent waits for.
     fn show(&mut self) {
-        let detail = match self.parts.agent.pauses_until() {
+        let detail = match self.agent.pauses_until() {
             Some(until) => Some(pause(until.saturating_sub(self.now()))),
             None => self.events.waits_for(),
         };
-        self.parts.waiting.show(self.parts.agent.waits_for(), detail);
+        self.waiting.show(self.agent.waits_for(), detail);
     }
 }
 

@@ -24,12 +24,12 @@ use std::io;
 use std::pin::pin;
 use std::sync::Arc;
 
-use rallypoint_core::agent::{Agent, NodeOutcome, RunClosure};
+use rallypoint_core::agent::{NodeOutcome, RunClosure};
 use thiserror::Error;
 use tokio::runtime::{Builder, Runtime};
 
 pub(crate) use self::console::Console;
-use self::driver::{AgentDriver, Parts};
+use self::driver::AgentDriver;
 use self::job::JobSpec;
 use self::liveness::Liveness;
 use self::peers::Peers;
@@ -117,15 +117,7 @@ async fn run(mut job: JobSpec, console: &Arc<Console>) -> Result<i32, LaunchErro
         return Err(LaunchError::Closed { run_id: job.rendezvous.parameters.run_id, closed });
     }
     spec.environment = job.environment(peers.node_id(), peers.use_agent_store());
-    let mut driver = AgentDriver::new(Parts {
-        agent: Agent::new(job.agent.clone()),
-        peers: peers.clone(),
-        signals,
-        spec,
-        waiting,
-        notice_signal: job.notice_signal,
-        identical: job.inherited.get(IDENTICAL).is_some_and(|value| value == "1"),
-    });
+    let mut driver = AgentDriver::new(&job, spec, peers.clone(), signals, waiting);
     let result = driver.run().await;
     // Whoever only stands by is not to serve when all are about to go.
     let host = match host {
@@ -171,9 +163,6 @@ fn no_peers(job: &JobSpec, error: RegistryError) -> LaunchError {
     };
     secret.map_or_else(|| error.into(), LaunchError::Secret)
 }
-
-/// torchrun's word for it that every node has the same workers.
-const IDENTICAL: &str = "TORCH_ELASTIC_WORKER_IDENTICAL";
 
 /// What was decided without being asked for.
 fn say(job: &JobSpec) {

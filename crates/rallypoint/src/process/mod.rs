@@ -28,6 +28,7 @@ mod link;
 mod liveness;
 mod mark;
 mod program;
+#[cfg(feature = "cli")]
 mod reaper;
 pub(crate) mod signals;
 mod survivors;
@@ -57,6 +58,7 @@ pub(crate) use self::input::StandardInput;
 pub use self::liveness::LivenessSocket;
 pub use self::mark::Mark;
 pub use self::program::register;
+#[cfg(feature = "cli")]
 pub(crate) use self::reaper::{is_needed, reap_strangers};
 
 /// How long a process may take to be gone after SIGKILL before we go on without it.

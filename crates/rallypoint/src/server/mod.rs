@@ -54,6 +54,7 @@ use crate::util::blocking::blocking;
 
 /// The options of a server. The default is a server in memory without authentication and with etcd's limits.
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct ServerOptions {
     /// The name of the server in the list of members.
     pub name: String,
@@ -77,6 +78,15 @@ pub struct ServerOptions {
     pub progress_interval: Duration,
     /// How long requests under way may take to finish when the server stops.
     pub drain: Duration,
+}
+
+impl ServerOptions {
+    /// These options after `change`, so that a single expression can set several of them.
+    #[must_use]
+    pub fn with(mut self, change: impl FnOnce(&mut Self)) -> Self {
+        change(&mut self);
+        self
+    }
 }
 
 impl Default for ServerOptions {

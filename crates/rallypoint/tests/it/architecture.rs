@@ -56,6 +56,22 @@ fn lines_of_code() -> Vec<(PathBuf, String)> {
     lines
 }
 
+/// The command line depends on the launcher, never the reverse: what parses words makes a `launch::job::JobSpec`.
+#[test]
+fn the_launcher_does_not_name_the_command_line() {
+    let launcher = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/launch");
+    let mut files = Vec::new();
+    sources(&launcher, &mut files);
+    assert!(files.len() > 20, "the search finds nothing: {files:?}");
+    for file in files {
+        let text = std::fs::read_to_string(&file).unwrap();
+        for line in text.lines().filter(|line| !line.trim_start().starts_with("//")) {
+            let names = ["crate::cli", "clap"].iter().any(|word| line.contains(word));
+            assert!(!names, "{file:?}: {line}");
+        }
+    }
+}
+
 /// A3: where something lies is decided in one place.
 #[test]
 fn keys_are_built_in_one_place() {

@@ -10,11 +10,10 @@ use crate::support::{Etcd, Proxy, Version};
 
 /// A client of these endpoints that gives up soon enough for a test.
 pub(crate) async fn client<E: Into<String>>(endpoints: impl IntoIterator<Item = E>) -> Client {
-    let options = ClientOptions {
-        timeout: Duration::from_secs(10),
-        attempt_timeout: Duration::from_secs(1),
-        ..ClientOptions::new(endpoints)
-    };
+    let options = ClientOptions::new(endpoints).with(|options| {
+        options.timeout = Duration::from_secs(10);
+        options.attempt_timeout = Duration::from_secs(1);
+    });
     Client::connect(options).await.unwrap()
 }
 

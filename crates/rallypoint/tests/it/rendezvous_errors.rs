@@ -233,29 +233,29 @@ async fn options_that_make_no_sense_are_named() {
     let good = || HandlerOptions::new("job", 1, 2);
     for (options, words) in [
         (
-            HandlerOptions { run_id: "a/b".into(), ..good() },
+            good().with(|options| options.run_id = "a/b".into()),
             "run_id \"a/b\": give a name that is not empty and has no slashes or control characters",
         ),
         (
-            HandlerOptions { run_id: "a\n".into(), ..good() },
+            good().with(|options| options.run_id = "a\n".into()),
             "run_id \"a\\n\": give a name that is not empty and has no slashes or control characters",
         ),
         (
-            HandlerOptions { run_id: String::new(), ..good() },
+            good().with(|options| options.run_id = String::new()),
             "run_id \"\": give a name that is not empty and has no slashes or control characters",
         ),
-        (HandlerOptions { min_nodes: 0, ..good() }, "min_nodes 0: give at least 1"),
+        (good().with(|options| options.min_nodes = 0), "min_nodes 0: give at least 1"),
         (
-            HandlerOptions { min_nodes: 3, ..good() },
+            good().with(|options| options.min_nodes = 3),
             "max_nodes 2: give at least min_nodes, which is 3",
         ),
-        (HandlerOptions { lease_ttl: SHORT, ..good() }, "lease_ttl 1s: give at least 2s"),
+        (good().with(|options| options.lease_ttl = SHORT), "lease_ttl 1s: give at least 2s"),
         (
-            HandlerOptions { lease_ttl: Duration::from_millis(500), ..good() },
+            good().with(|options| options.lease_ttl = Duration::from_millis(500)),
             "lease_ttl 500ms: give at least 2s",
         ),
         (
-            HandlerOptions { timeout: Duration::ZERO, ..good() },
+            good().with(|options| options.timeout = Duration::ZERO),
             "timeout 0s: give the time that a group may take to form",
         ),
     ] {
@@ -304,7 +304,7 @@ async fn an_unknown_option_suggests_the_right_one() {
 #[tokio::test]
 async fn servers_that_cannot_be_reached_are_all_named() {
     let dead = [(); 2].map(|()| format!("127.0.0.1:{}", free_port()));
-    let options = HandlerOptions { timeout: SHORT, ..HandlerOptions::new("job", 1, 1) };
+    let options = HandlerOptions::new("job", 1, 1).with(|options| options.timeout = SHORT);
     let (error, took) = refusal(ClientOptions::new(dead.clone()), options).await;
     assert!(matches!(error, RendezvousError::Connection { .. }), "{error:?}");
     assert!(error.source().is_some());
@@ -328,7 +328,8 @@ async fn servers_that_cannot_be_reached_are_all_named() {
 async fn a_wrong_password_is_told_at_once() {
     let server = Embedded::start_with(false, &["--user", "trainer", "--password", "hidden"]).await;
     let open = async |credentials: Option<Credentials>| {
-        let client = ClientOptions { credentials, ..ClientOptions::new([server.endpoint()]) };
+        let client = ClientOptions::new([server.endpoint()])
+            .with(|options| options.credentials = credentials);
         refusal(client, HandlerOptions::new("job", 1, 1)).await
     };
     let (error, took) = open(Some(Credentials::new("trainer", "guessed"))).await;
@@ -350,8 +351,8 @@ async fn a_wrong_authority_is_told_at_once() {
     let tls = Tls { cert: &cert, key: &key, client_ca: None };
     let etcd = Etcd::start_tls(Version::V3_5, tls, &[]).await;
     let tls = Some(TlsOptions::new(other.ca()));
-    let client = ClientOptions { tls, ..ClientOptions::new([etcd.endpoint()]) };
-    let options = HandlerOptions { timeout: SOON, ..HandlerOptions::new("job", 1, 1) };
+    let client = ClientOptions::new([etcd.endpoint()]).with(|options| options.tls = tls);
+    let options = HandlerOptions::new("job", 1, 1).with(|options| options.timeout = SOON);
     let (error, took) = refusal(client, options).await;
     assert!(matches!(error, RendezvousError::Connection { .. }), "{error:?}");
     let text = error.to_string();

@@ -236,7 +236,8 @@ async fn a_slow_answer_is_waited_for_while_the_server_answers_at_all() {
     let script = Script(Default::default(), Duration::from_millis(2500));
     let (address, _server) = serve(script.clone()).await;
     let attempt_timeout = Duration::from_secs(8);
-    let options = ClientOptions { attempt_timeout, ..ClientOptions::new([address]) };
+    let options =
+        ClientOptions::new([address]).with(|options| options.attempt_timeout = attempt_timeout);
     let client = Client::connect(options).await.unwrap();
     let (read, written) =
         tokio::join!(client.range(KeyRange::all()), client.put(Put::new("a", "")));

@@ -41,11 +41,10 @@ async fn with_users(version: Version) -> Etcd {
 }
 
 async fn user(etcd: &Etcd, user: &str, password: &str) -> Client {
-    let options = ClientOptions {
-        credentials: Some(Credentials::new(user, password)),
-        attempt_timeout: Duration::from_secs(1),
-        ..ClientOptions::new([etcd.endpoint()])
-    };
+    let options = ClientOptions::new([etcd.endpoint()]).with(|options| {
+        options.credentials = Some(Credentials::new(user, password));
+        options.attempt_timeout = Duration::from_secs(1);
+    });
     Client::connect(options).await.unwrap()
 }
 
@@ -149,7 +148,7 @@ impl Authority {
 
 async fn secure(etcd: &Etcd, tls: TlsOptions) -> Result<Client, ClientError> {
     // Without a scheme, which the TLS options give.
-    let options = ClientOptions { tls: Some(tls), ..ClientOptions::new([etcd.address()]) };
+    let options = ClientOptions::new([etcd.address()]).with(|options| options.tls = Some(tls));
     Client::connect(options).await
 }
 
@@ -220,7 +219,7 @@ async fn certificates_that_cannot_be_used_are_refused_before_anything_is_sent() 
         (with(Pem::File(cert.clone()), pem("nonsense")), "client key"),
         (with(Pem::File(cert.clone()), key_file), "unusable"),
     ] {
-        let options = ClientOptions { tls: Some(tls), ..ClientOptions::new(["127.0.0.1:1"]) };
+        let options = ClientOptions::new(["127.0.0.1:1"]).with(|options| options.tls = Some(tls));
         let error = Client::connect(options).await.unwrap_err().to_string();
         assert!(error.contains(says), "{error} should say {says}");
     }

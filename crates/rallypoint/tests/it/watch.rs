@@ -96,11 +96,12 @@ async fn nothing_is_lost_or_told_twice_over_lost_connections() {
 async fn a_watch_leaves_an_endpoint_that_hangs() {
     let etcd = Etcd::start(Version::V3_5).await;
     let proxies = [Proxy::start(etcd.endpoint()).await, Proxy::start(etcd.endpoint()).await];
-    let options = rallypoint::client::ClientOptions {
-        keep_alive_interval: Duration::from_secs(5),
-        keep_alive_timeout: Duration::from_secs(1),
-        ..rallypoint::client::ClientOptions::new(proxies.iter().map(Proxy::endpoint))
-    };
+    let options = rallypoint::client::ClientOptions::new(proxies.iter().map(Proxy::endpoint)).with(
+        |options| {
+            options.keep_alive_interval = Duration::from_secs(5);
+            options.keep_alive_timeout = Duration::from_secs(1);
+        },
+    );
     let reader = Client::connect(options).await.unwrap();
     let mut watcher = reader.watch([Watch::new(KeyRange::all())]).await.unwrap();
     let used = proxies.iter().find(|proxy| proxy.connections() > 0).unwrap();

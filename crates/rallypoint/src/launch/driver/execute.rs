@@ -28,7 +28,7 @@ impl AgentDriver {
                 tracing::info!(
                     "the other nodes are told that this one leaves, so that all save their work"
                 );
-                let (peers, stops_at) = (self.parts.peers.clone(), self.origin + stops_at);
+                let (peers, stops_at) = (self.peers.clone(), self.origin + stops_at);
                 self.telling.spawn(async move {
                     peers.restarts.announce(round, stops_at, &why).await;
                 });
@@ -41,14 +41,14 @@ impl AgentDriver {
             }
             AgentOutput::ConsumeRestart { round, blame, lived } => {
                 self.asked = Some(round);
-                let peers = self.parts.peers.clone();
+                let peers = self.peers.clone();
                 self.counting = Some(Box::pin(async move {
                     let answer = peers.restarts.consume(round, &blame, lived).await;
                     AgentInput::Counted { round, answer }
                 }));
             }
             AgentOutput::RefundRestart { round, why } => {
-                let peers = self.parts.peers.clone();
+                let peers = self.peers.clone();
                 self.telling.spawn(async move {
                     peers.restarts.refund(round, &why.to_string()).await;
                 });
@@ -60,7 +60,7 @@ impl AgentDriver {
                 }));
             }
             AgentOutput::Close(closing) => {
-                let peers = self.parts.peers.clone();
+                let peers = self.peers.clone();
                 let closing = tokio::spawn(async move { peers.close(&closing).await });
                 self.closing = Some(AbortOnDropHandle::new(closing));
             }
@@ -75,15 +75,15 @@ impl AgentDriver {
         }
         (self.group, self.counting) = (None, None);
         self.events.begin();
-        let peers = self.parts.peers.clone();
+        let peers = self.peers.clone();
         self.pending =
             Some(Box::pin(async move { DriverEvent::Rendezvous(peers.next_rendezvous().await) }));
     }
 
     fn assign_ranks(&mut self, group: NodeGroup) {
         let Some((_, info)) = &self.group else { return };
-        let (store, spec) = (info.store.clone(), self.parts.spec.clone());
-        let (identical, peers) = (self.parts.identical, self.parts.peers.clone());
+        let (store, spec) = (info.store.clone(), self.spec.clone());
+        let (identical, peers) = (self.identical, self.peers.clone());
         self.pending = Some(Box::pin(async move {
             let placed = ranks(
                 store.as_ref(),
@@ -102,13 +102,13 @@ impl AgentDriver {
     fn start(&mut self, start: Start) {
         let (round, attempt) = (start.group.round, start.attempt);
         let (first, world) = (start.placement.base_rank, start.placement.world_size);
-        let last = first.saturating_add(self.parts.spec.environment.local_workers - 1);
+        let last = first.saturating_add(self.spec.environment.local_workers - 1);
         let nodes = start.group.nodes;
         tracing::info!(round, nodes, attempt, "starting workers {first} to {last} of {world}");
         // Ends every process that earlier workers left.
         self.workers = None;
         self.began = boot_time();
-        let spec = self.parts.spec.clone();
+        let spec = self.spec.clone();
         self.pending = Some(Box::pin(async move {
             let (workers, started) = WorkerGroup::start(&spec, &start).await;
             DriverEvent::Started(workers, started)

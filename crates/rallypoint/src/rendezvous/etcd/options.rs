@@ -15,6 +15,7 @@ const SHORTEST_LEASE: Duration = Duration::from_secs(2);
 
 /// How a node meets the others of its run.
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct HandlerOptions {
     /// The name of the run, the same for all of its nodes and for no others.
     pub run_id: String,
@@ -59,6 +60,13 @@ pub struct HandlerOptions {
 }
 
 impl HandlerOptions {
+    /// These options after `change`, so that a single expression can set several of them.
+    #[must_use]
+    pub fn with(mut self, change: impl FnOnce(&mut Self)) -> Self {
+        change(&mut self);
+        self
+    }
+
     /// A group of `min_nodes` to `max_nodes` for this run, everything else as usual.
     pub fn new(run_id: impl Into<String>, min_nodes: usize, max_nodes: usize) -> Self {
         Self {

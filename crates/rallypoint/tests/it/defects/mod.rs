@@ -57,12 +57,11 @@ pub(crate) struct Run {
 impl Run {
     /// Last calls are long: whoever waits for one in vain takes too long.
     pub(crate) fn new(endpoint: impl Into<String>, run_id: &str, min: usize, max: usize) -> Self {
-        let options = HandlerOptions {
-            timeout: SOON,
-            last_call: Duration::from_secs(30),
-            lease_ttl: TTL,
-            ..HandlerOptions::new(run_id, min, max)
-        };
+        let options = HandlerOptions::new(run_id, min, max).with(|options| {
+            options.timeout = SOON;
+            options.last_call = Duration::from_secs(30);
+            options.lease_ttl = TTL;
+        });
         Self { endpoint: endpoint.into(), options }
     }
 

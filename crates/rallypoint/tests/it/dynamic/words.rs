@@ -87,7 +87,7 @@ async fn dynamic_nodes_that_disagree_are_told_what_about() {
 async fn dynamic_a_server_that_is_not_there_is_named() {
     let endpoint = format!("http://127.0.0.1:{}", free_port());
     let options =
-        ClientOptions { timeout: Duration::from_secs(1), ..ClientOptions::new([&endpoint]) };
+        ClientOptions::new([&endpoint]).with(|options| options.timeout = Duration::from_secs(1));
     let client = Client::connect(options).await.unwrap();
     let backend = Arc::new(EtcdRendezvousBackend::create(client.clone(), "nobody").unwrap());
     let ground = Ground::memory();

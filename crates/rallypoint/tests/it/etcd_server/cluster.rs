@@ -1,7 +1,7 @@
 //! Several members.
 
 use rallypoint::core::kv::{KeyRange, Put};
-use rallypoint::etcd_server::{EtcdCluster, EtcdServerError, EtcdServerOptions};
+use rallypoint::etcd_server::{EtcdCluster, EtcdServerError};
 
 use super::{PATIENCE, VERSIONS, lives, nothing_is_left, options, real};
 use crate::support::Version;
@@ -42,7 +42,7 @@ async fn a_given_directory_is_kept_and_the_cluster_goes_on_in_it() {
     let directory = Directory::new();
     let data = directory.path().join("data");
     let options =
-        EtcdServerOptions { data_dir: Some(data.clone()), ..options(&Version::V3_5.etcd()) };
+        options(&Version::V3_5.etcd()).with(|options| options.data_dir = Some(data.clone()));
     let mut cluster = EtcdCluster::start(3, options.clone()).await.unwrap();
     cluster.client().await.unwrap().put(Put::new("k", "v")).await.unwrap();
     cluster.stop().await.unwrap();
@@ -65,7 +65,7 @@ async fn a_cluster_that_never_came_to_be_leaves_a_given_directory_as_it_was() {
     let data = directory.path().join("data");
     std::fs::create_dir(&data).unwrap();
     std::fs::write(data.join("mine"), "").unwrap();
-    let options = EtcdServerOptions { data_dir: Some(data.clone()), ..options(&etcd) };
+    let options = options(&etcd).with(|options| options.data_dir = Some(data.clone()));
     EtcdCluster::start(3, options.clone()).await.unwrap_err();
     assert!(!super::starts(&etcd).is_empty());
     let left: Vec<_> =
@@ -84,7 +84,7 @@ async fn of_two_at_once_in_one_directory_the_loser_harms_nothing() {
         let directory = Directory::new();
         let data = directory.path().join("data");
         let options =
-            EtcdServerOptions { data_dir: Some(data.clone()), ..options(&Version::V3_5.etcd()) };
+            options(&Version::V3_5.etcd()).with(|options| options.data_dir = Some(data.clone()));
         let start = || EtcdCluster::start(members, options.clone());
         let (mut cluster, error) = match tokio::join!(start(), start()) {
             (Ok(cluster), Err(error)) | (Err(error), Ok(cluster)) => (cluster, error),

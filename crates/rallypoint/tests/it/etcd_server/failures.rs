@@ -67,7 +67,8 @@ async fn only_the_last_lines_are_told() {
 #[tokio::test]
 async fn a_wrong_argument_is_told_in_etcds_words() {
     let args = vec!["--no-such-flag".into()];
-    let (error, text) = fails(EtcdServerOptions { args, ..options(&Version::V3_5.etcd()) }).await;
+    let (error, text) =
+        fails(options(&Version::V3_5.etcd()).with(|options| options.args = args)).await;
     assert!(matches!(error, EtcdServerError::Exited { .. }), "{text}");
     assert!(text.contains("no-such-flag"), "{text}");
 }
@@ -77,8 +78,11 @@ async fn one_that_is_never_ready_is_tried_again_and_killed() {
     let directory = Directory::new();
     let etcd = fake(&directory, "echo thinking; sleep 100 & wait");
     let start_timeout = Duration::from_secs(3);
-    let (error, text) =
-        fails(EtcdServerOptions { start_timeout, attempts: 2, ..options(&etcd) }).await;
+    let (error, text) = fails(options(&etcd).with(|options| {
+        options.start_timeout = start_timeout;
+        options.attempts = 2;
+    }))
+    .await;
     let EtcdServerError::NotReady { source, lines, waited, pid, .. } = error else {
         panic!("{text}")
     };
@@ -98,7 +102,7 @@ async fn a_port_that_is_taken_is_told_before_anything_is_started() {
     let etcd = fake(&directory, "exec 'ETCD' \"$@\"");
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let listen = taken.local_addr().unwrap();
-    let (error, text) = fails(EtcdServerOptions { listen, ..options(&etcd) }).await;
+    let (error, text) = fails(options(&etcd).with(|options| options.listen = listen)).await;
     assert!(
         matches!(error, EtcdServerError::Listen { address, .. } if address == listen),
         "{text}"
@@ -146,7 +150,7 @@ async fn ports_that_somebody_else_was_quicker_to_take_are_replaced_by_others() {
 async fn taken_ports_are_not_tried_for_ever() {
     let directory = Directory::new();
     let etcd = fake(&directory, "echo 'listen tcp: bind: address already in use'; exit 1");
-    let (error, text) = fails(EtcdServerOptions { attempts: 4, ..options(&etcd) }).await;
+    let (error, text) = fails(options(&etcd).with(|options| options.attempts = 4)).await;
     assert!(matches!(error, EtcdServerError::Exited { .. }), "{text}");
     assert_eq!(starts(&etcd).len(), 4);
 }
@@ -157,7 +161,9 @@ async fn one_that_does_not_end_when_asked_is_killed() {
     let etcd = fake(&directory, "trap '' TERM; 'ETCD' \"$@\" & while :; do sleep 100; done");
     let stop_timeout = Duration::from_millis(300);
     let mut server =
-        EtcdServer::start(EtcdServerOptions { stop_timeout, ..options(&etcd) }).await.unwrap();
+        EtcdServer::start(options(&etcd).with(|options| options.stop_timeout = stop_timeout))
+            .await
+            .unwrap();
     let pid = server.pid().unwrap();
     server.stop().await.unwrap();
     assert!(!lives(pid));
@@ -171,7 +177,7 @@ async fn a_data_directory_that_cannot_be() {
     std::fs::write(&file, "").unwrap();
     let data_dir = Some(file.join("data"));
     let (error, text) =
-        fails(EtcdServerOptions { data_dir, ..options(&Version::V3_5.etcd()) }).await;
+        fails(options(&Version::V3_5.etcd()).with(|options| options.data_dir = data_dir)).await;
     assert!(matches!(error, EtcdServerError::Directory { .. }), "{text}");
     assert!(text.contains("file/data"), "{text}");
 }
@@ -180,8 +186,8 @@ async fn a_data_directory_that_cannot_be() {
 async fn options_that_make_no_sense() {
     let usual = || options(&Version::V3_5.etcd());
     for (options, field) in [
-        (EtcdServerOptions { attempts: 0, ..usual() }, "attempts \"0\""),
-        (EtcdServerOptions { start_timeout: Duration::ZERO, ..usual() }, "start_timeout \"0ns\""),
+        (usual().with(|options| options.attempts = 0), "attempts \"0\""),
+        (usual().with(|options| options.start_timeout = Duration::ZERO), "start_timeout \"0ns\""),
     ] {
         let (error, text) = fails(options).await;
         assert!(matches!(error, EtcdServerError::Invalid { .. }), "{text}");

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use futures_util::future::{join_all, try_join_all};
 use rallypoint::core::kv::{KeyRange, Put};
-use rallypoint::etcd_server::{EtcdOutput, EtcdServer, EtcdServerError, EtcdServerOptions};
+use rallypoint::etcd_server::{EtcdOutput, EtcdServer, EtcdServerError};
 
 use super::{PATIENCE, VERSIONS, argument, fake, lives, nothing_is_left, options, real, starts};
 use crate::support::Version;
@@ -110,7 +110,7 @@ async fn a_given_directory_is_kept_and_served_again() {
         let directory = Directory::new();
         let data = directory.path().join("data");
         let options =
-            EtcdServerOptions { data_dir: Some(data.clone()), ..options(&version.etcd()) };
+            options(&version.etcd()).with(|options| options.data_dir = Some(data.clone()));
         let mut first = EtcdServer::start(options.clone()).await.unwrap();
         first.client().await.unwrap().put(Put::new("stopped", "1")).await.unwrap();
         first.stop().await.unwrap();
@@ -156,7 +156,7 @@ async fn output_goes_to_a_file_if_asked() {
     let file = directory.path().join("output");
     std::fs::write(&file, "before\n").unwrap();
     let output = EtcdOutput::File(file.clone());
-    let options = EtcdServerOptions { output, ..options(&Version::V3_5.etcd()) };
+    let options = options(&Version::V3_5.etcd()).with(|options| options.output = output);
     let mut server = EtcdServer::start(options).await.unwrap();
     server.stop().await.unwrap();
     let written = async || std::fs::read_to_string(&file).unwrap().contains("ready to serve");
@@ -179,7 +179,10 @@ async fn arguments_reach_it_and_a_free_port_can_be_chosen() {
     let etcd = real(&directory, Version::V3_5);
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()));
     let args = vec!["--snapshot-count=77".into()];
-    let chosen = EtcdServerOptions { listen: address, args, ..options(&etcd) };
+    let chosen = options(&etcd).with(|options| {
+        options.listen = address;
+        options.args = args;
+    });
     let mut server = EtcdServer::start(chosen).await.unwrap();
     assert_eq!(server.endpoint(), address.to_string());
     assert!(starts(&etcd)[0].ends_with("--snapshot-count=77\t"));

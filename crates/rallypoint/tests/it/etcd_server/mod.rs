@@ -24,7 +24,7 @@ pub const VERSIONS: [Version; 2] = [Version::V3_4, Version::V3_5];
 
 /// The usual options, with a binary that a test can tell from all others by its path.
 pub fn options(binary: &Path) -> EtcdServerOptions {
-    EtcdServerOptions { binary: Some(binary.to_owned()), ..EtcdServerOptions::default() }
+    EtcdServerOptions::default().with(|options| options.binary = Some(binary.to_owned()))
 }
 
 /// A program in `directory` that notes down its arguments, one start a line, in a file beside it, and

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rallypoint::rendezvous::{HandlerOptions, RendezvousHandler, RendezvousInfo};
+use rallypoint::rendezvous::{RendezvousHandler, RendezvousInfo};
 use rallypoint::store::{Store, TcpStore};
 use tokio::net::TcpStream;
 
@@ -100,7 +100,7 @@ async fn who_cannot_serve_any_more_makes_the_group_meet_again(endpoint: String) 
 }
 
 async fn without_it_the_port_is_kept_for_others(endpoint: String) {
-    let options = HandlerOptions { use_agent_store: false, ..options(1, 1) };
+    let options = options(1, 1).with(|options| options.use_agent_store = false);
     let handler = handler(&endpoint, options).await;
     assert!(!handler.use_agent_store());
     let group = met(meet(&handler)).await;

@@ -2,7 +2,7 @@
 
 use rallypoint::core::kv::KeyRange;
 use rallypoint::core::rendezvous::ranks::RankPolicy;
-use rallypoint::rendezvous::{HandlerOptions, RendezvousError, RendezvousHandler};
+use rallypoint::rendezvous::{RendezvousError, RendezvousHandler};
 use tokio::time::timeout;
 
 use super::handlers::{handler, meet, met, options};
@@ -57,7 +57,7 @@ async fn nodes_that_disagree_are_told_with_whom(endpoint: String) {
     let meeting = meet(&first);
     Observer::new(&endpoint).await.joined(1, 1).await;
     let more = handler(&endpoint, options(2, 4)).await;
-    let policy = HandlerOptions { rank_policy: RankPolicy::Arrival, ..options(2, 3) };
+    let policy = options(2, 3).with(|options| options.rank_policy = RankPolicy::Arrival);
     let policy = handler(&endpoint, policy).await;
     for (node, words) in
         [(&more, ["min:max nodes 2:4", "2:3"]), (&policy, ["rank_policy arrival", "stable"])]

@@ -56,7 +56,10 @@ async fn an_answer_is_confirmed_by_what_the_handler_says_next(endpoint: String) 
 
 fn hasty(min: usize, max: usize) -> HandlerOptions {
     let (timeout, lease_ttl) = (Duration::from_secs(8), Duration::from_secs(2));
-    HandlerOptions { timeout, lease_ttl, ..options(min, max) }
+    options(min, max).with(|options| {
+        options.timeout = timeout;
+        options.lease_ttl = lease_ttl;
+    })
 }
 
 /// A spare has all the time there is, but only as long as it has a server.
@@ -84,7 +87,7 @@ async fn nodes_of_an_etcd_that_was_wiped_meet_again() {
     for number in 0..300 {
         writer.put(Put::new(format!("x{number}"), "")).await.unwrap();
     }
-    let options = HandlerOptions { timeout: Duration::from_secs(60), ..hasty(2, 2) };
+    let options = hasty(2, 2).with(|options| options.timeout = Duration::from_secs(60));
     let first = handler(&server.endpoint(), options.clone()).await;
     let second = handler(&server.endpoint(), options).await;
     let (one, _) = tokio::join!(met(meet(&first)), met(meet(&second)));
@@ -104,7 +107,8 @@ async fn nodes_of_an_etcd_that_was_wiped_meet_again() {
 async fn a_server_that_refuses_everything_does_not_silence_the_handler() {
     let mut server = Embedded::start_with(true, &["--user", "u", "--password", "p"]).await;
     let credentials = Some(Credentials::new("u", "p"));
-    let servers = ClientOptions { credentials, ..ClientOptions::new([server.endpoint()]) };
+    let servers =
+        ClientOptions::new([server.endpoint()]).with(|options| options.credentials = credentials);
     let first = EtcdRendezvousHandler::open(servers, hasty(1, 1)).await.unwrap();
     first.next_rendezvous().await.unwrap();
     server.restart_with("p", "q").await;

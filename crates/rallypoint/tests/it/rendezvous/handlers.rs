@@ -26,12 +26,11 @@ on_each_server!(
 
 /// Long enough for nothing to lapse by itself while a test looks.
 pub fn options(min: usize, max: usize) -> HandlerOptions {
-    HandlerOptions {
-        timeout: Duration::from_secs(40),
-        last_call: Duration::from_secs(1),
-        lease_ttl: Duration::from_secs(60),
-        ..HandlerOptions::new("example", min, max)
-    }
+    HandlerOptions::new("example", min, max).with(|options| {
+        options.timeout = Duration::from_secs(40);
+        options.last_call = Duration::from_secs(1);
+        options.lease_ttl = Duration::from_secs(60);
+    })
 }
 
 pub async fn handler(endpoint: &str, options: HandlerOptions) -> Arc<EtcdRendezvousHandler> {
