@@ -279,6 +279,20 @@ def check_protocol():
             wrong(page, 1, f"the core has no value {value}")
 
 
+def check_variables():
+    """The page on the environment has the variables that the sources read, and no others."""
+    page = ROOT / "docs" / "reference" / "environment.md"
+    named = set(re.findall(r"`([A-Z][A-Z0-9_]{3,})`", page.read_text()))
+    scripts = "".join(file.read_text() for file in (ROOT / "scripts").iterdir() if file.is_file())
+    for variable in sorted(named):
+        if variable not in sources + scripts:
+            wrong(page, 1, f"nothing reads or sets {variable}")
+    read = set(re.findall(r'"((?:RALLYPOINT|TORCH_ELASTIC|TORCHELASTIC|OMPI_COMM)_[A-Z_]+)"', sources))
+    for variable in sorted(read - named):
+        if "_TEST_" not in variable:
+            wrong(page, 1, f"does not name {variable}")
+
+
 def check_messages():
     """The longest part of each message that has no values in it is somewhere in the sources."""
     page = ROOT / "docs" / "troubleshooting.md"
@@ -371,6 +385,7 @@ for page in PAGES:
                 check_command(page, first + offset, command, rallypoint)
 check_summary()
 check_protocol()
+check_variables()
 check_messages()
 point_to_repository(book)
 check_book(book)
