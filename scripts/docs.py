@@ -25,12 +25,12 @@ ELSEWHERE = {
     "torchrun": "tests/torch runs torchrun with both backends",
     "srun": "tests/slurm submits the line of the guide, examples/slurm/train.sh",
     "cargo run --release --example": "crates/rallypoint/tests/it/examples.rs runs the examples",
-    "cargo run --release -- run": "crates/rallypoint/tests/it/launch/first_command.rs runs the first command of the README",
+    "cargo run --release -- run": "crates/rallypoint/tests/it/launch/first_command.rs runs it",
     "cargo install --path": "installs into the user's home",
 }
 
 # Names of others.
-OTHERS = {"JobSet", "PyTorchJob", "TrainJob", "KillWait", "LookupError", "SlurmdTimeout", "TCPStore", "WorkerGroup", "WorkerSpec"}
+OTHERS = {"JobSet", "PyTorchJob", "TrainJob", "KillWait", "LookupError", "SlurmdTimeout", "TCPStore"}
 
 errors = []
 
@@ -119,7 +119,8 @@ def expand(name):
     braces = re.search(r"\{([^}]*)\}", name)
     if not braces:
         return [name]
-    return [one for part in braces[1].split(",") for one in expand(name[: braces.start()] + part + name[braces.end() :])]
+    before, after = name[: braces.start()], name[braces.end() :]
+    return [one for part in braces[1].split(",") for one in expand(before + part + after)]
 
 
 def commands(lines):
@@ -203,7 +204,7 @@ def check_size(page):
         wrong(page, len(lines), f"{len(lines)} lines, and {most} are the most")
     for number, line in enumerate(lines, 1):
         if len(line) > WIDEST and not line.startswith(("|", "$ ")):
-            wrong(page, number, f"{len(line)} characters, and {WIDEST} are the most; only tables and commands are longer")
+            wrong(page, number, f"{len(line)} characters; only tables and commands may have more than {WIDEST}")
 
 
 def check_summary():
