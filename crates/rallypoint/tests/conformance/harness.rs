@@ -2,16 +2,15 @@
 
 use std::collections::BTreeMap;
 use std::future::Future;
-use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::process::ExitCode;
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
-use futures_util::FutureExt;
 use libtest_mimic::{Arguments, Failed, Trial};
 
 use crate::context::Context;
+use crate::support::case::finish;
 use crate::support::process::Directory;
 use crate::support::{Embedded, Etcd, Version};
 
@@ -214,12 +213,7 @@ fn run_case(arm: Arm, case: Case) -> Result<(), Failed> {
             (None, Needs::Quota) => Context::with(arm, Server::start_with_quota(arm).await),
             (None, _) => Context::with(arm, Server::start(arm).await),
         };
-        let body = AssertUnwindSafe((case.body)(context)).catch_unwind();
-        match tokio::time::timeout(PATIENCE, body).await {
-            Ok(Ok(())) => Ok(()),
-            Ok(Err(panic)) => std::panic::resume_unwind(panic),
-            Err(_) => Err(Failed::from(format!("not finished after {PATIENCE:?}"))),
-        }
+        finish((case.body)(context), PATIENCE).await
     })
 }
 

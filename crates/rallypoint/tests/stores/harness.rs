@@ -1,7 +1,6 @@
 //! Runs each case on each store, with a keyspace of its own.
 
 use std::collections::BTreeMap;
-use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,7 +8,6 @@ use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures_util::FutureExt;
 use libtest_mimic::{Arguments, Failed, Trial};
 use rallypoint::client::{Client, ClientOptions};
 use rallypoint::store::{
@@ -17,6 +15,7 @@ use rallypoint::store::{
 };
 use tokio::net::TcpSocket;
 
+use crate::support::case::finish;
 use crate::support::{Embedded, Etcd, Version};
 
 /// Longer than any case takes on a busy machine.
@@ -178,12 +177,7 @@ fn runtime() -> tokio::runtime::Runtime {
 fn run_case(arm: Arm, part: bool, case: Case) -> Result<(), Failed> {
     runtime().block_on(async {
         let context = Context::open(arm, part).await;
-        let body = AssertUnwindSafe((case.body)(context)).catch_unwind();
-        match tokio::time::timeout(PATIENCE, body).await {
-            Ok(Ok(())) => Ok(()),
-            Ok(Err(panic)) => std::panic::resume_unwind(panic),
-            Err(_) => Err(Failed::from(format!("not finished after {PATIENCE:?}"))),
-        }
+        finish((case.body)(context), PATIENCE).await
     })
 }
 

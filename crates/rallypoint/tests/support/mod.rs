@@ -12,6 +12,7 @@
 #![allow(clippy::unwrap_used, reason = "a fixture that fails should stop its test")]
 #![allow(clippy::print_stderr, reason = "a failed test shows its server's log")]
 
+pub mod case;
 pub mod cluster;
 pub mod embedded;
 pub mod etcd;
