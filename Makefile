@@ -1,5 +1,5 @@
 # What people and CI run. `verify` changes nothing; `fix` does.
-.PHONY: help check verify docs fix package-check test test-python test-torch test-wheel test-slurm wheel bench bench-stores bench-launcher tools
+.PHONY: help check verify docs fix fuzz package-check test test-python test-torch test-wheel test-slurm wheel bench bench-stores bench-launcher tools
 
 help:
 	@echo "make check           format, lints, unit tests, 10,000 seeds of each simulator: for every change, a few minutes (SEEDS=1000000: more)"
@@ -7,6 +7,7 @@ help:
 	@echo "make docs            the book into target/book, its links and commands checked"
 	@echo "make fix             format, and whatever the linter can mend by itself"
 	@echo "make test            everything that can fail, against real etcd too (fetches it)"
+	@echo "make fuzz            each fuzz target for a minute (SECONDS=3600: for an hour)"
 	@echo "make package-check   what would be published: the crates, the wheel and the sdist (RELEASE=1: before a release)"
 	@echo "make test-python     the Python package, installed from its wheel into a fresh environment"
 	@echo "make test-torch      our stores, launcher and torchrun plugin under stock PyTorch (fetches it, 5 GB; TORCH=2.6.0: another)"
@@ -41,6 +42,7 @@ verify:
 	scripts/deny
 	scripts/msrv
 	scripts/test-watchdog
+	scripts/fuzz
 	scripts/python-lints
 	scripts/manifests
 	scripts/docs
@@ -52,6 +54,9 @@ fix:
 	cargo fmt --all
 	scripts/python-lints --fix
 	cargo clippy --workspace --all-targets --fix --allow-dirty --allow-staged
+
+fuzz:
+	scripts/fuzz $(or $(SECONDS),60)
 
 package-check:
 	scripts/package-check

@@ -24,6 +24,8 @@ mod convert;
 mod credentials;
 pub mod embedded;
 pub mod etcd_server;
+#[doc(hidden)]
+pub mod fuzzing;
 #[cfg(feature = "cli")]
 mod launch;
 #[cfg_attr(

@@ -28,7 +28,7 @@ mod grpc;
 mod listener;
 mod predecessor;
 mod tls;
-mod wal;
+pub(crate) mod wal;
 
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -1,6 +1,6 @@
 //! Stores: what the nodes of a group share, with the interface of PyTorch's c10d store.
 
-mod agent;
+pub(crate) mod agent;
 mod error;
 mod etcd;
 mod hash;

@@ -30,7 +30,7 @@ pub(super) const CHUNK: u64 = 1 << 20;
 pub(super) const FRAME_HEADER: usize = 16;
 
 /// A disk writes a sector whole or not at all.
-const SECTOR: usize = 512;
+pub(super) const SECTOR: usize = 512;
 
 /// A defect of the file that no crash can explain.
 #[derive(Debug, PartialEq, Eq)]

@@ -10,6 +10,7 @@
 //! All functions block; the server calls them from a thread of its own.
 
 mod frame;
+pub(crate) mod fuzzing;
 mod record;
 #[cfg(test)]
 mod tests;

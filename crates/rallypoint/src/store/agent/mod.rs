@@ -8,6 +8,7 @@
 //! - `reactor`: the thread that waits for something to do.
 
 mod connection;
+pub(crate) mod fuzzing;
 mod outgoing;
 mod owner;
 mod reactor;
