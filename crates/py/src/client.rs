@@ -6,7 +6,7 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use rallypoint::client::{Client as Native, ClientOptions};
-use rallypoint::rendezvous::{ConnectionOptions, ParameterError, RendezvousParameters};
+use rallypoint::rendezvous::{ConfigError, ConnectionOptions, RendezvousParameters};
 
 use crate::arguments;
 use crate::errors::OrRaise;
@@ -86,7 +86,7 @@ impl Client {
 fn connection(
     endpoint: &str,
     config: BTreeMap<String, String>,
-) -> Result<ConnectionOptions, ParameterError> {
+) -> Result<ConnectionOptions, ConfigError> {
     let mut parameters = RendezvousParameters::new("client", endpoint, "client", 1, 1)?;
     parameters.config = config;
     ConnectionOptions::from_parameters(&parameters)

@@ -7,7 +7,7 @@ use rallypoint::cli::SurroundingsError;
 use rallypoint::client::ClientError;
 use rallypoint::embedded::{EmbeddedServerError, SecretError};
 use rallypoint::etcd_server::EtcdServerError;
-use rallypoint::rendezvous::{CreateError, ParameterError, RendezvousError};
+use rallypoint::rendezvous::{ConfigError, CreateError, RendezvousError};
 use rallypoint::server::ServeError;
 use rallypoint::store::StoreError;
 
@@ -45,7 +45,7 @@ impl Raise for RendezvousError {
     }
 }
 
-impl Raise for ParameterError {
+impl Raise for ConfigError {
     fn class(&self) -> &'static str {
         "ParameterError"
     }

@@ -52,9 +52,9 @@ const SAID_AFTER: [Duration; 3] =
 ///         its host.
 ///     local_addr: where the other nodes reach this one, if it cannot find out itself.
 ///     guard: the guard of this node's workers, for agents that have one.
-///     options: as in ``--rdzv-conf``. ``timeout``: how long a group may take to form, 600 s unless given;
-///         ``last_call_timeout``: how long it waits for more than ``min_nodes``, 30 s; ``lease_ttl``: how long a
-///         silent node counts as alive, 10 s; ``rank_policy``, ``is_host``, ``protocol``, ``user``, …
+///     options: as in ``--rdzv-conf``, with their defaults:
+///
+#[doc = include_str!("rendezvous/options.txt")]
 ///
 /// >>> with rallypoint.Rendezvous("", "job-7", 1, 1) as rendezvous:
 /// ...     group = rendezvous.next_rendezvous()

@@ -113,7 +113,7 @@ impl Session {
     /// A server may give more than was asked for: etcd's least is 2 s.
     ///
     /// # Errors
-    /// [`ClientError::Invalid`] for a time to live of nothing; otherwise as for
+    /// [`ClientError::Config`] for a time to live of nothing; otherwise as for
     /// [`Client::lease_grant`].
     pub async fn open(client: &Client, ttl: Duration) -> Result<Self, ClientError> {
         if ttl.is_zero() {

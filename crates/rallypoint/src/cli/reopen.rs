@@ -5,7 +5,8 @@ use std::io::Write;
 use clap::Args;
 
 use super::AnyError;
-use crate::embedded::{RALLYPOINT_BACKEND, RendezvousConfig, ThisHost};
+use crate::config::RALLYPOINT_BACKEND;
+use crate::embedded::{RendezvousConfig, ThisHost};
 use crate::launch::job::SECRET;
 use crate::rendezvous::{
     EtcdRendezvousHandler, PASSWORD, RendezvousHandler, RendezvousParameters, add_password,

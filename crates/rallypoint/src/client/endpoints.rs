@@ -53,7 +53,7 @@ impl Endpoints {
         let addresses = options.addresses()?;
         let tls = tls_config(options)?;
         let mut targets = Vec::with_capacity(addresses.len());
-        for name in addresses.iter().map(ToString::to_string) {
+        for name in addresses.iter().map(crate::config::Endpoint::url) {
             let mut endpoint = Endpoint::from_shared(name.clone())
                 .map_err(|_| {
                     ClientError::invalid("endpoint", &name, "give host:port, like 10.0.0.1:2379")

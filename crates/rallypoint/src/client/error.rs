@@ -8,8 +8,8 @@ use rallypoint_core::kv::KvError;
 use thiserror::Error;
 use tonic::Status;
 
-use super::address::WrongAddress;
 use super::retry::{self, Failure};
+use crate::config::ConfigError;
 
 /// Why a request got no proper answer.
 ///
@@ -19,16 +19,9 @@ use super::retry::{self, Failure};
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum ClientError {
-    /// An option or an argument makes no sense. Nothing was sent.
-    #[error("{what} {value:?}: {fix}")]
-    Invalid {
-        /// Which option or argument.
-        what: &'static str,
-        /// What it was.
-        value: String,
-        /// What would be right.
-        fix: String,
-    },
+    /// An option or an argument is wrong. Nothing was sent.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
     /// A certificate or key file cannot be read.
     #[error("cannot read the {what} in {path:?}: {source}")]
     File {
@@ -110,7 +103,7 @@ impl ClientError {
         value: impl Into<String>,
         fix: impl Into<String>,
     ) -> Self {
-        Self::Invalid { what, value: value.into(), fix: fix.into() }
+        Self::Config(ConfigError::invalid(what, value, fix))
     }
 
     /// Whether the request may succeed if it is tried again: the server could not be reached, or its answer was lost.
@@ -131,12 +124,6 @@ impl ClientError {
     pub(crate) fn is_tls_error(&self) -> bool {
         let Self::Unavailable { source, .. } = self else { return false };
         retry::failure(source) == Failure::NotTrusted
-    }
-}
-
-impl From<WrongAddress> for ClientError {
-    fn from(WrongAddress { text, fix }: WrongAddress) -> Self {
-        Self::invalid("endpoint", text, fix)
     }
 }
 

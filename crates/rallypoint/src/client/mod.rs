@@ -3,7 +3,6 @@
 //! It works alike on Rallypoint's own server and on etcd 3.4 and later. It repeats what may be repeated,
 //! moves to another endpoint when one fails, and says so when it cannot know what became of a write.
 
-mod address;
 mod auth;
 mod call;
 mod cluster;
@@ -30,7 +29,6 @@ pub use self::traffic::Traffic;
 pub use self::watch::{WatchBatch, WatchError, Watcher};
 pub use crate::credentials::Credentials;
 
-pub(crate) use self::address::{Address, ETCD_PORT, Scheme, WrongAddress};
 pub(crate) use self::call::StreamFailed;
 pub(crate) use self::error::describe;
 pub(crate) use self::rpc::KeepAliveStream;
@@ -94,7 +92,7 @@ impl Client {
     /// is no error.
     ///
     /// # Errors
-    /// [`ClientError::Invalid`], [`ClientError::File`] or [`ClientError::Tls`] if the options are wrong.
+    /// [`ClientError::Config`], [`ClientError::File`] or [`ClientError::Tls`] if the options are wrong.
     pub async fn connect(options: ClientOptions) -> Result<Self, ClientError> {
         // Certificates may be files, and a file may be on a disk that takes its time.
         let prepared = move || Endpoints::new(&options).map(|endpoints| (endpoints, options));

@@ -5,8 +5,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::address::{Address, Scheme};
 use super::error::ClientError;
+use crate::config::{ETCD_PORT, Endpoint, Protocol};
 use crate::credentials::Credentials;
 
 /// How to reach a cluster.
@@ -134,7 +134,7 @@ impl ClientOptions {
     /// Checks all of it, without reading a file or opening a connection.
     ///
     /// # Errors
-    /// [`ClientError::Invalid`] names the first option that is wrong and what would be right.
+    /// [`ClientError::Config`] names the first option that is wrong and what would be right.
     pub fn validate(&self) -> Result<(), ClientError> {
         self.addresses().map(drop)
     }
@@ -145,7 +145,7 @@ impl ClientOptions {
     }
 
     /// The endpoints, parsed; everything else is checked on the way.
-    pub(super) fn addresses(&self) -> Result<Vec<Address>, ClientError> {
+    pub(super) fn addresses(&self) -> Result<Vec<Endpoint>, ClientError> {
         let least = Duration::from_millis(1);
         for (what, value, least) in [
             ("timeout", self.timeout, least),
@@ -164,17 +164,18 @@ impl ClientOptions {
         {
             return Err(ClientError::invalid("user", "", "give a user name or no credentials"));
         }
-        let scheme = if self.tls.is_some() { Scheme::Https } else { Scheme::Http };
+        let protocol = if self.tls.is_some() { Protocol::Https } else { Protocol::Http };
         let mut addresses = Vec::new();
         for text in self.endpoints.iter().flat_map(|list| list.split(',')) {
-            let address = Address::parse(text.trim(), scheme)?;
-            if address.scheme != scheme {
-                let fix = match scheme {
-                    Scheme::Http => "https:// needs TLS options with a CA certificate",
-                    Scheme::Https => "with TLS options every endpoint must be https://",
+            let parsed = Endpoint::parse(text.trim(), ETCD_PORT)?;
+            if parsed.protocol.is_some_and(|given| given != protocol) {
+                let fix = match protocol {
+                    Protocol::Http => "https:// needs TLS options with a CA certificate",
+                    Protocol::Https => "with TLS options every endpoint must be https://",
                 };
                 return Err(ClientError::invalid("endpoint", text.trim(), fix));
             }
+            let address = Endpoint { protocol: Some(protocol), ..parsed };
             // An endpoint given twice would be asked twice as often, and retried where it just failed.
             if !addresses.contains(&address) {
                 addresses.push(address);
@@ -194,7 +195,7 @@ mod tests {
     #[test]
     fn options_are_checked_together() {
         let parse = |options: ClientOptions| {
-            options.addresses().map(|all| all.iter().map(ToString::to_string).collect::<Vec<_>>())
+            options.addresses().map(|all| all.iter().map(Endpoint::url).collect::<Vec<_>>())
         };
         let both = ["http://a:2379".to_owned(), "http://b:1".to_owned()];
         assert_eq!(parse(ClientOptions::new(["a, b:1", "http://a:2379"])).unwrap(), both);

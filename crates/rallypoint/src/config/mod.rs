@@ -1,17 +1,28 @@
 //! Configuration: the one place where the words of users are read.
 //!
-//! - [`RendezvousParameters`]: what a node is told, as arguments or as a URL.
-//! - [`EtcdOptions`], [`DynamicOptions`], [`ConnectionOptions`]: the options of the backends, as in `--rdzv-conf`.
+//! - [`RendezvousParameters`]: the parameters of a rendezvous, as arguments or as a URL.
+//! - [`EtcdOptions`], [`DynamicOptions`], [`ConnectionOptions`]: the options of the backends, as in `--rdzv-conf`,
+//!   read by one table.
 //! - [`Endpoint`]: the address of a server.
-//! - [`ParameterError`]: which field is wrong, its value, and the remedy.
+//! - [`ConfigError`]: the field that is wrong, its value, and the remedy.
 
 mod endpoint;
+mod error;
 mod options;
 mod parameters;
 mod suggest;
 mod url;
+pub(crate) mod values;
 
+pub(crate) use self::endpoint::ETCD_PORT;
 pub use self::endpoint::{Endpoint, Protocol};
-pub use self::options::{ConnectionOptions, DynamicOptions, EtcdOptions, PASSWORD, add_password};
-pub use self::parameters::{ParameterError, RendezvousParameters, parse_config};
+pub use self::error::ConfigError;
+#[cfg(feature = "cli")]
+pub(crate) use self::options::help;
+pub use self::options::{
+    ConnectionOptions, DynamicOptions, EtcdOptions, HandlerOptions, PASSWORD, add_password,
+};
+pub(crate) use self::options::{RALLYPOINT_BACKEND, is_host};
+pub use self::parameters::{RendezvousParameters, parse_config};
 pub(crate) use self::suggest::{did_you_mean, list, suggest};
+pub use self::values::PortRange;

@@ -1,108 +1,387 @@
-//! The options of the backends, each with its type, its default and its limits.
+//! The options of the backends, as in `--rdzv-conf`: one table, and the structs that it is read into.
 //!
-//! An option that a backend does not know is an error: a slip in a name would otherwise go unnoticed until
-//! the job behaves as if it had not been given.
+//! [`OPTIONS`] is the only list of them. Parsing, the names in "did you mean", the reference in
+//! `docs/reference/options.md`, the help of `rallypoint run` and the docstring of the Python package come from it.
+//! An option that the protocol uses is a row of the table, a field of [`HandlerOptions`] with its line in `read`
+//! and `node_config`, and a field of the core's [`NodeConfig`].
+//!
+//! An option that a backend does not know is an error: a misspelt name would otherwise go unnoticed until the job
+//! behaves as if the option had not been given.
 
 mod connection;
 mod dynamic;
-mod etcd;
+mod read;
+#[cfg(any(feature = "cli", test))]
+mod render;
 
 use std::time::Duration;
 
+use rallypoint_core::rendezvous::NodeConfig;
+use rallypoint_core::rendezvous::documents::{Limits, LivenessAddress};
+use rallypoint_core::rendezvous::keys::{DEFAULT_PREFIX, Keys};
+use rallypoint_core::rendezvous::ranks::RankPolicy;
+
 pub use self::connection::{ConnectionOptions, PASSWORD, add_password};
 pub use self::dynamic::DynamicOptions;
-pub use self::etcd::EtcdOptions;
+use self::read::Reader;
+#[cfg(any(feature = "cli", test))]
+pub(crate) use self::render::help;
+use super::error::ConfigError;
+use super::parameters::{RendezvousParameters, validate_run};
+use super::values::{MIN_SECONDS, PortRange};
+use crate::client::ClientOptions;
+#[cfg(doc)]
+use crate::{rendezvous::RendezvousHandler, store::AgentStore};
 
-use super::parameters::{ParameterError, RendezvousParameters};
-use super::suggest::suggest;
+/// What an option belongs to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Backend {
+    /// The backend `rallypoint`, which has an embedded server.
+    Rallypoint,
+    /// The backend `etcd`, for servers that run already.
+    Etcd,
+    /// The backend `dynamic`, PyTorch's protocol over one shared document.
+    Dynamic,
+    /// A client without a rendezvous.
+    Client,
+}
 
-/// What everyone may give who connects to an etcd; of the same line, the same thing in the words of
-/// PyTorch's `etcd` and of its `etcd-v2`.
-const CONNECTION: &[&str] = &[
-    "protocol",
-    "cacert",
-    "ca_cert",
-    "cert",
-    "ssl_cert",
-    "key",
-    "ssl_cert_key",
-    "read_timeout",
-    "user",
-    "password",
-    "password_file",
+impl Backend {
+    /// The backend of this name, if it is one of this crate.
+    fn named(name: &str) -> Option<Self> {
+        match name {
+            RALLYPOINT_BACKEND => Some(Self::Rallypoint),
+            "etcd" | "etcd-v3" => Some(Self::Etcd),
+            "dynamic" | "etcd-v2" => Some(Self::Dynamic),
+            _ => None,
+        }
+    }
+}
+
+/// The name of the backend that has an embedded server.
+pub(crate) const RALLYPOINT_BACKEND: &str = "rallypoint";
+
+/// The type of an option's value, with its limits.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Kind {
+    /// Seconds, whole or not.
+    Seconds {
+        /// The shortest time.
+        least: f64,
+    },
+    /// Whole seconds.
+    WholeSeconds {
+        /// The shortest time.
+        least: u32,
+    },
+    /// A whole number.
+    Count {
+        /// The smallest number.
+        least: u32,
+    },
+    /// `true` or `false`.
+    Switch,
+    /// Text that is not empty.
+    Text,
+    /// One of these words.
+    Choice(&'static [&'static str]),
+    /// The path of a file.
+    File,
+    /// A port, or a first and a last one.
+    Ports,
+}
+
+/// One row of the table.
+#[derive(Debug)]
+pub(crate) struct OptionSpec {
+    /// The name.
+    pub(crate) name: &'static str,
+    /// Other names of the same option, as PyTorch's backends have them.
+    pub(crate) aliases: &'static [&'static str],
+    /// The type of the value.
+    pub(crate) kind: Kind,
+    /// The value if the option is not given, as a user would write it.
+    pub(crate) default: Option<&'static str>,
+    /// The backends that have the option.
+    pub(crate) backends: &'static [Backend],
+    /// The meaning, as part of a sentence: plain text in which code stands in backticks.
+    pub(crate) meaning: &'static str,
+}
+
+const RALLYPOINT: &[Backend] = &[Backend::Rallypoint];
+const ETCD: &[Backend] = &[Backend::Rallypoint, Backend::Etcd];
+const DYNAMIC: &[Backend] = &[Backend::Dynamic];
+const RENDEZVOUS: &[Backend] = &[Backend::Rallypoint, Backend::Etcd, Backend::Dynamic];
+const CONNECTION: &[Backend] =
+    &[Backend::Rallypoint, Backend::Etcd, Backend::Dynamic, Backend::Client];
+
+/// Rows are short: the type, the default and the meaning in the order in which a reader asks for them.
+const fn row(
+    name: &'static str,
+    kind: Kind,
+    default: Option<&'static str>,
+    backends: &'static [Backend],
+    meaning: &'static str,
+) -> OptionSpec {
+    OptionSpec { name, aliases: &[], kind, default, backends, meaning }
+}
+
+/// The same row, for an option with other names.
+const fn also(aliases: &'static [&'static str], row: OptionSpec) -> OptionSpec {
+    OptionSpec { aliases, ..row }
+}
+
+const SECONDS: Kind = Kind::Seconds { least: MIN_SECONDS };
+const SECONDS_OR_ZERO: Kind = Kind::Seconds { least: 0.0 };
+
+/// Every option of every backend, in the order of the documentation.
+#[rustfmt::skip]
+pub(crate) const OPTIONS: &[OptionSpec] = &[
+    row("timeout", SECONDS, Some("600"), RENDEZVOUS,
+        "how long a group may take to form; torchrun always gives it, 900 unless told otherwise"),
+    row("join_timeout", SECONDS, None, RENDEZVOUS,
+        "the name of `timeout` in `c10d`; has precedence over it"),
+    row("last_call_timeout", SECONDS_OR_ZERO, Some("30"), ETCD,
+        "how long the join window stays open for more nodes once there are enough; 0 closes it at once"),
+    row("last_call_timeout", SECONDS, Some("30"), DYNAMIC,
+        "how long the join window stays open for more nodes once there are enough"),
+    row("close_timeout", SECONDS, Some("30"), DYNAMIC,
+        "how long closing the run may take"),
+    row("heartbeat_timeout", SECONDS, Some("5"), DYNAMIC,
+        "how long one heartbeat may take"),
+    row("keep_alive_interval", SECONDS, Some("5"), DYNAMIC,
+        "the time between two heartbeats"),
+    row("keep_alive_max_attempt", Kind::Count { least: 2 }, Some("3"), DYNAMIC,
+        "a node that misses this number of heartbeats counts as dead"),
+    row("cas_backoff_max_seconds", SECONDS_OR_ZERO, Some("0.1"), DYNAMIC,
+        "the longest backoff before a write that lost against another node is retried"),
+    row("etcd_prefix", Kind::Text, Some(DEFAULT_PREFIX), ETCD,
+        "prefix of the keys of all runs"),
+    row("lease_ttl", Kind::WholeSeconds { least: 2 }, Some("10"), ETCD,
+        "how long a silent node counts as alive; whole seconds, at least 2"),
+    row("rank_policy", Kind::Choice(&["stable", "hint", "topology", "arrival"]), Some("stable"), ETCD,
+        "how ranks are assigned; without a hint, ranks follow the names of the hosts"),
+    row("node_rank", Kind::Count { least: 0 }, None, ETCD,
+        "preferred rank of this node"),
+    row("topology", Kind::Text, None, ETCD,
+        "position of this node, such as `rack2/node11`"),
+    row("local_world_size", Kind::Count { least: 1 }, Some("1"), ETCD,
+        "number of workers of this node; `rallypoint run` knows it"),
+    row("use_agent_store", Kind::Switch, Some("true"), ETCD,
+        "whether the node of rank 0 serves a store for the workers; with `false`, a worker must listen on \
+         `MASTER_PORT`, and a node that dies is detected by its lease alone"),
+    row("store_ports", Kind::Ports, None, ETCD,
+        "ports from which the node of rank 0 takes one for the workers' store, such as `29500-29599`; any free \
+         port unless given"),
+    row("reopen", Kind::Switch, Some("false"), ETCD,
+        "whether a run that is over is opened again"),
+    row("protocol", Kind::Choice(&["http", "https"]), Some("http"), CONNECTION,
+        "protocol of the servers"),
+    also(&["ca_cert"], row("cacert", Kind::File, None, CONNECTION,
+        "certificate of the authority that signed the servers' certificates, for `https`")),
+    also(&["ssl_cert"], row("cert", Kind::File, None, CONNECTION,
+        "certificate of this node, for `https`")),
+    also(&["ssl_cert_key"], row("key", Kind::File, None, CONNECTION,
+        "private key of the certificate")),
+    row("read_timeout", SECONDS, Some("10"), &[Backend::Rallypoint, Backend::Etcd, Backend::Client],
+        "how long one request may take"),
+    row("read_timeout", SECONDS, Some("60"), DYNAMIC,
+        "how long one request may take"),
+    row("user", Kind::Text, None, CONNECTION,
+        "user of a server that requires authentication"),
+    row("password", Kind::Text, None, CONNECTION,
+        "password of the user; visible in `ps`, so prefer `password_file` or the variable `RALLYPOINT_PASSWORD`"),
+    row("password_file", Kind::File, None, CONNECTION,
+        "file with the password of the user"),
+    row("is_host", Kind::Switch, None, RALLYPOINT,
+        "whether this node runs the embedded server; by the name in the endpoint unless given"),
 ];
 
-/// A year. Whoever means for ever gives no more, and sums of times cannot overflow.
-const LONGEST_SECONDS: u32 = 365 * 24 * 3600;
-
-/// Refuses options that are neither in `own` nor a connection's.
-fn check_names(
-    parameters: &RendezvousParameters,
-    own: &[&'static str],
-) -> Result<(), ParameterError> {
-    let known: Vec<&'static str> = own.iter().chain(CONNECTION).copied().collect();
-    let Some(option) = parameters.config.keys().find(|key| !known.contains(&key.as_str())) else {
-        return Ok(());
-    };
-    Err(ParameterError::UnknownOption {
-        backend: parameters.backend.clone(),
-        option: option.clone(),
-        suggestion: suggest(option, known.iter().copied()).map(str::to_owned),
-        known,
-    })
+/// The option `is_host` of the backend `rallypoint`: whether the user says that this node runs the server.
+pub(crate) fn is_host(parameters: &RendezvousParameters) -> Result<Option<bool>, ConfigError> {
+    Reader::new(parameters, Backend::Rallypoint)?.optional_switch("is_host")
 }
 
-/// Whether a time may be none at all.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Zero {
-    Allowed,
-    Refused,
+/// The rows of a backend.
+pub(crate) fn rows(backend: Backend) -> impl Iterator<Item = &'static OptionSpec> {
+    OPTIONS.iter().filter(move |row| row.backends.contains(&backend))
 }
 
-/// An option that is a time in seconds, whole or not.
-fn time(
-    parameters: &RendezvousParameters,
-    key: &str,
-    default: Duration,
-    zero: Zero,
-) -> Result<Duration, ParameterError> {
-    let Some(text) = parameters.get(key) else {
-        return Ok(default);
-    };
-    let longest = f64::from(LONGEST_SECONDS);
-    // A time below a millisecond is no time to anything here.
-    let least = if zero == Zero::Allowed { 0.0 } else { 0.001 };
-    match text.trim().parse::<f64>() {
-        Ok(value) if (least..=longest).contains(&value) => Ok(Duration::from_secs_f64(value)),
-        _ => {
-            let fix = format!("give seconds from {least} to {LONGEST_SECONDS}, such as 30 or 0.5");
-            Err(ParameterError::invalid(key, text, fix))
+/// How a node takes part in the rendezvous of its run, on etcd or on the embedded server.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct HandlerOptions {
+    /// The name of the run, the same for all of its nodes and for no others.
+    pub run_id: String,
+    /// The smallest number of nodes of a group.
+    pub min_nodes: usize,
+    /// The largest number of nodes of a group.
+    pub max_nodes: usize,
+    /// The prefix of the keys of all runs (`etcd_prefix`).
+    pub prefix: String,
+    /// How long [`next_rendezvous`](RendezvousHandler::next_rendezvous) may take (`timeout`, `join_timeout`).
+    pub timeout: Duration,
+    /// How long a round waits for more nodes once there are enough (`last_call_timeout`).
+    pub last_call: Duration,
+    /// How long a node may be silent before it counts as dead, in whole seconds.
+    pub lease_ttl: Duration,
+    /// How ranks are assigned.
+    pub rank_policy: RankPolicy,
+    /// The preferred rank of this node.
+    pub node_rank: Option<u32>,
+    /// The position of this node, such as `rack2/node11`.
+    pub topology: Option<String>,
+    /// The address at which the other nodes reach this one. Without it, the address from which this node reaches the
+    /// servers.
+    pub local_addr: Option<String>,
+    /// The number of workers of this node (`local_world_size`). It is informational.
+    pub local_workers: u32,
+    /// Whether this node, when it has rank 0, serves an [`AgentStore`] for the workers of the group at the
+    /// address that they are told. Otherwise the port is only reserved, for a worker that listens there.
+    ///
+    /// The nodes of a group hold connections to that store, by which they see each other die at once. Without it
+    /// a death shows when its lease expires.
+    pub use_agent_store: bool,
+    /// The ports of which this node, when it has rank 0, takes one for its group. Without it, any that is free.
+    pub store_ports: Option<PortRange>,
+    /// Whether a run that is over is opened again, instead of being refused.
+    pub reopen: bool,
+    /// The liveness socket of this node: all of its processes hold it, and it greets. With it the other nodes can
+    /// prove that this one is dead, and need not wait until its lease expires.
+    pub liveness: Option<LivenessAddress>,
+    /// No other node can join, not even as a spare: the server is this node's own and on loopback. No node can take
+    /// its place then, and it is never fenced.
+    pub sole: bool,
+}
+
+impl HandlerOptions {
+    /// These options after `change`, so that a single expression can set several of them.
+    #[must_use]
+    pub fn with(mut self, change: impl FnOnce(&mut Self)) -> Self {
+        change(&mut self);
+        self
+    }
+
+    /// A group of `min_nodes` to `max_nodes` for this run, with the defaults of the table.
+    pub fn new(run_id: impl Into<String>, min_nodes: usize, max_nodes: usize) -> Self {
+        let run_id = run_id.into();
+        let parameters = RendezvousParameters::unchecked(
+            "etcd".to_owned(),
+            String::new(),
+            run_id,
+            min_nodes,
+            max_nodes,
+        );
+        Self::read(&Reader::unchecked(&parameters, Backend::Etcd))
+            .expect("the defaults of the table are valid")
+    }
+
+    /// Reads the options of the table.
+    fn read(reader: &Reader<'_>) -> Result<Self, ConfigError> {
+        // Under etcd's v2 a prefix meant the same with and without the slash; two nodes must share it.
+        let prefix = reader.text("etcd_prefix")?.unwrap_or_default();
+        // torchrun gives a `timeout` in any case, so it does not contradict what its user calls `join_timeout`.
+        let timeout = reader.time("timeout")?;
+        let RendezvousParameters {
+            run_id, min_nodes, max_nodes, local_addr, liveness, sole, ..
+        } = reader.parameters();
+        Ok(Self {
+            run_id: run_id.clone(),
+            min_nodes: *min_nodes,
+            max_nodes: *max_nodes,
+            prefix: format!("/{}", prefix.trim_matches('/')),
+            timeout: reader.optional_time("join_timeout")?.unwrap_or(timeout),
+            last_call: reader.time("last_call_timeout")?,
+            lease_ttl: reader.time("lease_ttl")?,
+            rank_policy: reader.choice("rank_policy")?,
+            node_rank: reader.optional_count("node_rank")?,
+            topology: reader.text("topology")?,
+            local_addr: local_addr.clone(),
+            local_workers: reader.count("local_world_size")?,
+            use_agent_store: reader.switch("use_agent_store")?,
+            store_ports: reader.ports("store_ports")?,
+            reopen: reader.switch("reopen")?,
+            liveness: liveness.clone(),
+            sole: *sole,
+        })
+    }
+
+    /// The configuration of the protocol, which keeps the run under `keys`.
+    pub(crate) fn node_config(&self, keys: &Keys) -> NodeConfig {
+        NodeConfig {
+            run_lease: keys.run_lease(),
+            keys: keys.clone(),
+            limits: Limits { min: self.min_nodes, max: self.max_nodes },
+            timeout: self.timeout,
+            last_call: self.last_call,
+            confirm: self.lease_ttl,
+            lease_ttl: self.lease_ttl,
+            rank_policy: self.rank_policy,
+            sole: self.sole,
         }
+    }
+
+    /// Checks the options of a caller that has written the struct.
+    pub(crate) fn validate(&self) -> Result<(), ConfigError> {
+        /// etcd has no shorter leases.
+        const SHORTEST_LEASE: Duration = Duration::from_secs(2);
+        let Self { min_nodes, max_nodes, run_id, lease_ttl, timeout, .. } = self;
+        validate_run(run_id, *min_nodes, *max_nodes)?;
+        // Less is not to be had: the node would count itself dead before any server did, or a server
+        // would keep it for longer than was asked for.
+        if *lease_ttl < SHORTEST_LEASE {
+            let fix = format!("give at least {SHORTEST_LEASE:?}");
+            return Err(ConfigError::invalid("lease_ttl", format!("{lease_ttl:?}"), fix));
+        }
+        if timeout.is_zero() {
+            let fix = "give the time that a group may take to form";
+            return Err(ConfigError::invalid("timeout", "0s", fix));
+        }
+        Ok(())
     }
 }
 
-/// An option that is a whole number, from `least` to `most`.
-fn count(
-    parameters: &RendezvousParameters,
-    key: &str,
-    least: u32,
-    most: u32,
-) -> Result<Option<u32>, ParameterError> {
-    let Some(value) = parameters.get_as_int(key)? else { return Ok(None) };
-    match u32::try_from(value) {
-        Ok(value) if (least..=most).contains(&value) => Ok(Some(value)),
-        _ => {
-            let fix = format!("give a whole number from {least} to {most}");
-            Err(ParameterError::invalid(key, value.to_string(), fix))
-        }
-    }
+/// The options of the backends `rallypoint` and `etcd`: how to reach the servers, and how to take part in the
+/// rendezvous there. `docs/reference/options.md` lists them.
+///
+/// ```
+/// use std::time::Duration;
+/// use rallypoint::rendezvous::{EtcdOptions, RendezvousParameters};
+///
+/// let parameters = RendezvousParameters::new("etcd", "a:2379,b:2379", "job-7", 4, 8)?
+///     .with("last_call_timeout", 0.5);
+/// let options = EtcdOptions::from_parameters(&parameters)?;
+/// assert_eq!(options.handler.last_call, Duration::from_millis(500));
+/// assert_eq!(options.client_options().endpoints, ["a:2379", "b:2379"]);
+/// # Ok::<(), rallypoint::config::ConfigError>(())
+/// ```
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct EtcdOptions {
+    /// How to reach the servers.
+    pub connection: ConnectionOptions,
+    /// How to take part in the rendezvous.
+    pub handler: HandlerOptions,
 }
 
-/// An option that is text, which must not be empty.
-fn text(parameters: &RendezvousParameters, key: &str) -> Result<Option<String>, ParameterError> {
-    match parameters.get(key) {
-        Some("") => Err(ParameterError::invalid(key, "", "give a value, or leave it out")),
-        value => Ok(value.map(str::to_owned)),
+impl EtcdOptions {
+    /// Reads the options and the endpoint.
+    ///
+    /// # Errors
+    /// [`ConfigError`] names the first option that is wrong or unknown, and the remedy.
+    pub fn from_parameters(parameters: &RendezvousParameters) -> Result<Self, ConfigError> {
+        let backend = match Backend::named(&parameters.backend) {
+            Some(Backend::Rallypoint) => Backend::Rallypoint,
+            _ => Backend::Etcd,
+        };
+        let reader = Reader::new(parameters, backend)?;
+        let handler = HandlerOptions::read(&reader)?;
+        Ok(Self { connection: ConnectionOptions::read(&reader)?, handler })
+    }
+
+    /// The options of a client that reaches the servers.
+    pub fn client_options(&self) -> ClientOptions {
+        self.connection.client_options()
     }
 }
 

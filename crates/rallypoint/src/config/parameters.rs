@@ -1,99 +1,20 @@
-//! What a node is told about the group that it shall be in, whatever brings the group together.
+//! The parameters of a rendezvous: the run, its servers and its size, and the options of the backend as text.
 //!
-//! Options are text, as on a command line; what they mean is up to the backend ([`super::options`]).
+//! Options are text, as on a command line; [`super::options`] reads them by the table of the backend.
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::num::ParseIntError;
 
 use rallypoint_core::rendezvous::documents::LivenessAddress;
-use rallypoint_core::rendezvous::ranks::UnknownRankPolicy;
-use thiserror::Error;
 
-use super::suggest::{did_you_mean, list};
+use super::error::ConfigError;
+use super::values;
 
 /// Options may not have these names: they are parameters of their own.
 const RESERVED: [&str; 6] =
     ["backend", "endpoint", "run_id", "min_nodes", "max_nodes", "local_addr"];
 
-/// A parameter or an option that makes no sense.
-#[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[non_exhaustive]
-pub enum ParameterError {
-    /// It cannot be what it is.
-    #[error("{field} {value:?}: {fix}")]
-    Invalid {
-        /// Which parameter or option.
-        field: String,
-        /// What it was.
-        value: String,
-        /// What would be right.
-        fix: String,
-    },
-    /// It should be a whole number.
-    #[error("{field} {value:?}: give a whole number ({source})")]
-    NotInteger {
-        /// Which option.
-        field: String,
-        /// What it was.
-        value: String,
-        /// Why it is none.
-        source: ParseIntError,
-    },
-    /// It has to be there.
-    #[error("{field} is missing: {fix}")]
-    Missing {
-        /// Which parameter or option.
-        field: String,
-        /// What to give.
-        fix: String,
-    },
-    /// Two options exclude each other, or two names of one option have two values.
-    #[error("{first} and {second} contradict each other: {fix}")]
-    Conflict {
-        /// One option.
-        first: String,
-        /// The other one.
-        second: String,
-        /// What would be right.
-        fix: String,
-    },
-    /// The backend has no such option.
-    #[error(
-        "unknown option {option:?} of backend {backend:?}{}It knows: {}",
-        did_you_mean(.suggestion.as_deref()),
-        list(.known)
-    )]
-    UnknownOption {
-        /// The backend.
-        backend: String,
-        /// The option.
-        option: String,
-        /// The option that was probably meant.
-        suggestion: Option<String>,
-        /// The options that there are.
-        known: Vec<&'static str>,
-    },
-    /// There is no such rank policy.
-    #[error(transparent)]
-    RankPolicy(#[from] UnknownRankPolicy),
-}
-
-impl ParameterError {
-    pub(crate) fn invalid(
-        field: impl Into<String>,
-        value: impl Into<String>,
-        fix: impl Into<String>,
-    ) -> Self {
-        Self::Invalid { field: field.into(), value: value.into(), fix: fix.into() }
-    }
-
-    pub(crate) fn missing(field: impl Into<String>, fix: impl Into<String>) -> Self {
-        Self::Missing { field: field.into(), fix: fix.into() }
-    }
-}
-
-/// What it takes to make a [`RendezvousHandler`](super::RendezvousHandler).
+/// The parameters from which a [`RendezvousHandler`](crate::rendezvous::RendezvousHandler) is made.
 ///
 /// ```
 /// use rallypoint::rendezvous::RendezvousParameters;
@@ -103,35 +24,34 @@ impl ParameterError {
 ///     .with("protocol", "http");
 /// assert_eq!(parameters.get_as_int("last_call_timeout")?, Some(5));
 /// assert_eq!(parameters.get("lease_ttl"), None);
-/// # Ok::<(), rallypoint::rendezvous::ParameterError>(())
+/// # Ok::<(), rallypoint::rendezvous::ConfigError>(())
 /// ```
 #[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RendezvousParameters {
     /// The name of the backend, as it was registered.
     pub backend: String,
-    /// Where the servers are: `host:port`, several separated by commas. Empty for the backend's usual
-    /// place.
+    /// The addresses of the servers: `host:port`, several separated by commas. Empty for the backend's default.
     pub endpoint: String,
     /// The name of the run that the nodes of one job share.
     pub run_id: String,
-    /// A group has at least so many nodes.
+    /// The smallest number of nodes of a group.
     pub min_nodes: usize,
-    /// A group has at most so many nodes.
+    /// The largest number of nodes of a group.
     pub max_nodes: usize,
-    /// The address under which the other nodes reach this one, if it cannot find that out by itself.
+    /// The address at which the other nodes reach this one. Without it, the node finds it out by itself.
     pub local_addr: Option<String>,
     /// The liveness socket that this process, its guard and its workers hold, without a host: that is the address
-    /// under which the other nodes reach this one. With it the others can prove that the node is dead.
+    /// at which the other nodes reach this one. By it the other nodes can prove that this one is dead.
     pub liveness: Option<LivenessAddress>,
-    /// No other node can come, not even as a spare.
+    /// Whether no other node can join, not even as a spare.
     pub sole: bool,
     /// The backend's options.
     pub config: BTreeMap<String, String>,
 }
 
 impl fmt::Debug for RendezvousParameters {
-    /// Without the password, which has no business in a log.
+    /// Without the password, which must not be logged.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut config = self.config.clone();
         if let Some(password) = config.get_mut("password") {
@@ -160,68 +80,50 @@ impl RendezvousParameters {
         run_id: impl Into<String>,
         min_nodes: usize,
         max_nodes: usize,
-    ) -> Result<Self, ParameterError> {
-        let parameters = Self {
-            backend: backend.into(),
-            endpoint: endpoint.into(),
-            run_id: run_id.into(),
-            min_nodes,
-            max_nodes,
-            local_addr: None,
-            liveness: None,
-            sole: false,
-            config: BTreeMap::new(),
-        };
+    ) -> Result<Self, ConfigError> {
+        let (backend, endpoint, run_id) = (backend.into(), endpoint.into(), run_id.into());
+        let parameters = Self::unchecked(backend, endpoint, run_id, min_nodes, max_nodes);
         parameters.validate()?;
         Ok(parameters)
     }
 
-    /// The same with one more option, or another value for it.
+    /// Parameters without options, of a caller that validates them itself.
+    pub(super) fn unchecked(
+        backend: String,
+        endpoint: String,
+        run_id: String,
+        min_nodes: usize,
+        max_nodes: usize,
+    ) -> Self {
+        let config = BTreeMap::new();
+        let (local_addr, liveness, sole) = (None, None, false);
+        Self { backend, endpoint, run_id, min_nodes, max_nodes, local_addr, liveness, sole, config }
+    }
+
+    /// Adds an option, or replaces its value.
     pub fn with(mut self, key: impl Into<String>, value: impl ToString) -> Self {
         self.config.insert(key.into(), value.to_string());
         self
     }
 
-    /// The same, for a node that the others reach under `address`.
+    /// Sets the address at which the other nodes reach this one.
     pub fn with_local_addr(self, address: impl Into<String>) -> Self {
         Self { local_addr: Some(address.into()), ..self }
     }
 
-    /// Checks what every backend needs. The options and the endpoint are checked by the backend.
+    /// Checks what every backend needs. The backend checks the options and the endpoint.
     ///
     /// # Errors
-    /// [`ParameterError`] names the first parameter that is wrong and what would be right.
-    pub fn validate(&self) -> Result<(), ParameterError> {
-        let wrong = |field, value: &dyn fmt::Display, fix: String| {
-            Err(ParameterError::invalid(field, value.to_string(), fix))
-        };
-        let Self { backend, run_id, min_nodes, max_nodes, .. } = self;
-        if backend.is_empty() {
-            return wrong(
-                "backend",
-                backend,
-                "give the name of a backend, for example etcd".into(),
-            );
+    /// [`ConfigError`] names the first parameter that is wrong, and the remedy.
+    pub fn validate(&self) -> Result<(), ConfigError> {
+        if self.backend.is_empty() {
+            let fix = "give the name of a backend, for example etcd";
+            return Err(ConfigError::invalid("backend", "", fix));
         }
-        if run_id.is_empty() {
-            let fix = "give a name that only the nodes of this job share, for example the job's id";
-            return wrong("run_id", run_id, fix.into());
-        }
-        // It becomes one part of the path of every key of the run.
-        if run_id.contains('/') || run_id.chars().any(char::is_control) {
-            let fix = "give a name without slashes and control characters";
-            return wrong("run_id", run_id, fix.into());
-        }
-        if *min_nodes == 0 {
-            return wrong("min_nodes", min_nodes, "a group has at least 1 node".into());
-        }
-        if max_nodes < min_nodes {
-            let fix = format!("give at least min_nodes, which is {min_nodes}");
-            return wrong("max_nodes", max_nodes, fix);
-        }
+        validate_run(&self.run_id, self.min_nodes, self.max_nodes)?;
         if self.local_addr.as_deref() == Some("") {
             let fix = "give the address under which the other nodes reach this one, or none";
-            return wrong("local_addr", &"", fix.into());
+            return Err(ConfigError::invalid("local_addr", "", fix));
         }
         Ok(())
     }
@@ -231,33 +133,49 @@ impl RendezvousParameters {
         self.config.get(key).map(String::as_str)
     }
 
-    /// An option that is on (`1`, `true`, `t`, `yes`, `y`) or off (`0`, `false`, `f`, `no`, `n`), in
+    /// The value of an option that is a switch: `1`, `true`, `t`, `yes`, `y` or `0`, `false`, `f`, `no`, `n`, in
     /// small or capital letters.
     ///
     /// # Errors
-    /// [`ParameterError::Invalid`] for everything else.
-    pub fn get_as_bool(&self, key: &str) -> Result<Option<bool>, ParameterError> {
-        let Some(value) = self.get(key) else { return Ok(None) };
-        match value.to_ascii_lowercase().as_str() {
-            "1" | "true" | "t" | "yes" | "y" => Ok(Some(true)),
-            "0" | "false" | "f" | "no" | "n" => Ok(Some(false)),
-            _ => Err(ParameterError::invalid(key, value, "give true or false")),
-        }
+    /// [`ConfigError::Invalid`] for every other value.
+    pub fn get_as_bool(&self, key: &str) -> Result<Option<bool>, ConfigError> {
+        let read = |text| values::switch(text).map_err(|fix| ConfigError::invalid(key, text, fix));
+        self.get(key).map(read).transpose()
     }
 
-    /// An option that is a whole number.
+    /// The value of an option that is a whole number.
     ///
     /// # Errors
-    /// [`ParameterError::NotInteger`] if it is none.
-    pub fn get_as_int(&self, key: &str) -> Result<Option<i64>, ParameterError> {
-        let Some(value) = self.get(key) else { return Ok(None) };
-        let number = value.trim().parse().map_err(|source| ParameterError::NotInteger {
-            field: key.to_owned(),
-            value: value.to_owned(),
-            source,
-        })?;
-        Ok(Some(number))
+    /// [`ConfigError::Invalid`] if the value is no whole number.
+    pub fn get_as_int(&self, key: &str) -> Result<Option<i64>, ConfigError> {
+        let read = |text| values::integer(text).map_err(|fix| ConfigError::invalid(key, text, fix));
+        self.get(key).map(read).transpose()
     }
+}
+
+/// Checks the name of a run and the size of its group: the one place where they are checked.
+pub(crate) fn validate_run(
+    run_id: &str,
+    min_nodes: usize,
+    max_nodes: usize,
+) -> Result<(), ConfigError> {
+    if run_id.is_empty() {
+        let fix = "give a name that only the nodes of this job share, for example the job's id";
+        return Err(ConfigError::invalid("run_id", run_id, fix));
+    }
+    // The name becomes one part of the path of every key of the run.
+    if run_id.contains('/') || run_id.chars().any(char::is_control) {
+        let fix = "give a name without slashes and control characters";
+        return Err(ConfigError::invalid("run_id", run_id, fix));
+    }
+    if min_nodes == 0 {
+        return Err(ConfigError::invalid("min_nodes", "0", "a group has at least 1 node"));
+    }
+    if max_nodes < min_nodes {
+        let fix = format!("give at least min_nodes, which is {min_nodes}");
+        return Err(ConfigError::invalid("max_nodes", max_nodes.to_string(), fix));
+    }
+    Ok(())
 }
 
 /// Reads options as they are given to `--rdzv-conf`: `key=value`, several separated by commas. Of two
@@ -267,12 +185,12 @@ impl RendezvousParameters {
 /// let config = rallypoint::rendezvous::parse_config("timeout=60, topology=rack=2")?;
 /// assert_eq!(config["timeout"], "60");
 /// assert_eq!(config["topology"], "rack=2");
-/// # Ok::<(), rallypoint::rendezvous::ParameterError>(())
+/// # Ok::<(), rallypoint::rendezvous::ConfigError>(())
 /// ```
 ///
 /// # Errors
-/// [`ParameterError`] names the part that has no key or no value, or whose key is a parameter of its own.
-pub fn parse_config(text: &str) -> Result<BTreeMap<String, String>, ParameterError> {
+/// [`ConfigError`] names the part that has no key or no value, or whose key is a parameter of its own.
+pub fn parse_config(text: &str) -> Result<BTreeMap<String, String>, ConfigError> {
     let mut config = BTreeMap::new();
     if text.trim().is_empty() {
         return Ok(config);
@@ -282,11 +200,11 @@ pub fn parse_config(text: &str) -> Result<BTreeMap<String, String>, ParameterErr
         let (key, value) = (key.trim(), value.trim());
         if key.is_empty() {
             let fix = "a key is missing; give key=value, several separated by commas";
-            return Err(ParameterError::invalid("rdzv_conf", text, fix));
+            return Err(ConfigError::invalid("rdzv_conf", text, fix));
         }
         if value.is_empty() {
             let fix = format!("give {key}=value, or leave it out");
-            return Err(ParameterError::missing(format!("the value of {key:?}"), fix));
+            return Err(ConfigError::missing(format!("the value of {key:?}"), fix));
         }
         check_not_reserved(key)?;
         config.insert(key.to_owned(), value.to_owned());
@@ -294,11 +212,11 @@ pub fn parse_config(text: &str) -> Result<BTreeMap<String, String>, ParameterErr
     Ok(config)
 }
 
-/// An option must not hide behind, or be taken for, a parameter.
-pub(super) fn check_not_reserved(key: &str) -> Result<(), ParameterError> {
+/// Refuses an option that has the name of a parameter.
+pub(super) fn check_not_reserved(key: &str) -> Result<(), ConfigError> {
     if RESERVED.contains(&key) {
         let fix = "this is not an option but a parameter of its own; give it there";
-        return Err(ParameterError::invalid("option", key, fix));
+        return Err(ConfigError::invalid("option", key, fix));
     }
     Ok(())
 }
@@ -358,7 +276,7 @@ mod tests {
             let error = parameters().with("k", text).get_as_int("k").unwrap_err();
             let words = format!("k {text:?}: give a whole number (");
             assert!(error.to_string().starts_with(&words), "{error}");
-            assert!(std::error::Error::source(&error).is_some());
+            assert!(error.to_string().ends_with(')'), "without the cause: {error}");
         }
     }
 

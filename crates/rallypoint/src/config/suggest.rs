@@ -1,10 +1,10 @@
-//! Guesses what was meant by a name that does not exist.
+//! "Did you mean": the known name that is most like an unknown one.
 
 /// The known name that is most like `word`, if any is like it.
 pub(crate) fn suggest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let word = word.trim().to_ascii_lowercase();
     let distance = |name: &str| {
-        // Someone who wrote only the beginning of a name surely meant it.
+        // A user who writes the beginning of a name means that name.
         if word.len() >= 3 && name.starts_with(&word) {
             return 0;
         }
@@ -15,7 +15,7 @@ pub(crate) fn suggest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) 
     known.into_iter().filter(likely).min_by_key(|name| distance(name))
 }
 
-/// What goes between the complaint and the list of what there is.
+/// The guess, for a place between the error and the list of the known names.
 pub(crate) fn did_you_mean(suggestion: Option<&str>) -> String {
     suggestion.map_or_else(|| ". ".to_owned(), |name| format!(": did you mean {name}? "))
 }

@@ -1,12 +1,13 @@
-//! Parameters in one line: `etcd://host:port/run?min_workers=1&max_workers=3&timeout=60`.
+//! Parameters as a URL: `etcd://host:port/run?min_workers=1&max_workers=3&timeout=60`.
 //!
-//! Read by hand, since general readers of URLs take no list of hosts. A plus sign is a plus sign.
+//! Parsed by hand, since general parsers of URLs take no list of hosts. A plus sign is a plus sign.
 
 use std::collections::BTreeMap;
 
 use percent_encoding::percent_decode_str;
 
-use super::parameters::{ParameterError, RendezvousParameters, check_not_reserved};
+use super::error::ConfigError;
+use super::parameters::{RendezvousParameters, check_not_reserved};
 
 const SHAPE: &str =
     "write etcd://host:port/run?min_workers=1&max_workers=3, several hosts separated by commas";
@@ -24,20 +25,20 @@ impl RendezvousParameters {
     /// assert_eq!(parameters.run_id, "job 7");
     /// assert_eq!((parameters.min_nodes, parameters.max_nodes), (1, 3));
     /// assert_eq!(parameters.get("timeout"), Some("60"));
-    /// # Ok::<(), rallypoint::rendezvous::ParameterError>(())
+    /// # Ok::<(), rallypoint::rendezvous::ConfigError>(())
     /// ```
     ///
     /// # Errors
-    /// [`ParameterError`] names the part that is wrong and what would be right.
-    pub fn from_url(url: &str) -> Result<Self, ParameterError> {
+    /// [`ConfigError`] names the part that is wrong and what would be right.
+    pub fn from_url(url: &str) -> Result<Self, ConfigError> {
         let (rest, query) = url.split_once('?').unwrap_or((url, ""));
         // Only the part before the options is ever quoted: a password may be among them.
-        let wrong = |fix: &str| Err(ParameterError::invalid("url", rest, fix));
+        let wrong = |fix: &str| Err(ConfigError::invalid("url", rest, fix));
         let (backend, place) = rest.split_once("://").unwrap_or(("", rest));
         let (hosts, run_id) = place.split_once('/').unwrap_or((place, ""));
         if hosts.contains('@') {
             let fix = "give user and password as options after the question mark";
-            return Err(ParameterError::invalid("url", format!("{backend}://…@…"), fix));
+            return Err(ConfigError::invalid("url", format!("{backend}://…@…"), fix));
         }
         if backend.is_empty() {
             return wrong(SHAPE);
@@ -47,7 +48,7 @@ impl RendezvousParameters {
         }
         if run_id.is_empty() {
             let fix = "give the name of the run after the host: etcd://host:port/run";
-            return Err(ParameterError::missing("the run of the url", fix));
+            return Err(ConfigError::missing("the run of the url", fix));
         }
         let mut config = options(query)?;
         let min_nodes = workers(&mut config, "min_workers")?;
@@ -58,23 +59,23 @@ impl RendezvousParameters {
     }
 }
 
-/// What stands after the question mark.
-fn options(query: &str) -> Result<BTreeMap<String, String>, ParameterError> {
+/// Reads the options after the question mark.
+fn options(query: &str) -> Result<BTreeMap<String, String>, ConfigError> {
     let mut config = BTreeMap::new();
     for pair in query.split('&').filter(|pair| !pair.is_empty()) {
         let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
         let key = decode("option", key)?;
         if key.is_empty() {
-            return Err(ParameterError::missing("the name of an option", "write &name=value"));
+            return Err(ConfigError::missing("the name of an option", "write &name=value"));
         }
         if value.is_empty() {
             let fix = format!("write {key}=value, or leave it out");
-            return Err(ParameterError::missing(format!("the value of {key:?}"), fix));
+            return Err(ConfigError::missing(format!("the value of {key:?}"), fix));
         }
         check_not_reserved(&key)?;
         let value = decode(&key, value)?;
         if config.insert(key.clone(), value).is_some() {
-            return Err(ParameterError::invalid("option", key, "it is there twice; give it once"));
+            return Err(ConfigError::invalid("option", key, "it is there twice; give it once"));
         }
     }
     Ok(config)
@@ -83,28 +84,25 @@ fn options(query: &str) -> Result<BTreeMap<String, String>, ParameterError> {
 fn workers(
     config: &mut BTreeMap<String, String>,
     field: &'static str,
-) -> Result<usize, ParameterError> {
+) -> Result<usize, ConfigError> {
     let Some(value) = config.remove(field) else {
-        return Err(ParameterError::missing(
-            field,
-            format!("add {field}=1 after the question mark"),
-        ));
+        return Err(ConfigError::missing(field, format!("add {field}=1 after the question mark")));
     };
     match value.trim().parse() {
         Ok(count) if count > 0 => Ok(count),
-        _ => Err(ParameterError::invalid(field, value, "give a whole number above 0")),
+        _ => Err(ConfigError::invalid(field, value, "give a whole number above 0")),
     }
 }
 
-/// Turns `%20` into a space and so on.
-fn decode(field: &str, text: &str) -> Result<String, ParameterError> {
+/// Decodes percent-encoding: `%20` becomes a space.
+fn decode(field: &str, text: &str) -> Result<String, ConfigError> {
     let escapes = text.split('%').skip(1);
     let is_escape = |rest: &str| {
         let digits = rest.as_bytes().get(..2);
         digits.is_some_and(|digits| digits.iter().all(u8::is_ascii_hexdigit))
     };
-    // What it was is not repeated here: it may be a password.
-    let wrong = |fix: &str| ParameterError::invalid(format!("{field} of the url"), "…", fix);
+    // The value is not repeated here: it may be a password.
+    let wrong = |fix: &str| ConfigError::invalid(format!("{field} of the url"), "…", fix);
     if !escapes.into_iter().all(is_escape) {
         return Err(wrong("two hexadecimal digits follow a %; write %25 for the sign itself"));
     }

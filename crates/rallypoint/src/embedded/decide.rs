@@ -1,104 +1,334 @@
-//! Which host runs the server: decided once, for the launcher and for Python alike.
+//! Which node runs the embedded server, at which address, with which secret and certificate: decided here for the
+//! launcher, for the Python package and for programs alike.
+//!
+//! With the backend `rallypoint`, one host in the endpoint runs the server itself; several hosts are an etcd that
+//! runs already. The launcher adds what it alone knows as [`ServerHints`].
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 
-use super::rendezvous_config::ServerPlacement;
-use super::this_host::{Meaning, ThisHost, listening, meaning};
-use crate::rendezvous::Endpoint;
+use thiserror::Error;
 
-/// What it is decided by.
-#[derive(Debug)]
-pub(crate) struct Question<'a> {
-    /// Where the nodes meet.
-    pub(crate) endpoint: &'a Endpoint,
-    /// What the user says, or the rank that this node has.
-    pub(crate) told: Option<bool>,
-    pub(crate) max_nodes: usize,
-    pub(crate) local_addr: Option<&'a str>,
-    pub(crate) host: &'a ThisHost,
+use super::this_host::{NameMeaning, ThisHost, listening, meaning};
+use crate::client::{ClientError, Credentials, TlsOptions};
+use crate::config::{
+    ConfigError, ConnectionOptions, ETCD_PORT, Endpoint, RALLYPOINT_BACKEND, RendezvousParameters,
+    is_host,
+};
+use crate::rendezvous::RendezvousError;
+
+/// The user as which the nodes of a job authenticate, with the shared secret for a password.
+pub(crate) const SECRET_USER: &str = "rallypoint";
+
+/// The port of an embedded server unless another is given, as that of torchrun's `c10d`.
+pub const DEFAULT_PORT: u16 = 29400;
+
+/// Whether this process runs the embedded server, and where.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ServerPlacement {
+    /// Another host runs it, or an etcd runs already.
+    Elsewhere,
+    /// This process, on loopback at a free port: no other node can join.
+    Loopback,
+    /// This process. Unless it is `required`, another process of this host may have started first, and then is the
+    /// server.
+    Here {
+        /// The address to listen on.
+        address: SocketAddr,
+        /// Whether it is an error if the address is in use.
+        required: bool,
+    },
+    /// Not decided yet: the endpoint names another host, on which no server may answer, or no host that is known. It
+    /// is looked up again until a server answers, since names may be late or out of date.
+    Undecided {
+        /// Whether the name resolves to a host.
+        resolves: bool,
+    },
 }
 
-/// A decision, and what the user should know about it.
-pub(crate) type Decision = (ServerPlacement, Option<String>);
+impl ServerPlacement {
+    /// Whether this process runs the server by all that is known now.
+    pub fn is_here(self) -> bool {
+        matches!(self, Self::Loopback | Self::Here { .. })
+    }
+}
 
-impl Question<'_> {
-    /// Decides it by what is known now. Blocks if a name has to be looked up.
-    pub(crate) fn decide(&self) -> Decision {
-        let Self { endpoint, told, local_addr, host, .. } = self;
-        let meaning = self.meaning();
+/// What the launcher knows besides the parameters. The default is that of a caller that knows nothing more.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct ServerHints {
+    /// Whether this node has rank 0, where a scheduler or torchrun's static form has assigned ranks and rank 0 runs
+    /// the server.
+    pub(crate) is_rank0: Option<bool>,
+    /// The names of the fields in errors.
+    pub(crate) fields: FieldNames,
+}
+
+/// The interface that the user has written in, whose names errors use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum FieldNames {
+    /// Arguments by name: `endpoint`.
+    #[default]
+    Arguments,
+    /// Options of the command line: `--rdzv-endpoint`.
+    #[cfg_attr(not(feature = "cli"), allow(dead_code, reason = "only the command has one"))]
+    CommandLine,
+}
+
+impl FieldNames {
+    fn endpoint(self) -> &'static str {
+        match self {
+            Self::Arguments => "endpoint",
+            Self::CommandLine => "--rdzv-endpoint",
+        }
+    }
+
+    fn cert_and_key(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Arguments => ("cert", "key"),
+            Self::CommandLine => ("--cert", "--key"),
+        }
+    }
+
+    /// The error of a job of several nodes without an endpoint.
+    pub(crate) fn missing_endpoint(self, max_nodes: usize) -> ConfigError {
+        let example = match self {
+            Self::Arguments => format!("head:{DEFAULT_PORT}"),
+            Self::CommandLine => format!("--rdzv-endpoint head:{DEFAULT_PORT}"),
+        };
+        let fix = format!(
+            "{max_nodes} nodes need a place to meet; give a host that all of them reach, such as {example}, on \
+             each of them, and it will run the server"
+        );
+        ConfigError::missing(self.endpoint(), fix)
+    }
+
+    /// Reads the endpoints of `--rdzv-endpoint` or `endpoint`: one host, at the embedded server's port unless given,
+    /// or several, at etcd's. An address that means another host to each node is refused.
+    pub(crate) fn endpoints(self, text: &str, backend: &str) -> Result<Vec<Endpoint>, ConfigError> {
+        let is_embedded = backend == RALLYPOINT_BACKEND && !text.contains(',');
+        let port = if is_embedded { DEFAULT_PORT } else { ETCD_PORT };
+        let endpoints = Endpoint::parse_all(text, port)?;
+        let is_any = |endpoint: &&Endpoint| endpoint.ip().is_some_and(|ip| ip.is_unspecified());
+        if let Some(any) = endpoints.iter().find(is_any) {
+            let fix = "this is no host; name the one that runs the server as all nodes reach it";
+            return Err(ConfigError::invalid(self.endpoint(), any.to_string(), fix));
+        }
+        Ok(endpoints)
+    }
+}
+
+/// The configuration of this node's rendezvous, with everything decided: the parameters of the handler, and the
+/// embedded server's placement, credentials and certificate.
+#[derive(Debug, Clone)]
+pub struct RendezvousConfig {
+    /// The parameters of the handler. Under [`ServerPlacement::Loopback`] they have no endpoint until the server has
+    /// one.
+    pub parameters: RendezvousParameters,
+    /// Whether this process runs the server.
+    pub server: ServerPlacement,
+    /// The credentials of this node, which a server in this process requires of its clients.
+    pub credentials: Option<Credentials>,
+    /// TLS, if any. A server in this process has the same certificate as its clients.
+    pub tls: Option<TlsOptions>,
+    /// What the user should know about the decision.
+    pub warnings: Vec<String>,
+}
+
+impl RendezvousConfig {
+    /// Decides by the parameters of a backend on etcd. If that is `rallypoint`, one host in the endpoint runs the
+    /// server itself, and the option `is_host` overrules what this host thinks of its name; several hosts are an
+    /// etcd that runs already. Nodes that share a `secret` require it of each other.
+    ///
+    /// Blocks if a name has to be looked up.
+    ///
+    /// # Errors
+    /// [`ConfigError`] names the parameter that is wrong, and the remedy.
+    pub fn from_parameters(
+        mut parameters: RendezvousParameters,
+        host: &ThisHost,
+        secret: Option<&str>,
+    ) -> Result<Self, ConfigError> {
+        let hints = ServerHints::default();
+        let given = parameters.endpoint.trim();
+        if parameters.backend == RALLYPOINT_BACKEND {
+            let endpoints = if given.is_empty() || leaves_port_open(given, parameters.max_nodes) {
+                Vec::new()
+            } else {
+                hints.fields.endpoints(given, RALLYPOINT_BACKEND)?
+            };
+            parameters.endpoint = written(&endpoints);
+        }
+        Self::decide(parameters, host, secret, hints)
+    }
+
+    /// Decides for parameters whose endpoint is complete: every host with its port, or empty for a node that is
+    /// alone.
+    pub(crate) fn decide(
+        mut parameters: RendezvousParameters,
+        host: &ThisHost,
+        secret: Option<&str>,
+        hints: ServerHints,
+    ) -> Result<Self, ConfigError> {
+        parameters.validate()?;
+        let mut warnings = Vec::new();
+        let mut server = ServerPlacement::Elsewhere;
+        if parameters.backend == RALLYPOINT_BACKEND {
+            let is_host = is_host(&parameters)?;
+            server = placement(&parameters, is_host, host, hints, &mut warnings)?;
+            let is_embedded = !parameters.endpoint.contains(',');
+            if let Some(secret) = secret
+                && is_embedded
+                && given_credential(&parameters).is_none()
+            {
+                parameters.config.insert("user".to_owned(), SECRET_USER.to_owned());
+                parameters.config.insert("password".to_owned(), secret.to_owned());
+            }
+        }
+        let connection = ConnectionOptions::of_backend(&parameters)?;
+        let (tls, credentials) =
+            connection.map_or((None, None), |connection| (connection.tls, connection.credentials));
+        // The decision is made, and the handler needs it no more.
+        parameters.config.remove("is_host");
+        if server.is_here() && tls.as_ref().is_some_and(|tls| tls.identity.is_none()) {
+            let (cert, key) = hints.fields.cert_and_key();
+            let fix = format!(
+                "this host runs the server; give {cert} and {key}, which it shows its clients"
+            );
+            return Err(ConfigError::missing(cert, fix));
+        }
+        Ok(Self { parameters, server, credentials, tls, warnings })
+    }
+
+    /// The error of a node without the shared secret of its peers, if `error` is a failed authentication at a server
+    /// that the nodes bring, and they were given no other credentials for it.
+    pub fn secret_error(&self, error: &RendezvousError) -> Option<SecretError> {
+        let is_secret = |credentials: &Credentials| credentials.user == SECRET_USER;
+        let by_secret = self.parameters.backend == RALLYPOINT_BACKEND
+            && self.credentials.as_ref().is_none_or(is_secret);
+        let RendezvousError::Connection { source, .. } = error else { return None };
+        let refused = source.downcast_ref().is_some_and(ClientError::is_unauthenticated);
+        (by_secret && refused).then(|| {
+            let endpoint = self.parameters.endpoint.clone();
+            SecretError { endpoint, has_secret: self.credentials.is_some() }
+        })
+    }
+}
+
+/// The nodes of a job share a secret, and this node does not have it.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error(
+    "authentication failed at the server at {endpoint}: {}",
+    if *.has_secret {
+        "the shared secret does not match"
+    } else {
+        "the server requires a shared secret and none is set"
+    }
+)]
+pub struct SecretError {
+    endpoint: String,
+    has_secret: bool,
+}
+
+/// The option by which the user has given credentials, which a secret does not replace.
+pub(crate) fn given_credential(parameters: &RendezvousParameters) -> Option<&'static str> {
+    ["user", "password"].into_iter().find(|key| parameters.get(key).is_some())
+}
+
+/// Decides where the server of the backend `rallypoint` runs.
+fn placement(
+    parameters: &RendezvousParameters,
+    is_host: Option<bool>,
+    host: &ThisHost,
+    hints: ServerHints,
+    warnings: &mut Vec<String>,
+) -> Result<ServerPlacement, ConfigError> {
+    let RendezvousParameters { endpoint, max_nodes, local_addr, .. } = parameters;
+    if endpoint.is_empty() {
+        return match max_nodes {
+            1 => Ok(ServerPlacement::Loopback),
+            _ => Err(hints.fields.missing_endpoint(*max_nodes)),
+        };
+    }
+    let endpoints = Endpoint::parse_all(endpoint, DEFAULT_PORT)?;
+    let [endpoint] = &endpoints[..] else {
+        return match is_host {
+            Some(true) => Err(ConfigError::conflict(
+                "is_host=true",
+                format!("an {} of several hosts", hints.fields.endpoint()),
+                "several hosts are an etcd that is there already; name this host alone",
+            )),
+            _ => Ok(ServerPlacement::Elsewhere),
+        };
+    };
+    let told = is_host.or(hints.is_rank0);
+    let named = NamedServer { endpoint, max_nodes: *max_nodes, local_addr: local_addr.as_deref() };
+    let (server, warning) = named.placement(told, host);
+    warnings.extend(warning);
+    Ok(server)
+}
+
+/// A server that the endpoint names, for the decision whether that is this host.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct NamedServer<'a> {
+    pub(super) endpoint: &'a Endpoint,
+    pub(super) max_nodes: usize,
+    pub(super) local_addr: Option<&'a str>,
+}
+
+impl NamedServer<'_> {
+    /// Decides by what the user or the rank has `told`, or else by the meaning of the name at the moment, and returns
+    /// a warning for the user. Blocks if a name has to be looked up.
+    pub(super) fn placement(
+        self,
+        told: Option<bool>,
+        host: &ThisHost,
+    ) -> (ServerPlacement, Option<String>) {
+        let Self { endpoint, local_addr, .. } = self;
+        let meaning = self.meaning(host);
         match (told, meaning) {
             (Some(false), _) => return (ServerPlacement::Elsewhere, None),
             // An address does not change its meaning.
-            (None, Meaning::Elsewhere) if endpoint.address().is_some() => {
+            (None, NameMeaning::Elsewhere) if endpoint.ip().is_some() => {
                 return (ServerPlacement::Elsewhere, None);
             }
-            (None, Meaning::Elsewhere) => {
+            (None, NameMeaning::Elsewhere) => {
                 return (ServerPlacement::Undecided { resolves: true }, None);
             }
-            (None, Meaning::Unknown) => {
+            (None, NameMeaning::Unknown) => {
                 return (ServerPlacement::Undecided { resolves: false }, None);
             }
-            (Some(true), _) | (None, Meaning::Here(_) | Meaning::HereSomehow) => {}
+            (Some(true), _) | (None, NameMeaning::Here(_) | NameMeaning::HereSomehow) => {}
         }
-        let (ip, warning) = listening(&endpoint.host, meaning, *local_addr, host);
+        let (ip, warning) = listening(&endpoint.host, meaning, local_addr, host);
         let address = SocketAddr::new(ip, endpoint.port);
         (ServerPlacement::Here { address, required: told.is_some() }, warning)
     }
 
-    /// What the endpoint means, given who is to come.
-    fn meaning(&self) -> Meaning {
-        match meaning(&self.endpoint.host, self.host) {
-            // Whoever writes an address means it. A name of the loopback address is also what rank 0 is told by
+    /// The meaning of the endpoint, given the number of nodes.
+    fn meaning(self, host: &ThisHost) -> NameMeaning {
+        match meaning(&self.endpoint.host, host) {
+            // A user who writes an address means it. A name of the loopback address is also what rank 0 is told by
             // programs that give the other nodes another name of its host.
-            Meaning::Here(ip)
-                if ip.is_loopback() && self.max_nodes > 1 && self.endpoint.address().is_none() =>
+            NameMeaning::Here(ip)
+                if ip.is_loopback() && self.max_nodes > 1 && self.endpoint.ip().is_none() =>
             {
-                Meaning::HereSomehow
+                NameMeaning::HereSomehow
             }
             meaning => meaning,
         }
     }
 }
 
-impl Endpoint {
-    /// The address, if it is written as one.
-    pub(crate) fn address(&self) -> Option<IpAddr> {
-        self.host.trim_matches(['[', ']']).parse().ok()
-    }
+/// Whether an endpoint leaves the port to a node that is alone: port 0 of this host, as in torchrun's own line for
+/// one node.
+pub(crate) fn leaves_port_open(endpoint: &str, max_nodes: usize) -> bool {
+    let host = endpoint.strip_suffix(":0");
+    max_nodes == 1 && host.is_some_and(|host| matches!(host, "localhost" | "127.0.0.1" | "[::1]"))
+}
+
+/// The endpoints as one text, which can be read again.
+pub(crate) fn written(endpoints: &[Endpoint]) -> String {
+    endpoints.iter().map(Endpoint::url).collect::<Vec<_>>().join(",")
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::embedded::this_host::tests::host;
-
-    #[test]
-    fn it_is_decided_by_what_is_told_and_what_the_name_means() {
-        let at = |text: &str, required| ServerPlacement::Here {
-            address: text.parse().unwrap(),
-            required,
-        };
-        let undecided = |resolves| ServerPlacement::Undecided { resolves };
-        for (endpoint, told, max_nodes, expected) in [
-            ("alias", None, 2, at("10.0.0.1:29400", false)),
-            ("127.0.0.1:7", None, 2, at("127.0.0.1:7", false)),
-            ("[::1]:7", None, 2, at("[::1]:7", false)),
-            ("localhost:7", None, 1, at("127.0.0.1:7", false)),
-            ("localhost:7", None, 2, at("0.0.0.0:7", false)),
-            ("localhost4:7", None, 2, at("0.0.0.0:7", false)),
-            ("debian", None, 2, at("0.0.0.0:29400", false)),
-            ("other", None, 2, undecided(true)),
-            ("10.0.0.2", None, 2, ServerPlacement::Elsewhere),
-            ("unknown", None, 2, undecided(false)),
-            ("unknown", Some(true), 2, at("0.0.0.0:29400", true)),
-            ("unknown", Some(false), 2, ServerPlacement::Elsewhere),
-            ("alias", Some(false), 2, ServerPlacement::Elsewhere),
-            ("alias", Some(true), 2, at("10.0.0.1:29400", true)),
-        ] {
-            let endpoint = Endpoint::parse(endpoint, 29400).unwrap();
-            let question =
-                Question { endpoint: &endpoint, told, max_nodes, local_addr: None, host: &host() };
-            assert_eq!(question.decide().0, expected, "{endpoint} {told:?} {max_nodes}");
-        }
-    }
-}
+mod tests;

@@ -1,9 +1,9 @@
-//! The coordination server in the process of a node, where the endpoint names its host.
+//! The embedded server: the coordination server in the process of a node, where the endpoint names its host.
 //!
-//! - [`RendezvousConfig`]: where the nodes of a job meet, and whether this host runs the server.
+//! - [`RendezvousConfig`]: the decision which node runs it, with everything that follows from it.
 //! - [`EmbeddedServer`]: that server, or one that stands by to take its place.
-//! - [`clients_gone`]: until when it is needed.
-//! - [`ThisHost`]: what decides whether a name means this host.
+//! - [`clients_gone`]: waits until no other node uses it.
+//! - [`ThisHost`]: the names and addresses of this host.
 //!
 //! ```
 //! use rallypoint::embedded::{EmbeddedServer, RendezvousConfig, ThisHost, clients_gone};
@@ -11,7 +11,7 @@
 //!
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! // The same on each node. The one whose host is named serves; alone, any port will do.
+//! // The same on each node. The node whose host is named runs the server; a node that is alone takes any port.
 //! let parameters = RendezvousParameters::new("rallypoint", "", "job-7", 1, 1)?;
 //! let mut config = RendezvousConfig::from_parameters(parameters, &ThisHost::look(), None)?;
 //! let server = EmbeddedServer::start(&mut config).await?;
@@ -26,21 +26,22 @@
 //! # }
 //! ```
 
+mod clients;
 mod decide;
 mod name_lookup;
-mod rendezvous_config;
 mod server;
 mod standby;
 mod this_host;
 
+pub use self::clients::clients_gone;
+pub use self::decide::{DEFAULT_PORT, RendezvousConfig, SecretError, ServerPlacement};
 #[cfg(feature = "cli")]
-pub(crate) use self::decide::Question;
-pub use self::rendezvous_config::{DEFAULT_PORT, RendezvousConfig, SecretError, ServerPlacement};
-#[cfg(feature = "cli")]
-pub(crate) use self::rendezvous_config::{RALLYPOINT_BACKEND, SECRET_USER, is_any_port, written};
+pub(crate) use self::decide::{
+    FieldNames, SECRET_USER, ServerHints, given_credential, leaves_port_open, written,
+};
 #[cfg(feature = "cli")]
 pub(crate) use self::server::runtime_directory;
-pub use self::server::{EmbeddedServer, EmbeddedServerError, clients_gone};
+pub use self::server::{EmbeddedServer, EmbeddedServerError};
 pub use self::this_host::ThisHost;
 #[cfg(test)]
 pub(crate) use self::this_host::tests;

@@ -1,4 +1,4 @@
-//! A host that finds out late that it is the one to serve.
+//! Looks the name of the endpoint up again, for a host whose name resolves late.
 //!
 //! In Kubernetes the name of a pod resolves some seconds after the pod has started, and for some seconds after it
 //! was replaced to the address of the one before. So long as no server answers, a name is looked up again.
@@ -9,10 +9,9 @@ use std::time::Duration;
 use tokio::net::TcpStream;
 use tokio::time::{sleep, timeout};
 
-use super::decide::{Decision, Question};
-use super::rendezvous_config::{DEFAULT_PORT, ServerPlacement};
+use super::decide::{DEFAULT_PORT, NamedServer, ServerPlacement};
 use super::this_host::ThisHost;
-use crate::rendezvous::{Endpoint, ParameterError, RendezvousParameters};
+use crate::config::{ConfigError, Endpoint, RendezvousParameters};
 use crate::util::blocking::blocking;
 
 /// How often a name is looked up.
@@ -21,20 +20,20 @@ const EVERY: Duration = Duration::from_secs(1);
 /// How long a server may take to accept a connection.
 const CONNECTING: Duration = Duration::from_secs(2);
 
-/// What is asked again and again.
+/// The name of a server that may come to mean this host.
 #[derive(Debug, Clone)]
-pub(super) struct Undecided {
+pub(super) struct LateName {
     endpoint: Endpoint,
     max_nodes: usize,
     local_addr: Option<String>,
 }
 
-impl Undecided {
-    /// What is asked of these parameters.
+impl LateName {
+    /// The server that the parameters name.
     ///
     /// # Errors
     /// If their endpoint is not one host.
-    pub(super) fn of(parameters: &RendezvousParameters) -> Result<Self, ParameterError> {
+    pub(super) fn of(parameters: &RendezvousParameters) -> Result<Self, ConfigError> {
         Ok(Self {
             endpoint: Endpoint::parse(&parameters.endpoint, DEFAULT_PORT)?,
             max_nodes: parameters.max_nodes,
@@ -42,13 +41,13 @@ impl Undecided {
         })
     }
 
-    /// Waits until the name means this host, and says where a server listens then; nothing if somebody answers
-    /// where it means another one.
+    /// Waits until the name means this host, and returns the address to listen on; nothing if the name means another
+    /// host and a server answers there.
     pub(super) async fn settled(self) -> Option<SocketAddr> {
         loop {
             sleep(EVERY).await;
             let asked = self.clone();
-            let (server, warning) = blocking(move || asked.ask()).await;
+            let (server, warning) = blocking(move || asked.placement()).await;
             match server {
                 ServerPlacement::Here { address, .. } => {
                     if let Some(warning) = warning {
@@ -64,10 +63,11 @@ impl Undecided {
         }
     }
 
-    fn ask(&self) -> Decision {
+    fn placement(&self) -> (ServerPlacement, Option<String>) {
         let Self { endpoint, max_nodes, local_addr } = self;
-        let (host, local_addr) = (ThisHost::look(), local_addr.as_deref());
-        Question { endpoint, told: None, max_nodes: *max_nodes, local_addr, host: &host }.decide()
+        let local_addr = local_addr.as_deref();
+        let named = NamedServer { endpoint, max_nodes: *max_nodes, local_addr };
+        named.placement(None, &ThisHost::look())
     }
 
     async fn answers(&self) -> bool {

@@ -1,9 +1,9 @@
-//! A process that does not serve yet: another one of this host does, or the endpoint does not name this host, or not yet.
+//! A stand-by for the embedded server: another process of this host serves, or the endpoint does not name this host
+//! yet.
 //!
-//! Several launchers on one host may all be meant: the first to come serves, and the others stand by. If it
-//! ends while they run, one of them takes its place. What was known is gone then, so the nodes meet anew;
-//! a job that must outlive any host wants an etcd cluster. A server that somebody started by hand is nobody's
-//! to replace.
+//! Several launchers on one host may all be meant: the first one serves, and the others stand by. If it ends while
+//! they run, one of them takes its place. The state of the server is lost then, so the nodes form a new group; a job
+//! that must outlive any host needs an etcd cluster. A server that a user has started by hand is not replaced.
 
 use std::io;
 use std::net::SocketAddr;
@@ -16,19 +16,19 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
-use super::name_lookup::Undecided;
-use super::rendezvous_config::RendezvousConfig;
+use super::decide::RendezvousConfig;
+use super::name_lookup::LateName;
 use super::server::{EmbeddedServerError, NAME, options, run};
 use crate::client::{Client, ClientError, ClientOptions};
 use crate::server::{Server, ServerOptions};
 
-/// How long it may take to hear who serves.
+/// How long a server may take to answer which run it belongs to.
 const QUESTION: Duration = Duration::from_secs(5);
 
-/// How often a stand-by that was too late to serve looks again at most.
+/// The backoff of a stand-by whose bind failed.
 const AGAIN: Duration = Duration::from_millis(50);
 
-/// What it takes to serve, and to find out who does.
+/// The options of a server that may start later, and of a client that asks the present one.
 pub(super) struct StandBy {
     run_id: String,
     client: ClientOptions,
@@ -37,7 +37,7 @@ pub(super) struct StandBy {
 }
 
 impl StandBy {
-    /// What `serves` says is whether this process does.
+    /// A stand-by that sets `serves` when this process becomes the server.
     pub(super) async fn new(
         config: &RendezvousConfig,
         serves: Arc<AtomicBool>,
@@ -52,7 +52,7 @@ impl StandBy {
         Ok(Self { run_id, client, options: options(config).await?, serves })
     }
 
-    /// The run that the server there belongs to, if it is another one.
+    /// The run that the present server belongs to, if it is another one.
     pub(super) async fn other_run(&self) -> Option<String> {
         let run = run_of(&self.client).await.ok().flatten();
         run.filter(|run| *run != self.run_id)
@@ -66,9 +66,9 @@ impl StandBy {
         self.serve(listener, stop).await;
     }
 
-    /// Serves as soon as the endpoint means this host, unless a server answers elsewhere.
-    pub(super) async fn until_meant(self, undecided: Undecided, stop: CancellationToken) {
-        let Some(Some(address)) = stop.run_until_cancelled(undecided.settled()).await else {
+    /// Serves as soon as the endpoint means this host, unless a server answers on another one.
+    pub(super) async fn until_meant(self, name: LateName, stop: CancellationToken) {
+        let Some(Some(address)) = stop.run_until_cancelled(name.settled()).await else {
             return;
         };
         match TcpListener::bind(address).await {
@@ -86,12 +86,12 @@ impl StandBy {
         }
     }
 
-    /// Waits until the launcher that serves there has ended, and takes its place. Nothing, if the server is not
-    /// a launcher's: whoever runs that one may start it again, and must find its port free.
+    /// Waits until the launcher that serves has ended, and binds its address. Nothing, if the server is not a
+    /// launcher's: its user may start it again, and must find its port free.
     async fn free(&self, address: SocketAddr) -> Option<TcpListener> {
         let mut said = false;
         loop {
-            // It may end before it has answered.
+            // The server may end before it has answered.
             let answer = tokio::select! {
                 answer = run_of(&self.client) => Some(answer),
                 _ = ended(address) => None,
@@ -108,10 +108,10 @@ impl StandBy {
                     tracing::info!(%address, "a server is there already");
                     return None;
                 }
-                // This launcher is not let in at all, and will say so itself.
+                // This launcher fails to authenticate, and its handler reports that.
                 Some(Err(error)) if error.is_unauthenticated() => return None,
                 Some(Err(error)) => {
-                    tracing::debug!(%error, %address, "nobody says who serves there");
+                    tracing::debug!(%error, %address, "the server does not say which run it belongs to");
                 }
                 None => {}
             }
@@ -137,15 +137,15 @@ impl StandBy {
     }
 }
 
-/// The run of the launcher that brought the server along; nothing if it is nobody's.
+/// The run of the launcher that embeds the server; nothing if the server is not embedded.
 async fn run_of(client: &ClientOptions) -> Result<Option<String>, ClientError> {
     let members = Client::connect(client.clone()).await?.members().await?;
     let run = |name: &str| name.strip_prefix(NAME).map(str::to_owned);
     Ok(members.first().and_then(|member| run(&member.name)))
 }
 
-/// Waits until the server there ends: it ends its connections with it. It also ends those that say nothing,
-/// after a while, and then there is no harm in looking.
+/// Waits until the server at `address` ends: its connections end with it. The server also ends idle connections after
+/// a while, and then the caller asks again.
 async fn ended(address: SocketAddr) -> io::Result<()> {
     let mut stream = TcpStream::connect(address).await?;
     let mut said = [0; 64];

@@ -1,21 +1,21 @@
-//! Whether a name means this host, and the address that a server of that name should listen on.
+//! Whether a name means this host, and the address that a server of that name listens on.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 
 use crate::util::host::host_name;
 
-/// What a host knows of itself.
+/// The names and addresses of this host.
 #[derive(Debug, Clone)]
 pub struct ThisHost {
     pub(crate) name: String,
     /// The addresses of its interfaces.
     pub(crate) addresses: Vec<IpAddr>,
-    /// What a name stands for; nothing if that cannot be found out.
+    /// Resolves a name to its addresses; to none if it does not resolve.
     pub(crate) resolve: fn(&str) -> Vec<IpAddr>,
 }
 
 impl ThisHost {
-    /// Looks around.
+    /// Reads the name and the addresses from the system.
     pub fn look() -> Self {
         let name = host_name();
         Self { name, addresses: addresses(), resolve }
@@ -38,56 +38,56 @@ fn resolve(name: &str) -> Vec<IpAddr> {
     found.into_iter().flatten().map(|address: SocketAddr| address.ip()).collect()
 }
 
-/// What a name means to this host.
+/// The meaning of a name on this host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Meaning {
+pub(crate) enum NameMeaning {
     /// This host, by this address.
     Here(IpAddr),
-    /// This host, but other hosts will not reach it by what the name stands for here. Debian, for one, has
-    /// 127.0.1.1 for a host's own name, and others have 127.0.0.1.
+    /// This host, but at an address that other hosts do not reach. Debian, for one, has 127.0.1.1 for a host's own
+    /// name, and others have 127.0.0.1.
     HereSomehow,
     /// Another host.
     Elsewhere,
-    /// No host that is known here, or known yet.
+    /// The name does not resolve, or not yet.
     Unknown,
 }
 
-/// What the host of an endpoint means, `name` being without a port.
-pub(crate) fn meaning(name: &str, host: &ThisHost) -> Meaning {
+/// The meaning of the host of an endpoint, `name` being without a port.
+pub(crate) fn meaning(name: &str, host: &ThisHost) -> NameMeaning {
     let name = name.trim_matches(['[', ']']);
     let ours = |address: &IpAddr| address.is_loopback() || host.addresses.contains(address);
     if let Ok(address) = name.parse::<IpAddr>() {
-        return if ours(&address) { Meaning::Here(address) } else { Meaning::Elsewhere };
+        return if ours(&address) { NameMeaning::Here(address) } else { NameMeaning::Elsewhere };
     }
     if name.eq_ignore_ascii_case("localhost") {
-        return Meaning::Here(Ipv4Addr::LOCALHOST.into());
+        return NameMeaning::Here(Ipv4Addr::LOCALHOST.into());
     }
     let found = (host.resolve)(name);
     if let Some(address) = found.iter().find(|address| ours(address) && !address.is_loopback()) {
-        return Meaning::Here(*address);
+        return NameMeaning::Here(*address);
     }
     let loopback = found.iter().find(|address| address.is_loopback());
     match loopback {
-        None if is_own_name(name, &host.name) => Meaning::HereSomehow,
-        None if found.is_empty() => Meaning::Unknown,
-        None => Meaning::Elsewhere,
+        None if is_own_name(name, &host.name) => NameMeaning::HereSomehow,
+        None if found.is_empty() => NameMeaning::Unknown,
+        None => NameMeaning::Elsewhere,
         // Another name for localhost.
         Some(address) if is_usual_loopback(address) && !same_label(name, &host.name) => {
-            Meaning::Here(*address)
+            NameMeaning::Here(*address)
         }
-        Some(_) => Meaning::HereSomehow,
+        Some(_) => NameMeaning::HereSomehow,
     }
 }
 
-/// Where a server of this name listens: the address that the name means; every address only if there is no
-/// other way, and then with a warning.
+/// The address on which a server of this name listens: the one that the name means; every address only if there is
+/// no other way, and then with a warning.
 pub(crate) fn listening(
     name: &str,
-    meaning: Meaning,
+    meaning: NameMeaning,
     local_addr: Option<&str>,
     host: &ThisHost,
 ) -> (IpAddr, Option<String>) {
-    if let Meaning::Here(address) = meaning {
+    if let NameMeaning::Here(address) = meaning {
         return (address, None);
     }
     let local = local_addr.and_then(|text| text.parse::<IpAddr>().ok());
@@ -156,7 +156,7 @@ pub(crate) mod tests {
 
     #[test]
     fn names_of_this_host_and_of_others() {
-        let here = |text: &str| Meaning::Here(text.parse().unwrap());
+        let here = |text: &str| NameMeaning::Here(text.parse().unwrap());
         for (name, expected) in [
             ("localhost", here("127.0.0.1")),
             ("LocalHost", here("127.0.0.1")),
@@ -165,19 +165,19 @@ pub(crate) mod tests {
             ("[::1]", here("::1")),
             ("10.0.0.1", here("10.0.0.1")),
             ("[fd00::1]", here("fd00::1")),
-            ("10.0.0.2", Meaning::Elsewhere),
+            ("10.0.0.2", NameMeaning::Elsewhere),
             // The test's resolver knows these.
             ("alias", here("10.0.0.1")),
-            ("debian", Meaning::HereSomehow),
-            ("node1.fedora", Meaning::HereSomehow),
+            ("debian", NameMeaning::HereSomehow),
+            ("node1.fedora", NameMeaning::HereSomehow),
             ("localhost4", here("127.0.0.1")),
-            ("other", Meaning::Elsewhere),
+            ("other", NameMeaning::Elsewhere),
             // The host's own names, which it does not resolve.
-            ("node1.cluster", Meaning::HereSomehow),
-            ("Node1", Meaning::HereSomehow),
-            ("node1.elsewhere", Meaning::Unknown),
-            ("node10", Meaning::Unknown),
-            ("unknown", Meaning::Unknown),
+            ("node1.cluster", NameMeaning::HereSomehow),
+            ("Node1", NameMeaning::HereSomehow),
+            ("node1.elsewhere", NameMeaning::Unknown),
+            ("node10", NameMeaning::Unknown),
+            ("unknown", NameMeaning::Unknown),
         ] {
             assert_eq!(meaning(name, &host()), expected, "{name}");
         }

@@ -163,7 +163,7 @@ impl EtcdCluster {
     /// Kills a member with SIGKILL. Its data stay.
     ///
     /// # Errors
-    /// [`EtcdServerError::Invalid`] if there is no such member.
+    /// [`EtcdServerError::Config`] if there is no such member.
     pub async fn kill(&mut self, index: usize) -> Result<(), EtcdServerError> {
         self.member(index)?.kill().await
     }
@@ -228,7 +228,7 @@ fn recipes(
         let refused = |source| EtcdServerError::Listen { address, source };
         let listener = reserve(address).map_err(refused)?;
         let address = listener.local_addr().map_err(refused)?;
-        Ok((listener, address))
+        Ok::<_, EtcdServerError>((listener, address))
     };
     let (mut reserved, mut clients, mut peers) = (Vec::new(), Vec::new(), Vec::new());
     for (index, port) in home.peer_ports()?.into_iter().enumerate() {

@@ -10,21 +10,15 @@ use thiserror::Error;
 
 use super::search::VARIABLE;
 use crate::client::ClientError;
+use crate::config::ConfigError;
 
 /// Why there is no etcd, or no longer.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum EtcdServerError {
-    /// An option or an argument makes no sense. Nothing was started.
-    #[error("{what} {value:?}: {fix}")]
-    Invalid {
-        /// Which option or argument.
-        what: &'static str,
-        /// What it was.
-        value: String,
-        /// What would be right.
-        fix: String,
-    },
+    /// An option or an argument is wrong. Nothing was started.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
     /// There is no etcd in any of the places where one may be.
     #[error(
         "found no etcd; there is none at {}; install one, or set {VARIABLE} to its path",
@@ -151,7 +145,7 @@ impl EtcdServerError {
         value: impl ToString,
         fix: impl Into<String>,
     ) -> Self {
-        Self::Invalid { what, value: value.to_string(), fix: fix.into() }
+        Self::Config(ConfigError::invalid(what, value.to_string(), fix))
     }
 
     /// Whether another attempt, with other ports, may go better.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::net::{UdpSocket, lookup_host};
 use tokio::time::timeout;
 
-use super::ParameterError;
+use super::ConfigError;
 use crate::embedded::ThisHost;
 use crate::util::host::host_name;
 
@@ -26,7 +26,7 @@ pub(super) async fn address(
     given: Option<&str>,
     servers: &[(String, u16)],
     alone: bool,
-) -> Result<String, ParameterError> {
+) -> Result<String, ConfigError> {
     if let Some(given) = given {
         return Ok(given.to_owned());
     }
@@ -46,7 +46,7 @@ pub(super) async fn address(
                 names.join(", "),
                 own.join(", "),
             );
-            Err(ParameterError::missing("local_addr", fix))
+            Err(ConfigError::missing("local_addr", fix))
         }
     }
 }

@@ -1,13 +1,11 @@
 //! What a node says of itself, and the port that it keeps for the group.
 
-use std::fmt;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::net::TcpSocket;
 
-use crate::config::ParameterError;
 use crate::util::random;
 
 /// An id that no other node has, ever, and that still tells people which node it is.
@@ -28,42 +26,6 @@ pub(super) fn reserve_port(address: &str, port: u16) -> io::Result<(TcpSocket, u
     let socket = rest.into_iter().fold(bound(first, port), or_at)?;
     let port = socket.local_addr()?.port();
     Ok((socket, port))
-}
-
-/// The ports that a node may take, where a firewall lets only some pass.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct PortRange {
-    first: u16,
-    last: u16,
-}
-
-impl PortRange {
-    /// Every port of it, in order.
-    pub(super) fn ports(self) -> impl Iterator<Item = u16> {
-        self.first..=self.last
-    }
-
-    /// Reads `29500-29599`, or one port.
-    ///
-    /// # Errors
-    /// [`ParameterError::Invalid`] says what would be right.
-    pub(crate) fn parse(text: &str) -> Result<Self, ParameterError> {
-        let port = |text: &str| text.trim().parse().ok().filter(|port| *port > 0);
-        let (first, last) = text.split_once('-').unwrap_or((text, text));
-        match (port(first), port(last)) {
-            (Some(first), Some(last)) if first <= last => Ok(Self { first, last }),
-            _ => {
-                let fix = "give a first and a last port, such as 29500-29599";
-                Err(ParameterError::invalid("store_ports", text, fix))
-            }
-        }
-    }
-}
-
-impl fmt::Display for PortRange {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}-{}", self.first, self.last)
-    }
 }
 
 /// Where to listen for those who are told `address`: the first of these that can be had.
@@ -126,23 +88,6 @@ mod tests {
         });
         assert_ne!(names[0], names[1]);
         assert!(names[0].starts_with(&format!("a-host-{}-", std::process::id())), "{}", names[0]);
-    }
-
-    #[test]
-    fn ports_are_read_as_people_write_them() {
-        let range = |first, last| Some(PortRange { first, last });
-        for (text, expected) in [
-            ("29500-29599", range(29500, 29599)),
-            (" 29500 - 29500 ", range(29500, 29500)),
-            ("7", range(7, 7)),
-            ("0-7", None),
-            ("8-7", None),
-            ("7-", None),
-            ("7-65536", None),
-            ("", None),
-        ] {
-            assert_eq!(PortRange::parse(text).ok(), expected, "{text:?}");
-        }
     }
 
     #[test]

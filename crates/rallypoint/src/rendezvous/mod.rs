@@ -13,7 +13,7 @@ mod error;
 mod etcd;
 mod extra_data;
 mod info;
-pub(crate) mod local;
+mod local;
 mod registry;
 
 use async_trait::async_trait;
@@ -24,17 +24,16 @@ use rallypoint_core::rendezvous::keys::Keys;
 use tokio::sync::watch;
 
 pub use self::error::RendezvousError;
-pub use self::etcd::{EtcdRendezvousHandler, HandlerOptions};
+pub use self::etcd::EtcdRendezvousHandler;
 pub use self::extra_data::{load_extra_data, store_extra_data};
 pub use self::info::{RendezvousInfo, RendezvousStoreInfo};
-pub use self::local::PortRange;
 pub use self::registry::{
     CreateError, RegistryError, RendezvousHandlerCreator, RendezvousHandlerRegistry,
 };
 use crate::client::Client;
 pub use crate::config::{
-    ConnectionOptions, DynamicOptions, Endpoint, EtcdOptions, PASSWORD, ParameterError, Protocol,
-    RendezvousParameters, add_password, parse_config,
+    ConfigError, ConnectionOptions, DynamicOptions, Endpoint, EtcdOptions, HandlerOptions,
+    PASSWORD, PortRange, Protocol, RendezvousParameters, add_password, parse_config,
 };
 use crate::session::Loss;
 

@@ -10,7 +10,7 @@ use thiserror::Error;
 
 use super::dynamic::DynamicRendezvousHandler;
 use super::{EtcdRendezvousHandler, RendezvousError, RendezvousHandler};
-use crate::config::{ParameterError, RendezvousParameters};
+use crate::config::{ConfigError, RendezvousParameters};
 use crate::config::{did_you_mean, list, suggest};
 
 /// Why a handler could not be made.
@@ -19,7 +19,7 @@ use crate::config::{did_you_mean, list, suggest};
 pub enum CreateError {
     /// The parameters make no sense.
     #[error(transparent)]
-    Parameter(#[from] ParameterError),
+    Parameter(#[from] ConfigError),
     /// They do, but it came to nothing.
     #[error(transparent)]
     Rendezvous(#[from] RendezvousError),
@@ -65,7 +65,7 @@ pub enum RegistryError {
     },
     /// The parameters make no sense.
     #[error(transparent)]
-    Parameter(#[from] ParameterError),
+    Parameter(#[from] ConfigError),
     /// They do, but it came to nothing.
     #[error(transparent)]
     Rendezvous(#[from] RendezvousError),

@@ -8,7 +8,7 @@ use rallypoint::client::{Client, ClientError};
 use rallypoint::core::kv::KeyRange;
 use rallypoint::core::rendezvous::keys::Keys;
 use rallypoint::rendezvous::{
-    CreateError, EtcdOptions, ParameterError, RegistryError, RendezvousError, RendezvousHandler,
+    ConfigError, CreateError, EtcdOptions, RegistryError, RendezvousError, RendezvousHandler,
     RendezvousHandlerCreator, RendezvousHandlerRegistry, RendezvousInfo, RendezvousParameters,
     RunOutcome, load_extra_data, store_extra_data,
 };
@@ -124,9 +124,9 @@ async fn who_asks_for_a_handler_in_vain_is_told_why() {
     let mut changed = parameters("etcd");
     changed.min_nodes = 0;
     let error = refusal(&registry, changed).await;
-    assert!(matches!(error, RegistryError::Parameter(ParameterError::Invalid { .. })), "{error}");
+    assert!(matches!(error, RegistryError::Parameter(ConfigError::Invalid { .. })), "{error}");
     let error = refusal(&registry, parameters("etcd").with("timout", 5)).await;
-    let unknown = matches!(&error, RegistryError::Parameter(ParameterError::UnknownOption { .. }));
+    let unknown = matches!(&error, RegistryError::Parameter(ConfigError::UnknownOption { .. }));
     assert!(unknown && error.to_string().contains("did you mean timeout?"), "{error}");
 }
 

@@ -7,7 +7,7 @@ use rallypoint::client::{ClientOptions, Credentials, TlsOptions};
 use rallypoint::core::kv::Put;
 use rallypoint::core::rendezvous::ranks::RankPolicy;
 use rallypoint::rendezvous::{
-    EtcdRendezvousHandler, HandlerOptions, ParameterError, RegistryError, RendezvousError,
+    ConfigError, EtcdRendezvousHandler, HandlerOptions, RegistryError, RendezvousError,
     RendezvousHandler, RendezvousHandlerRegistry, RendezvousParameters,
 };
 use tokio::time::{Instant, timeout};
@@ -234,29 +234,32 @@ async fn options_that_make_no_sense_are_named() {
     for (options, words) in [
         (
             good().with(|options| options.run_id = "a/b".into()),
-            "run_id \"a/b\": give a name that is not empty and has no slashes or control characters",
+            "run_id \"a/b\": give a name without slashes and control characters",
         ),
         (
             good().with(|options| options.run_id = "a\n".into()),
-            "run_id \"a\\n\": give a name that is not empty and has no slashes or control characters",
+            "run_id \"a\\n\": give a name without slashes and control characters",
         ),
         (
             good().with(|options| options.run_id = String::new()),
-            "run_id \"\": give a name that is not empty and has no slashes or control characters",
+            "run_id \"\": give a name that only the nodes of this job share, for example the job's id",
         ),
-        (good().with(|options| options.min_nodes = 0), "min_nodes 0: give at least 1"),
+        (
+            good().with(|options| options.min_nodes = 0),
+            "min_nodes \"0\": a group has at least 1 node",
+        ),
         (
             good().with(|options| options.min_nodes = 3),
-            "max_nodes 2: give at least min_nodes, which is 3",
+            "max_nodes \"2\": give at least min_nodes, which is 3",
         ),
-        (good().with(|options| options.lease_ttl = SHORT), "lease_ttl 1s: give at least 2s"),
+        (good().with(|options| options.lease_ttl = SHORT), "lease_ttl \"1s\": give at least 2s"),
         (
             good().with(|options| options.lease_ttl = Duration::from_millis(500)),
-            "lease_ttl 500ms: give at least 2s",
+            "lease_ttl \"500ms\": give at least 2s",
         ),
         (
             good().with(|options| options.timeout = Duration::ZERO),
-            "timeout 0s: give the time that a group may take to form",
+            "timeout \"0s\": give the time that a group may take to form",
         ),
     ] {
         // Nobody listens there, and nobody is asked.
@@ -295,7 +298,7 @@ async fn an_unknown_option_suggests_the_right_one() {
     let error = registry.create_handler(parameters().with("timout", 5)).await.err().unwrap();
     let suggested = matches!(
         &error,
-        RegistryError::Parameter(ParameterError::UnknownOption { suggestion: Some(name), .. })
+        RegistryError::Parameter(ConfigError::UnknownOption { suggestion: Some(name), .. })
             if name == "timeout"
     );
     assert!(suggested, "{error:?}");

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use thiserror::Error;
 
-use crate::rendezvous::ParameterError;
+use crate::config::ConfigError;
 
 /// Why there is no plan. All of them are the user's to put right, so the exit code is 2.
 #[derive(Debug, Error)]
@@ -18,21 +18,12 @@ pub(crate) enum RunError {
     /// It is the beginning of several options.
     #[error("{option} may be any of {}; write one of them", .candidates.join(", "))]
     Ambiguous { option: String, candidates: Vec<String> },
-    /// An option or a variable cannot be what it is.
-    #[error("{name} {value:?}: {fix}")]
-    Invalid { name: String, value: String, fix: String },
-    /// It has to be there.
-    #[error("{name} is missing: {fix}")]
-    Missing { name: &'static str, fix: String },
-    /// Two things exclude each other.
-    #[error("{first} and {second} contradict each other: {fix}")]
-    Conflict { first: String, second: String, fix: &'static str },
+    /// An option, a variable or a parameter is wrong, missing or contradicts another.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
     /// The file is not there, or not readable.
     #[error("cannot read --secret-file {path}")]
     Secret { path: PathBuf, source: std::io::Error },
-    /// What the nodes are to meet with makes no sense.
-    #[error(transparent)]
-    Parameter(#[from] ParameterError),
 }
 
 impl RunError {
@@ -41,6 +32,18 @@ impl RunError {
         value: impl Into<String>,
         fix: impl Into<String>,
     ) -> Self {
-        Self::Invalid { name: name.into(), value: value.into(), fix: fix.into() }
+        Self::Config(ConfigError::invalid(name, value, fix))
+    }
+
+    pub(super) fn missing(name: impl Into<String>, fix: impl Into<String>) -> Self {
+        Self::Config(ConfigError::missing(name, fix))
+    }
+
+    pub(super) fn conflict(
+        first: impl Into<String>,
+        second: impl Into<String>,
+        fix: impl Into<String>,
+    ) -> Self {
+        Self::Config(ConfigError::conflict(first, second, fix))
     }
 }

@@ -86,11 +86,11 @@ fn nodes(
     const ONE: Nodes = Nodes { min: 1, max: 1 };
     match options.nnodes {
         Some(nodes) if options.standalone && nodes.max > 1 => {
-            return Err(RunError::Conflict {
-                first: "--standalone".to_owned(),
-                second: format!("--nnodes {}:{}", nodes.min, nodes.max),
-                fix: "--standalone is one node; several give --rdzv-endpoint instead",
-            });
+            return Err(RunError::conflict(
+                "--standalone",
+                format!("--nnodes {}:{}", nodes.min, nodes.max),
+                "--standalone is one node; several give --rdzv-endpoint instead",
+            ));
         }
         Some(nodes) => return Ok(nodes),
         None if options.standalone => return Ok(ONE),

@@ -63,7 +63,7 @@ pub(crate) fn prepare(matches: &ArgMatches, host: &HostFacts) -> Result<RunActio
         (false, false) => Ok(RunAction::Launch(Box::new(job))),
         (false, true) => {
             let fix = "--json is how --dry-run says it; give both, or neither".to_owned();
-            Err(RunError::Missing { name: "--dry-run", fix })
+            Err(RunError::missing("--dry-run", fix))
         }
     }
 }

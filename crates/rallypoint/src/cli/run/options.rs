@@ -47,9 +47,15 @@ Exit codes:
   78       a worker failed with a non-retryable exit code (--no-restart-exit-code)
   128 + n  stopped by signal n";
 
+/// The text after the options, with the options of the backend from their table.
+fn after_help() -> String {
+    let (first, rest) = AFTER_HELP.split_once("Examples:").unwrap_or((AFTER_HELP, ""));
+    format!("{first}{}\nExamples:{rest}", crate::config::help())
+}
+
 /// Run this node's workers of a distributed job, and restart them when its membership changes
 #[derive(Debug, Clone, Parser)]
-#[command(name = "run", after_help = AFTER_HELP, override_usage = "rallypoint run [OPTIONS] [--] PROGRAM [ARGS]...")]
+#[command(name = "run", after_help = after_help(), override_usage = "rallypoint run [OPTIONS] [--] PROGRAM [ARGS]...")]
 pub(crate) struct Options {
     /// Number of nodes: N, or MIN:MAX for an elastic job [default: 1]
     #[arg(long, value_name = "N|MIN:MAX", help_heading = NODES)]
@@ -83,9 +89,7 @@ pub(crate) struct Options {
     /// Rendezvous backend: rallypoint, or etcd for existing servers
     #[arg(long, value_name = "NAME", default_value = "rallypoint", value_parser = name, help_heading = MEETING)]
     pub(super) rdzv_backend: String,
-    /// Backend options, such as lease_ttl=5,last_call_timeout=10,timeout=600. is_host=true or false decides
-    /// whether this host runs the server. user=NAME,password_file=FILE authenticate to an etcd cluster; the
-    /// password may also be in the variable RALLYPOINT_PASSWORD
+    /// Backend options, such as lease_ttl=5,last_call_timeout=10,timeout=600; they are listed below
     #[arg(long, value_name = "KEY=VALUE,...", default_value = "", hide_default_value = true, help_heading = MEETING)]
     pub(super) rdzv_conf: String,
     /// Host of the node with --node-rank 0, which runs the rendezvous server

@@ -12,17 +12,17 @@ use crate::launch::job::Program;
 /// The program that the options name, with its interpreter.
 pub(super) fn program(options: &Options, host: &HostFacts) -> Result<Program, RunError> {
     if options.module && options.no_python {
-        return Err(RunError::Conflict {
-            first: "--module".to_owned(),
-            second: "--no-python".to_owned(),
-            fix: "a module needs Python; leave one of them out",
-        });
+        return Err(RunError::conflict(
+            "--module",
+            "--no-python",
+            "a module needs Python; leave one of them out",
+        ));
     }
     let Some((path, arguments)) =
         options.program.split_first().filter(|(path, _)| !path.is_empty())
     else {
         let fix = "give what to run behind the options".to_owned();
-        return Err(RunError::Missing { name: "PROGRAM", fix });
+        return Err(RunError::missing("PROGRAM", fix));
     };
     let is_script = Path::new(path).extension().is_some_and(|extension| extension == "py");
     if options.no_python || !(options.module || is_script) {

@@ -1,28 +1,24 @@
-//! Where the nodes of the job meet, under which name, and whether this host runs the server.
-//!
-//! With the backend `rallypoint`, one host in the endpoint runs the server itself; several hosts are an etcd
-//! that is there already.
+//! The rendezvous of the job by the command line and the scheduler: its endpoint, its name and its options. Which
+//! node runs the server is decided in [`crate::embedded`], with the hints that only a launcher has.
 
 mod place;
-mod server;
 
 use std::collections::BTreeMap;
 
 pub(super) use self::place::static_endpoint;
-use self::place::{Place, place, run_id};
-use self::server::server_placement;
+use self::place::{Origin, Place, place, run_id};
 use super::error::RunError;
 use super::host::HostFacts;
 use super::options::Options;
 use super::scheduler::Scheduler;
 use super::secret::Secret;
 use super::values::Nodes;
-use crate::config::suggest;
+use crate::config::{RALLYPOINT_BACKEND, suggest};
 use crate::embedded::{
-    RALLYPOINT_BACKEND, RendezvousConfig, SECRET_USER, ServerPlacement, written,
+    FieldNames, RendezvousConfig, SECRET_USER, ServerHints, given_credential, written,
 };
 use crate::launch::job::Provenance;
-use crate::rendezvous::{EtcdOptions, PASSWORD, RendezvousParameters, add_password, parse_config};
+use crate::rendezvous::{PASSWORD, RendezvousParameters, add_password, parse_config};
 
 /// The backend for an etcd that runs already.
 const ETCD: &str = "etcd";
@@ -60,38 +56,33 @@ pub(super) fn rendezvous_config(
     let backend = backend(known, notes)?;
     let place = place(known, backend, notes)?;
     let run_id = run_id(known, &place, notes)?;
-    let endpoint = match &place {
-        Place::At(endpoints, _) => endpoints.iter().map(written).collect::<Vec<_>>().join(","),
-        Place::Standalone | Place::Usual => String::new(),
-    };
     let Nodes { min, max } = known.nodes;
+    let endpoint = written(&place.endpoints);
     let mut parameters = RendezvousParameters::new(backend, endpoint, run_id, min, max)?;
     parameters.local_addr.clone_from(&known.options.local_addr);
     parameters.config = config(known)?;
-    parameters.validate()?;
-    let is_host =
-        if backend == RALLYPOINT_BACKEND { parameters.get_as_bool("is_host")? } else { None };
-    if backend == RALLYPOINT_BACKEND {
-        parameters.config.remove("is_host");
-    }
-    let server = match &place {
-        _ if backend != RALLYPOINT_BACKEND => ServerPlacement::Elsewhere,
-        Place::Standalone => ServerPlacement::Loopback,
-        Place::At(endpoints, origin) => {
-            server_placement(known, endpoints, *origin, is_host, notes)?
+    let given = given_credential(&parameters);
+    let hints = ServerHints { is_rank0: is_rank0(known, &place)?, fields: FieldNames::CommandLine };
+    let secret = known.secret.as_ref().map(|secret| secret.text.as_str());
+    let mut config = RendezvousConfig::decide(parameters, &known.host.here, secret, hints)?;
+    notes.warnings.append(&mut config.warnings);
+    check_secret(known, &config, given, notes)?;
+    Ok(config)
+}
+
+/// Whether this node has rank 0, where ranks are assigned and rank 0 runs the server.
+fn is_rank0(known: &Known<'_>, place: &Place) -> Result<Option<bool>, RunError> {
+    let max_nodes = known.nodes.max;
+    // A node that is alone has rank 0.
+    let rank = known.node_rank.or_else(|| (max_nodes == 1).then_some(0));
+    match (place.origin, rank) {
+        (Origin::Static, Some(rank)) if rank as usize >= max_nodes => {
+            let fix = format!("give a rank below the number of nodes, which is {max_nodes}");
+            Err(RunError::invalid("--node-rank", rank.to_string(), fix))
         }
-        Place::Usual => ServerPlacement::Elsewhere,
-    };
-    let embedded = backend == RALLYPOINT_BACKEND
-        && !matches!(&place, Place::At(several, _) if several.len() > 1);
-    add_secret(known, &mut parameters, embedded, notes)?;
-    let connection = EtcdOptions::from_parameters(&parameters)?.connection;
-    let (tls, credentials) = (connection.tls, connection.credentials);
-    if server.is_here() && tls.as_ref().is_some_and(|tls| tls.identity.is_none()) {
-        let fix = "this host runs the server; give --cert and --key, which it shows its clients";
-        return Err(RunError::Missing { name: "--cert", fix: fix.to_owned() });
+        (Origin::Static | Origin::Scheduler, Some(rank)) => Ok(Some(rank == 0)),
+        _ => Ok(None),
     }
-    Ok(RendezvousConfig { parameters, server, credentials, tls, warnings: Vec::new() })
 }
 
 /// The backend: `rallypoint`, or `etcd` for existing servers. Other names that torchrun's users give lead to one
@@ -147,21 +138,17 @@ fn config(known: &Known<'_>) -> Result<BTreeMap<String, String>, RunError> {
     Ok(config)
 }
 
-/// The secret becomes a user and a password: the client has options for them, and the server asks for what
-/// its clients have.
-fn add_secret(
+/// Says that a secret is not used, where the servers run already or the options give a user.
+fn check_secret(
     known: &Known<'_>,
-    parameters: &mut RendezvousParameters,
-    embedded: bool,
+    config: &RendezvousConfig,
+    given: Option<&str>,
     notes: &mut Notes,
 ) -> Result<(), RunError> {
     const FIX: &str = "a secret is for the server that the nodes bring; for an etcd give user and password \
                        in --rdzv-conf";
     let Some(secret) = &known.secret else { return Ok(()) };
-    let given = ["user", "password"].into_iter().find(|key| parameters.get(key).is_some());
-    if embedded && given.is_none() {
-        parameters.config.insert("user".to_owned(), SECRET_USER.to_owned());
-        parameters.config.insert("password".to_owned(), secret.text.clone());
+    if given.is_none() && config.credentials.as_ref().is_some_and(|used| used.user == SECRET_USER) {
         return Ok(());
     }
     if secret.is_option {
@@ -169,7 +156,7 @@ fn add_secret(
             || "servers that are there already".to_owned(),
             |key| format!("{key} in --rdzv-conf"),
         );
-        return Err(RunError::Conflict { first: "--secret-file".to_owned(), second, fix: FIX });
+        return Err(RunError::conflict("--secret-file", second, FIX));
     }
     notes.warnings.push(format!("RALLYPOINT_SECRET is not used: {FIX}"));
     Ok(())

@@ -166,11 +166,11 @@ fn several_tasks(environment: &Environment) -> Result<bool, RunError> {
 fn mpi_rank(environment: &Environment) -> Result<Option<FoundValue<u32>>, RunError> {
     let (ours, theirs) = (number(environment, MPI_RANK)?, number(environment, &["PMIX_RANK"])?);
     match (ours, theirs) {
-        (Some(one), Some(other)) if one.value != other.value => Err(RunError::Conflict {
-            first: format!("{} {}", one.source, one.value),
-            second: format!("{} {}", other.source, other.value),
-            fix: "give --node-rank",
-        }),
+        (Some(one), Some(other)) if one.value != other.value => Err(RunError::conflict(
+            format!("{} {}", one.source, one.value),
+            format!("{} {}", other.source, other.value),
+            "give --node-rank",
+        )),
         (one, other) => Ok(one.or(other)),
     }
 }

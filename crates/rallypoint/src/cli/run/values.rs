@@ -11,8 +11,7 @@ use rallypoint_core::agent::{RestartBackoff, signal_name};
 
 use crate::launch::job::{LocalRanks, NumaBinding, SignalList, StreamSelection, Streams};
 
-/// A year. Whoever means for ever gives no more, and sums of times cannot overflow.
-const LONGEST_SECONDS: u32 = 365 * 24 * 3600;
+use crate::config::values;
 
 /// How many nodes a group has: `N`, or `MIN:MAX`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,14 +62,9 @@ impl FromStr for Workers {
     }
 }
 
-/// A time in seconds, whole or not.
+/// Reads a time in seconds, whole or not, or none at all.
 pub(super) fn seconds(text: &str) -> Result<Duration, String> {
-    match text.trim().parse::<f64>() {
-        Ok(value) if (0.0..=f64::from(LONGEST_SECONDS)).contains(&value) => {
-            Ok(Duration::from_secs_f64(value))
-        }
-        _ => Err(format!("give seconds from 0 to {LONGEST_SECONDS}, such as 30 or 0.5")),
-    }
+    values::seconds(text, 0.0)
 }
 
 /// A time that is there only because torchrun has it.

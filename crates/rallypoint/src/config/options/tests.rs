@@ -12,11 +12,11 @@ fn parameters(endpoint: &str, options: &[(&str, &str)]) -> RendezvousParameters 
     options.iter().fold(parameters, |parameters, (key, value)| parameters.with(*key, *value))
 }
 
-fn etcd(options: &[(&str, &str)]) -> Result<EtcdOptions, ParameterError> {
+fn etcd(options: &[(&str, &str)]) -> Result<EtcdOptions, ConfigError> {
     EtcdOptions::from_parameters(&parameters("", options))
 }
 
-fn dynamic(options: &[(&str, &str)]) -> Result<DynamicOptions, ParameterError> {
+fn dynamic(options: &[(&str, &str)]) -> Result<DynamicOptions, ConfigError> {
     DynamicOptions::from_parameters(&parameters("", options))
 }
 
@@ -161,7 +161,7 @@ fn wrong_options_are_named_with_what_would_be_right() {
 #[test]
 fn an_unknown_option_is_refused_with_a_guess() {
     let error = etcd(&[("last_call_timout", "5")]).unwrap_err();
-    assert!(matches!(error, ParameterError::UnknownOption { .. }));
+    assert!(matches!(error, ConfigError::UnknownOption { .. }));
     let words = "unknown option \"last_call_timout\" of backend \"etcd\": did you mean \
                  last_call_timeout? It knows: timeout, join_timeout, last_call_timeout, etcd_prefix, \
                  lease_ttl, rank_policy, node_rank, topology, local_world_size, use_agent_store, store_ports, reopen, \
@@ -280,4 +280,90 @@ fn secrets_are_not_printed() {
     assert!(printed.contains("me") && !printed.contains("hidden"), "{printed}");
     let client = etcd(&options).unwrap().client_options();
     assert_eq!(client.credentials.unwrap().password, "hidden");
+}
+
+#[test]
+fn every_default_is_a_value_that_the_option_takes() {
+    for backend in [Backend::Rallypoint, Backend::Etcd, Backend::Dynamic, Backend::Client] {
+        let name = if backend == Backend::Rallypoint { RALLYPOINT_BACKEND } else { "etcd" };
+        for row in rows(backend).filter(|row| row.default.is_some()) {
+            let default = row.default.unwrap_or_default();
+            let given =
+                RendezvousParameters::new(name, "", "job", 1, 2).unwrap().with(row.name, default);
+            let read = match backend {
+                Backend::Rallypoint | Backend::Etcd => {
+                    EtcdOptions::from_parameters(&given).map(drop)
+                }
+                Backend::Dynamic => DynamicOptions::from_parameters(&given).map(drop),
+                Backend::Client => ConnectionOptions::from_parameters(&given).map(drop),
+            };
+            assert_eq!(read, Ok(()), "{}", row.name);
+        }
+        let names: Vec<&str> =
+            rows(backend).flat_map(|row| row.aliases.iter().chain([&row.name])).copied().collect();
+        let unique: std::collections::BTreeSet<&str> = names.iter().copied().collect();
+        assert_eq!(unique.len(), names.len(), "a name is in the table of {backend:?} twice");
+    }
+}
+
+#[test]
+fn the_handler_has_the_defaults_of_the_table() {
+    let read = etcd(&[]).unwrap().handler;
+    assert_eq!(format!("{:?}", HandlerOptions::new("job", 1, 2)), format!("{read:?}"));
+    let core =
+        rallypoint_core::rendezvous::dynamic::Settings::new(dynamic(&[]).unwrap().settings.limits);
+    assert_eq!(format!("{:?}", dynamic(&[]).unwrap().settings), format!("{core:?}"));
+}
+
+/// Compares the part of a file between two marks with `expected`, or writes it with `UPDATE_DOCS=1`.
+fn check_file(path: &str, first: &str, last: &str, expected: &str) {
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path);
+    let text = std::fs::read_to_string(&path).unwrap();
+    let (before, rest) = text.split_once(first).unwrap();
+    let (found, after) = rest.split_once(last).unwrap();
+    if std::env::var_os("UPDATE_DOCS").is_some() {
+        std::fs::write(&path, format!("{before}{first}{expected}{last}{after}")).unwrap();
+    } else {
+        let path = path.display();
+        assert_eq!(
+            found, expected,
+            "{path} is not what the table says; run this test with UPDATE_DOCS=1"
+        );
+    }
+}
+
+#[test]
+fn the_reference_of_the_book_comes_from_the_table() {
+    for (backend, name) in [(Backend::Rallypoint, "rallypoint"), (Backend::Dynamic, "dynamic")] {
+        let first =
+            format!("<!-- begin options of {name}: written from the table of options -->\n\n");
+        let last = format!("\n<!-- end options of {name} -->");
+        check_file("docs/reference/options.md", &first, &last, &render::markdown(backend));
+    }
+}
+
+#[test]
+fn the_docstring_of_python_comes_from_the_table() {
+    let path =
+        std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../py/src/rendezvous/options.txt");
+    let expected = render::docstring(Backend::Rallypoint);
+    if std::env::var_os("UPDATE_DOCS").is_some() {
+        std::fs::write(&path, &expected).unwrap();
+    }
+    let found = std::fs::read_to_string(&path).unwrap_or_default();
+    assert_eq!(
+        found,
+        expected,
+        "{} differs from the table; run this test with UPDATE_DOCS=1",
+        path.display()
+    );
+}
+
+#[test]
+fn the_help_lists_every_option_of_the_launcher_within_100_columns() {
+    let help = help();
+    for row in rows(Backend::Rallypoint) {
+        assert!(help.contains(&format!("\n  {} ", row.name)), "{help}");
+    }
+    assert!(help.lines().all(|line| line.chars().count() <= 100), "{help}");
 }

@@ -19,8 +19,8 @@ use crate::client::Client;
 use crate::rendezvous::address::address;
 use crate::rendezvous::local::{self, HeldPort, reserve_port};
 use crate::rendezvous::{
-    CreateError, DynamicOptions, ParameterError, RendezvousError, RendezvousHandler,
-    RendezvousInfo, RendezvousParameters, RendezvousStoreInfo,
+    ConfigError, CreateError, DynamicOptions, RendezvousError, RendezvousHandler, RendezvousInfo,
+    RendezvousParameters, RendezvousStoreInfo,
 };
 use crate::store::{EtcdStore, Store, StoreError};
 
@@ -172,8 +172,7 @@ impl DynamicRendezvousHandler {
         };
         let servers = options.hosts().map_err(unusable)?;
         let client = Client::connect(options).await.map_err(unusable)?;
-        let invalid =
-            |InvalidSetting { what, value, fix }| ParameterError::invalid(what, value, fix);
+        let invalid = |InvalidSetting { what, value, fix }| ConfigError::invalid(what, value, fix);
         let run_id = parameters.run_id.clone();
         let backend = EtcdRendezvousBackend::create(client.clone(), &run_id).map_err(invalid)?;
         let (lease, patience) = (backend.lease(), settings.join);

@@ -8,12 +8,11 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use rallypoint_core::kv::Time;
-use rallypoint_core::rendezvous::documents::Limits;
 use rallypoint_core::rendezvous::documents::{
     LivenessAddress, NodeDocument, RankHints, RunOutcome,
 };
 use rallypoint_core::rendezvous::keys::Keys;
-use rallypoint_core::rendezvous::{FormedGroup, Node, NodeConfig};
+use rallypoint_core::rendezvous::{FormedGroup, Node};
 use tokio::net::TcpSocket;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, timeout, timeout_at};
@@ -22,14 +21,14 @@ use tokio_util::task::AbortOnDropHandle;
 use super::driver::{Command, Driver, Parts};
 use super::fault::connection;
 use super::hosting::{Hosting, Identity};
-use super::options::HandlerOptions;
 use super::reach::reach;
 use crate::client::{Client, ClientOptions};
 use crate::rendezvous::address::address;
 use crate::rendezvous::local::{self, HeldPort};
 use crate::rendezvous::{
-    CreateError, EtcdOptions, HandlerStatus, RendezvousError, RendezvousHandler, RendezvousInfo,
-    RendezvousParameters, RendezvousStoreInfo, RunAccess, load_extra_data, store_extra_data,
+    CreateError, EtcdOptions, HandlerOptions, HandlerStatus, RendezvousError, RendezvousHandler,
+    RendezvousInfo, RendezvousParameters, RendezvousStoreInfo, RunAccess, load_extra_data,
+    store_extra_data,
 };
 use crate::session::Loss;
 use crate::store::{EtcdStore, StoreError};
@@ -79,9 +78,12 @@ impl EtcdRendezvousHandler {
         client_options: ClientOptions,
         options: HandlerOptions,
     ) -> Result<Self, RendezvousError> {
-        options.validate()?;
+        options.validate().map_err(|error| RendezvousError::State {
+            what: error.to_string(),
+            source: Some(Box::new(error)),
+        })?;
         let deadline = Instant::now() + options.timeout;
-        let HandlerOptions { min_nodes, max_nodes, run_id, .. } = &options;
+        let HandlerOptions { max_nodes, run_id, .. } = &options;
         let servers = client_options.endpoints.join(", ");
         let addresses = client_options.hosts().map_err(|error| connection(&servers, error))?;
         let client = Client::connect(client_options).await;
@@ -108,17 +110,7 @@ impl EtcdRendezvousHandler {
             rank_hints: RankHints { hint: options.node_rank, topology: options.topology.clone() },
             liveness: liveness.clone(),
         };
-        let settings = NodeConfig {
-            run_lease: keys.run_lease(),
-            keys: keys.clone(),
-            limits: Limits { min: *min_nodes, max: *max_nodes },
-            timeout: options.timeout,
-            last_call: options.last_call,
-            confirm: options.lease_ttl,
-            lease_ttl: options.lease_ttl,
-            rank_policy: options.rank_policy,
-            sole: options.sole,
-        };
+        let settings = options.node_config(&keys);
         let (commands, receiver) = mpsc::unbounded_channel();
         let (sender, status) = watch::channel(HandlerStatus::default());
         let (fence, fence_at) = watch::channel(None);

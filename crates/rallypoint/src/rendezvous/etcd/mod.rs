@@ -6,7 +6,6 @@ mod duty;
 mod fault;
 mod handler;
 mod hosting;
-mod options;
 mod probe;
 mod proofs;
 mod reach;
@@ -15,4 +14,3 @@ mod revoke;
 mod session;
 
 pub use self::handler::EtcdRendezvousHandler;
-pub use self::options::HandlerOptions;

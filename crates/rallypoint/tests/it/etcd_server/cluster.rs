@@ -49,7 +49,7 @@ async fn a_given_directory_is_kept_and_the_cluster_goes_on_in_it() {
     for members in [1, 5] {
         let error = EtcdCluster::start(members, options.clone()).await.unwrap_err();
         let text = error.to_string();
-        assert!(matches!(error, EtcdServerError::Invalid { .. }), "{text}");
+        assert!(matches!(error, EtcdServerError::Config(_)), "{text}");
         assert!(text.contains(data.to_str().unwrap()), "{text}");
     }
     let mut cluster = EtcdCluster::start(3, options).await.unwrap();

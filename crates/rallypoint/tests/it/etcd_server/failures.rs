@@ -190,7 +190,7 @@ async fn options_that_make_no_sense() {
         (usual().with(|options| options.start_timeout = Duration::ZERO), "start_timeout \"0ns\""),
     ] {
         let (error, text) = fails(options).await;
-        assert!(matches!(error, EtcdServerError::Invalid { .. }), "{text}");
+        assert!(matches!(error, EtcdServerError::Config(_)), "{text}");
         assert!(text.contains(field), "{text}");
     }
 }

@@ -1,38 +1,44 @@
-//! Where the nodes meet, and under which name. The name is never a fixed word that two jobs could have in
-//! common: see [`run_id`].
+//! The endpoint of the job and its name, by the command line or the scheduler. The name is never a fixed word that two
+//! jobs could share: see [`run_id`].
 
 use std::net::Ipv6Addr;
 
 use super::{Known, Notes};
 use crate::cli::run::error::RunError;
 use crate::cli::run::values::Nodes;
-use crate::client::ETCD_PORT;
-use crate::embedded::{DEFAULT_PORT, RALLYPOINT_BACKEND, is_any_port};
+use crate::config::{Endpoint, RALLYPOINT_BACKEND};
+use crate::embedded::{DEFAULT_PORT, FieldNames, leaves_port_open};
 use crate::launch::job::Provenance;
-use crate::rendezvous::Endpoint;
 
 /// Where it listens in torchrun's static form.
 const STATIC_PORT: u16 = 29500;
 
-/// Who named the place.
+/// Where the endpoint comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Origin {
+    /// There is none: the node is alone, or the backend has a default.
+    Default,
+    /// `--rdzv-endpoint`.
     Endpoint,
     /// torchrun's static form, in which the node of rank 0 is the server.
     Static,
-    /// Whoever started us, who gave us a rank too.
+    /// The scheduler, which has assigned a rank too.
     Scheduler,
 }
 
-/// Where the nodes meet.
-pub(super) enum Place {
-    Standalone,
-    At(Vec<Endpoint>, Origin),
-    /// The backend knows where.
-    Usual,
+/// The servers of the job.
+pub(super) struct Place {
+    /// Their addresses; none by default.
+    pub(super) endpoints: Vec<Endpoint>,
+    /// Where they come from.
+    pub(super) origin: Origin,
 }
 
-/// Where to meet.
+impl Place {
+    const DEFAULT: Self = Self { endpoints: Vec::new(), origin: Origin::Default };
+}
+
+/// Finds the servers of the job.
 pub(super) fn place(
     known: &Known<'_>,
     backend: &str,
@@ -50,42 +56,37 @@ pub(super) fn place(
         if is_static {
             ignore("--master-addr or --master-port", "--standalone meets nobody");
         }
-        return Ok(Place::Standalone);
+        return Ok(Place::DEFAULT);
     }
-    if nodes.max == 1 && backend == RALLYPOINT_BACKEND && endpoint.is_some_and(is_any_port) {
-        return Ok(Place::Standalone);
+    if backend == RALLYPOINT_BACKEND
+        && endpoint.is_some_and(|endpoint| leaves_port_open(endpoint, nodes.max))
+    {
+        return Ok(Place::DEFAULT);
     }
     if let Some(endpoint) = endpoint {
         if is_static {
             ignore("--master-addr or --master-port", "--rdzv-endpoint says where to meet");
         }
-        let own = backend == RALLYPOINT_BACKEND && !endpoint.contains(',');
-        let port = if own { DEFAULT_PORT } else { ETCD_PORT };
-        let endpoints = endpoint.split(',').map(|one| Endpoint::parse(one.trim(), port));
-        let endpoints: Vec<Endpoint> = endpoints.collect::<Result<_, _>>()?;
-        // It would mean another host to each of them.
-        if let Some(any) = endpoints.iter().find(|at| matches!(&*at.host, "0.0.0.0" | "[::]")) {
-            let fix = "this is no host; name the one that runs the server as all nodes reach it";
-            return Err(RunError::invalid("--rdzv-endpoint", any.to_string(), fix));
-        }
-        return Ok(Place::At(endpoints, Origin::Endpoint));
+        let endpoints = FieldNames::CommandLine.endpoints(endpoint, backend)?;
+        return Ok(Place { endpoints, origin: Origin::Endpoint });
     }
     if backend != RALLYPOINT_BACKEND {
-        return if nodes.max > 1 { Err(no_endpoint(*nodes)) } else { Ok(Place::Usual) };
+        return if nodes.max > 1 { Err(no_endpoint(*nodes)) } else { Ok(Place::DEFAULT) };
     }
     let head = known.scheduler.head(&known.host.environment)?.filter(|_| nodes.max > 1);
     if is_static {
         let head = head.as_ref().map_or("127.0.0.1", |head| &head.value.host);
         let address = options.master_addr.as_deref().unwrap_or(head);
-        return Ok(Place::At(vec![static_endpoint(address, options.master_port)?], Origin::Static));
+        let endpoints = vec![static_endpoint(address, options.master_port)?];
+        return Ok(Place { endpoints, origin: Origin::Static });
     }
     if nodes.max == 1 {
-        return Ok(Place::Standalone);
+        return Ok(Place::DEFAULT);
     }
     let Some(head) = head else { return Err(no_endpoint(*nodes)) };
     let endpoint = Endpoint::parse(&head.value.host, DEFAULT_PORT + head.value.port_offset)?;
     notes.provenance.push(Provenance::new("endpoint", &endpoint, head.source));
-    Ok(Place::At(vec![endpoint], Origin::Scheduler))
+    Ok(Place { endpoints: vec![endpoint], origin: Origin::Scheduler })
 }
 
 /// The place that torchrun's static form names.
@@ -108,18 +109,13 @@ pub(in crate::cli::run) fn static_endpoint(
 }
 
 fn no_endpoint(nodes: Nodes) -> RunError {
-    let fix = format!(
-        "{} nodes need a place to meet; give a host that all of them reach, such as --rdzv-endpoint \
-         head:{DEFAULT_PORT}, on each of them, and it will run the server",
-        nodes.max
-    );
-    RunError::Missing { name: "--rdzv-endpoint", fix }
+    FieldNames::CommandLine.missing_endpoint(nodes.max).into()
 }
 
-/// The name of the run: what was given; or for a node that is alone, one that nobody else has; or what the
-/// scheduler calls the job; or in torchrun's static form, which has no names, the place, where the node of
-/// rank 0 lets no other job in. Otherwise it is an error. A word that all jobs without a name have in common
-/// would let a node into the wrong job, and that is found out late.
+/// The name of the run: the given one; or for a node that is alone, a random one; or the scheduler's name of the job;
+/// or in torchrun's static form, which has no names, the endpoint, at which the node of rank 0 lets no other job in.
+/// Otherwise it is an error. A word that all jobs without a name share would let a node into the wrong job, and that
+/// shows late.
 pub(super) fn run_id(
     known: &Known<'_>,
     place: &Place,
@@ -137,25 +133,19 @@ pub(super) fn run_id(
         notes.provenance.push(Provenance::new("run id", &found.value, found.source));
         return Ok(found.value);
     }
-    match place {
-        Place::At(endpoints, Origin::Static) if known.node_rank.is_some() => {
-            let id =
-                format!("static-{}", endpoints.iter().map(ToString::to_string).collect::<String>());
-            notes.provenance.push(Provenance::new(
-                "run id",
-                &id,
-                "--master-addr and --master-port",
-            ));
-            Ok(id)
-        }
-        place => {
-            let mut fix =
-                "give a name that only the nodes of this job share, the same on each of them"
-                    .to_owned();
-            if matches!(place, Place::At(_, Origin::Static)) {
-                fix.push_str(", or a --node-rank to each");
-            }
-            Err(RunError::Missing { name: "--rdzv-id", fix })
-        }
+    let is_static = place.origin == Origin::Static;
+    if is_static && known.node_rank.is_some() {
+        let id = format!(
+            "static-{}",
+            place.endpoints.iter().map(ToString::to_string).collect::<String>()
+        );
+        notes.provenance.push(Provenance::new("run id", &id, "--master-addr and --master-port"));
+        return Ok(id);
     }
+    let mut fix =
+        "give a name that only the nodes of this job share, the same on each of them".to_owned();
+    if is_static {
+        fix.push_str(", or a --node-rank to each");
+    }
+    Err(RunError::missing("--rdzv-id", fix))
 }
