@@ -3,7 +3,7 @@
 use crate::world::plan::{Death, Fault};
 use crate::world::random::Random;
 
-/// How many kinds of faults there are, some of them twice as likely.
+/// The number of kinds of faults; some of them count twice.
 const KINDS: usize = 20;
 
 /// One fault, of the kinds that this run has.

@@ -9,23 +9,23 @@ use crate::world::inspector::round_of;
 use crate::world::invariants::{Verdict, Violation, violation};
 use crate::world::plan::{Death, Millis, RUN_LEASE};
 
-/// Whatever happened before, after this all is well, if workers stop at once; and they may have to stop a
-/// few times.
+/// The time within which the run must become stable after the last fault, if workers stop at once. To it comes the time
+/// of a few stops.
 const PATIENCE: Millis = 60_000;
 
-/// For so long it must stay so.
+/// How long the run must stay stable.
 const STEADY: Millis = 1_000;
 
-/// What a note to the survivors may take beyond the lease.
+/// How long after the expiry of a lease the survivors may be told.
 const A_LITTLE: Millis = 500;
 
 impl World {
-    /// Waits until all is well, and a while more.
+    /// Runs until the run is stable, and for a while more.
     pub(crate) fn settle(&mut self) -> Verdict {
         let end = self.now + PATIENCE + 4 * self.plan.slowest();
         let mut since = None;
         loop {
-            match self.all_is_well() {
+            match self.is_stable() {
                 Ok(()) => {
                     let since = *since.get_or_insert(self.now);
                     if self.now >= since + STEADY {
@@ -47,8 +47,8 @@ impl World {
         (0..self.nodes.len()).filter(|who| self.nodes[*who].alive).collect()
     }
 
-    /// Whether everyone is where it should be, or what is not so.
-    fn all_is_well(&self) -> Result<(), String> {
+    /// Whether the run is stable; if not, why.
+    fn is_stable(&self) -> Result<(), String> {
         let living = self.living();
         let limits = self.plan.config.limits;
         let time = self.time();
@@ -98,8 +98,8 @@ impl World {
         Ok(())
     }
 
-    /// A member dies without a word: those who are left are told as soon as its lease is over, or at once
-    /// if a connection broke.
+    /// A member dies without leaving: the survivors are told as soon as its lease expires, or at once if a connection
+    /// broke.
     pub(crate) fn funeral(&mut self) -> Verdict {
         let round = match &self.inspector.active {
             Some(active) if active.status == Status::Final => active.round,
@@ -138,14 +138,13 @@ impl World {
         Ok(())
     }
 
-    /// Whether a node is dead that nobody had a connection to, and its lease lives.
+    /// Whether a dead node has a live lease, and no peer had a connection to it.
     fn is_haunted(&self) -> bool {
         let nodes = self.server.store.range(&Range::new(self.plan.config.keys.nodes()));
         nodes.is_ok_and(|nodes| nodes.kvs.len() != self.living().len())
     }
 
-    /// Nobody waits for a node whose death was proved, though its lease would live; and for others no longer
-    /// than for their leases.
+    /// No round waits for a node whose death was proved, and for other dead nodes no longer than their leases live.
     fn meets_at_once(&mut self, after: u64) -> Verdict {
         let lease = if self.proofs() { 0 } else { self.plan.ttl_millis() };
         self.run_until(self.now + self.plan.slowest() + lease + A_LITTLE)?;
@@ -156,7 +155,7 @@ impl World {
         }
     }
 
-    /// Everybody leaves. Nothing is left but what belongs to the run, of the last group.
+    /// Every node leaves. Only keys of the run itself remain, of the last group.
     pub(crate) fn farewell(&mut self) -> Verdict {
         tell!(self, "--- everybody leaves");
         for who in self.living() {

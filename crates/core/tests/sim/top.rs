@@ -1,5 +1,5 @@
-//! The agent on top, as simple as can be: it has workers while it is in a group, stops them when its group
-//! must meet again, and enters when they are gone. Stopping takes as long as it takes.
+//! A minimal agent on top of each node: it runs workers while the node is a member of a group, stops them when the group
+//! must meet again, and enters when they have stopped. The time to stop is drawn per node.
 
 use rallypoint_core::rendezvous::documents::RunOutcome;
 use rallypoint_core::rendezvous::{CommandDone, FormedGroup, NodeInput, RendezvousFailure};
@@ -10,39 +10,39 @@ use crate::world::inspector::GroupId;
 use crate::world::invariants::{Verdict, violation};
 use crate::world::plan::{Fault, Millis};
 
-/// What all agents have in common: nothing.
+/// The state that all agents share: none.
 #[derive(Debug, Default)]
 pub(crate) struct Job;
 
-/// What an agent is doing.
+/// The state of an agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Agent {
-    /// It will enter when its clock rings.
+    /// The agent enters when its timer fires.
     Off,
     Meeting,
-    /// It has workers of this round.
+    /// Workers of this round run.
     Running(u64),
-    /// It has told them to go.
+    /// Workers of this round are stopping.
     Stopping(u64),
-    /// It takes its leave, for good unless it comes back.
+    /// The node leaves, for good unless it returns.
     Leaving {
         returns: bool,
     },
 }
 
-/// What an agent has set its clock for.
+/// A timer of an agent.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Alarm {
     Enter(u64),
     Reopen,
-    /// The workers of this start are gone, and the launcher sees it.
+    /// The launcher notices that the workers of this start have ended.
     Gone(u64),
 }
 
-/// What happens to workers.
+/// An event of workers.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Process {
-    /// Those of this start are gone.
+    /// The workers of this start have ended.
     Ends(u64),
 }
 
@@ -50,17 +50,17 @@ pub(crate) enum Process {
 #[derive(Debug)]
 pub(crate) struct Top {
     pub(crate) agent: Agent,
-    /// Of which group there are workers.
+    /// The group whose workers live.
     workers: Option<GroupId>,
     /// How often workers were started.
     starts: u64,
-    /// How long they take to stop.
+    /// How long the workers take to stop.
     stop: Millis,
-    /// They were told that they must be gone when the session's time is over.
+    /// The workers must have ended when the session expires.
     hastened: bool,
-    /// Which of the clocks set for entering counts.
+    /// The number of the timer for entering that counts.
     entering: u64,
-    /// It closed the run, and opens it again after so long.
+    /// The agent closed the run, and opens it again after this long.
     reopens_after: Option<Millis>,
 }
 
@@ -87,7 +87,7 @@ impl World {
         self.nodes[who].top.workers
     }
 
-    /// Whether the node holds on to its connection to rank 0.
+    /// Whether the node holds its liveness connection to rank 0.
     pub(crate) fn top_holds(&self, who: Who) -> bool {
         matches!(self.nodes[who].top.agent, Agent::Running(_) | Agent::Stopping(_))
     }
@@ -155,7 +155,7 @@ impl World {
         Ok(())
     }
 
-    /// The agent looks whether its group must meet again, and whether that has become urgent.
+    /// Checks whether the group must meet again, and whether the node was replaced.
     pub(crate) fn top_looks(&mut self, who: Who) -> Verdict {
         let agent = self.nodes[who].top.agent;
         let (Agent::Running(round) | Agent::Stopping(round)) = agent else { return Ok(()) };
@@ -188,7 +188,7 @@ impl World {
         Ok(())
     }
 
-    /// Tells the workers to go; that they are gone will be seen.
+    /// Stops the workers. A timer tells when they have ended.
     fn stops_workers(&mut self, who: Who, round: u64) {
         let noticed = self.random.between(0, 100);
         let top = &mut self.nodes[who].top;
@@ -214,7 +214,7 @@ impl World {
         self.top_killed(who)
     }
 
-    /// Nothing is left of the node's workers.
+    /// The node's workers have ended.
     pub(crate) fn top_killed(&mut self, who: Who) -> Verdict {
         let top = &mut self.nodes[who].top;
         if top.workers.take().is_some() {
@@ -247,7 +247,7 @@ impl World {
         }
     }
 
-    /// What an agent takes into its head.
+    /// Carries out an action of an agent.
     pub(crate) fn top_goes(&mut self, fault: Fault) -> Verdict {
         match fault {
             Fault::Finish(who) => self.takes_leave(who, false),
@@ -287,10 +287,10 @@ impl World {
         self.give(who, NodeInput::Leave)
     }
 
-    /// The server has forgotten everything.
+    /// The server has lost its state.
     pub(crate) fn top_forgets(&mut self) {}
 
-    /// What must hold after every step is seen where it can become false.
+    /// Invariants of the agents are checked where they can become false, so nothing is left for every step.
     pub(crate) fn check_step(&self) -> Verdict {
         Ok(())
     }

@@ -3,10 +3,10 @@
 use crate::world::broken::Broken;
 use crate::world::plan::FaultFilter;
 
-/// The world in which they are looked for.
+/// The faults of the runs in which the variants are looked for.
 pub(crate) const WORLD: FaultFilter = FaultFilter::Kind;
 
-/// Each variant, the seeds in which it must be found, and which invariants may find it.
+/// Each variant, the number of seeds within which it must be found, and the invariants that may find it.
 pub(crate) const TABLE: [(Broken, u64, &[&str]); 24] = [
     (Broken::OpenUnfenced, 1_000, &["R1", "R2", "R3"]),
     (Broken::StaleCoordinator, 1_000, &["R1", "R2", "R3"]),
@@ -34,9 +34,11 @@ pub(crate) const TABLE: [(Broken, u64, &[&str]); 24] = [
     (Broken::JoinUnheard, 1_000, &["liveness"]),
 ];
 
-/// Those of the rules that keep one group at a time. The compare of the history, and that of the history of an assignment, have
-/// none: a request of a forgotten history fails by its lease first, and a forgotten assignment only orders ranks. Nor has the
-/// group that a node remembers: where the server says that it follows another, remembering only shortens the wait.
+/// The variants of the rules that keep one group at a time.
+///
+/// Three rules have no variant here. The comparison of the history: a request of a lost history fails by its lease first.
+/// The history of a previous assignment: it only orders ranks. The group that a node remembers: where the server
+/// announces its predecessor, the memory only shortens the wait.
 pub(crate) const ONE_GROUP: [(Broken, u64, &[&str]); 7] = [
     (Broken::LastGroupUnchecked, 1_000, &["L1", "liveness"]),
     (Broken::ReadyKept, 1_000, &["liveness", "L1", "keys", "at once"]),
