@@ -1,7 +1,7 @@
 //! A rendezvous over one shared document, for any store that can compare and set.
 //!
 //! Every node reads the document, decides what it should say next, and writes that under a compare;
-//! whoever loses reads again. What is decided here is decided by the same [`gate`](super::gate) and
+//! whoever loses reads again. What is decided here is decided by the same [join window](super::window) and
 //! [`ranks`](super::ranks) as in the main protocol.
 //!
 //! - [`document`]: the document, and its JSON.
