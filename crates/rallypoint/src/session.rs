@@ -6,7 +6,7 @@
 //! counts to seven eighths of the time to live, which leaves the last for stopping what must stop: by force
 //! when half of that is gone ([`Session::fence_at`]).
 
-mod life;
+mod lease_clock;
 
 use rallypoint_core::kv::{KvError, LeaseId, Time};
 use std::future::Future;
@@ -18,7 +18,7 @@ use tokio::time::{Instant, sleep, timeout_at};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
-use self::life::Life;
+use self::lease_clock::LeaseClock;
 use crate::client::{Client, ClientError, KeepAliveStream, StreamFailed, describe};
 use crate::util::clock::boot_time;
 
@@ -95,7 +95,7 @@ pub enum Loss {
 struct Shared {
     lease: LeaseId,
     /// What is known of the lease's time. Held for a few instructions, never over a wait.
-    life: Mutex<Life>,
+    clock: Mutex<LeaseClock>,
     last_error: Mutex<Option<String>>,
     lost: watch::Sender<Option<Loss>>,
     fence_at: watch::Sender<Time>,
@@ -123,11 +123,11 @@ impl Session {
         let seconds = ttl.as_secs().saturating_add(u64::from(ttl.subsec_nanos() > 0));
         let sent = boot_time();
         let granted = client.lease_grant(i64::try_from(seconds).unwrap_or(i64::MAX), None).await?;
-        let life = Life::new(boot_time(), sent, seconds_of(granted.ttl));
+        let clock = LeaseClock::new(boot_time(), sent, seconds_of(granted.ttl));
         let shared = Arc::new(Shared {
             lease: granted.id,
-            fence_at: watch::Sender::new(life.fence_at()),
-            life: Mutex::new(life),
+            fence_at: watch::Sender::new(clock.fence_at()),
+            clock: Mutex::new(clock),
             last_error: Mutex::default(),
             lost: watch::Sender::new(None),
         });
@@ -144,12 +144,12 @@ impl Session {
 
     /// The time to live that the server granted.
     pub fn ttl(&self) -> Duration {
-        self.shared.life().ttl()
+        self.shared.clock().ttl()
     }
 
     /// How long the session lives if no further renewal succeeds; nothing if it is lost.
     pub fn remaining(&self) -> Duration {
-        if self.is_lost() { Duration::ZERO } else { self.shared.life().left(boot_time()) }
+        if self.is_lost() { Duration::ZERO } else { self.shared.clock().left(boot_time()) }
     }
 
     /// When the workers of this node must be dead at the latest, whatever becomes of this process: 15/16 of the
@@ -211,16 +211,16 @@ fn seconds_of(ttl: i64) -> Duration {
 }
 
 impl Shared {
-    fn life(&self) -> std::sync::MutexGuard<'_, Life> {
-        self.life.lock().unwrap_or_else(PoisonError::into_inner)
+    fn clock(&self) -> std::sync::MutexGuard<'_, LeaseClock> {
+        self.clock.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Looks at the clock; true if the session is lost.
     fn check(&self) -> bool {
         let now = boot_time();
         let (expired, slept, ttl, silent) = {
-            let mut life = self.life();
-            (life.check(now), life.slept(), life.ttl(), life.silent(now))
+            let mut clock = self.clock();
+            (clock.check(now), clock.slept(), clock.ttl(), clock.silent(now))
         };
         if expired && self.lost.borrow().is_none() {
             let last_error = self.last_error.lock().unwrap_or_else(PoisonError::into_inner).clone();
@@ -232,8 +232,8 @@ impl Shared {
     /// Notes that a renewal sent at `sent` was acknowledged; false if that came too late.
     fn renewed(&self, sent: Time, ttl: Duration) -> bool {
         let fence_at = {
-            let mut life = self.life();
-            life.renewed(boot_time(), sent, ttl).then(|| life.fence_at())
+            let mut clock = self.clock();
+            clock.renewed(boot_time(), sent, ttl).then(|| clock.fence_at())
         };
         if let Some(fence_at) = fence_at {
             self.fence_at.send_replace(fence_at);
@@ -244,7 +244,7 @@ impl Shared {
 
     /// The first reason counts.
     fn lose(&self, loss: Loss) {
-        self.life().end();
+        self.clock().end();
         let first = self.lost.send_if_modified(|lost| {
             let first = lost.is_none();
             if first {
@@ -273,8 +273,8 @@ async fn run(client: Client, shared: Arc<Shared>, stop: CancellationToken) {
 async fn expiry(shared: &Shared) {
     while !shared.check() {
         let (left, often) = {
-            let life = shared.life();
-            (life.left(boot_time()), life.often())
+            let clock = shared.clock();
+            (clock.left(boot_time()), clock.often())
         };
         // A renewal in the meantime makes us wait again. Timers stand still while the machine is
         // suspended and the clock of the lease does not, so we look at it more often than it ends.
@@ -284,9 +284,9 @@ async fn expiry(shared: &Shared) {
 
 /// Renews the lease, stream after stream, until it is lost.
 async fn renewals(client: &Client, shared: &Shared) {
-    let interval = shared.life().ttl() / 3;
+    let interval = shared.clock().ttl() / 3;
     // The grant was as good as a renewal.
-    let silent = shared.life().silent(boot_time());
+    let silent = shared.clock().silent(boot_time());
     sleep(interval.saturating_sub(silent)).await;
     let mut failures: u32 = 0;
     while !shared.check() {
@@ -336,7 +336,7 @@ async fn renew_on(
             if !shared.renewed(sent, ttl) {
                 return None;
             }
-            (ttl / 3).saturating_sub(shared.life().silent(boot_time()))
+            (ttl / 3).saturating_sub(shared.clock().silent(boot_time()))
         } else if doubtful {
             let endpoint = stream.endpoint().to_owned();
             shared.lose(Loss::Gone { lease: shared.lease, endpoint });

@@ -1,7 +1,7 @@
-//! The loop between the machine and the world: what happened goes in, what comes out is done.
+//! The event loop of a handler: feeds events to the core's [`Node`] and executes the node's outputs.
 //!
-//! One task for each handler owns the machine, the session, the watches and the requests under way. It
-//! ends when the handler is dropped, and all of these with it.
+//! Each handler has one such task. The task owns the node, the session, the watches and the requests in
+//! flight, and ends with all of them when the handler is dropped.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -20,107 +20,132 @@ use rallypoint_core::rendezvous::{
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
-use super::bond::Bond;
-use super::duty::{ActiveWatch, DutyWatch};
-use super::fault::{connection, fault};
-use super::hosting::Hosting;
-use super::probe::Event;
+use super::bootstrap::Bootstrap;
+use super::errors::{connection_error, rendezvous_error};
+use super::peer_liveness::PeerLiveness;
+use super::probe::PeerEvent;
 use super::request::{REFUSED, RUN_TTL, hold_run_lease, send};
 use super::revoke::revoke_dead;
-use super::session::{lost, open_session, ready, renewed};
+use super::session_events::{lost, open_session, ready, renewed};
+use super::watches::{ActiveWatch, CoordinatorWatches};
 use crate::client::{Client, ClientError};
 use crate::rendezvous::{HandlerStatus, RendezvousError};
 use crate::session::{Loss, Session};
 
-/// What a handler may ask for.
-pub(super) enum Command {
-    /// A place in a group, wished for under this number.
+/// A request of the handler to its driver.
+pub(super) enum HandlerCommand {
+    /// Join the next group. The number identifies the call, for [`HandlerCommand::Abandon`].
     Enter(u64, oneshot::Sender<Result<FormedGroup, RendezvousError>>),
-    /// The wish of this number is taken back. It may have been granted without anyone knowing.
+    /// The call with this number was dropped. Its group may have formed in the meantime.
     Abandon(u64),
     Leave(oneshot::Sender<()>),
     Close(RunOutcome, String, oneshot::Sender<Result<(), RendezvousError>>),
     Reopen(oneshot::Sender<Result<bool, RendezvousError>>),
     Suspect(String),
-    /// What is known, as of this moment.
+    /// Bring the status up to date with the clock.
     Refresh,
 }
 
-/// What is waited for is said at most so often.
+/// The log reports what the node waits for at most this often.
 const SAY: Duration = Duration::from_secs(1);
 
-/// How long the end of a session may take to tell. What it held was taken back before.
+/// The time limit for closing the session or the store. The node's keys are deleted before.
 const GOODBYE: Duration = Duration::from_secs(1);
 
 pub(super) type Boxed<T> = Pin<Box<dyn Future<Output = T> + Send>>;
-type Answer = (RequestId, Purpose, Txn, Result<TxnResult, ClientError>);
+type RequestAnswer = (RequestId, Purpose, Txn, Result<TxnResult, ClientError>);
 
-pub(super) struct Driver {
-    parts: Parts,
+/// Drives a [`Node`]: one background task per handler.
+pub(super) struct NodeDriver {
+    client: Client,
+    config: NodeConfig,
+    /// The endpoints, for error messages.
+    servers: String,
+    run_id: String,
+    node_id: String,
+    lease_ttl: Duration,
+    node: Node,
+    commands: mpsc::UnboundedReceiver<HandlerCommand>,
+    status: watch::Sender<HandlerStatus>,
+    /// The fencing deadline: the time at which the workers must be gone if the lease is not renewed before.
+    fence: watch::Sender<Option<Time>>,
+    /// The port and the store of rank 0, while this node has rank 0.
+    bootstrap: Bootstrap,
+    /// The origin of the times that the node is given.
     origin: Instant,
     session: Option<(Session, Boxed<Loss>)>,
     opening: Option<Boxed<Result<Session, ClientError>>>,
-    /// Tells of every renewal of the session.
+    /// Follows the renewals of the session.
     renewals: Option<watch::Receiver<Time>>,
-    /// How the last session was lost.
+    /// Why the last session was lost.
     loss: Option<Loss>,
     active: ActiveWatch,
-    duty: DutyWatch,
-    bond: Bond,
-    requests: FuturesUnordered<Boxed<Result<Answer, Aborted>>>,
+    coordinator_watches: CoordinatorWatches,
+    peer_liveness: PeerLiveness,
+    requests: FuturesUnordered<Boxed<Result<RequestAnswer, Aborted>>>,
     under_way: BTreeMap<RequestId, AbortHandle>,
     entering: Option<oneshot::Sender<Result<FormedGroup, RendezvousError>>>,
-    /// The number of the last wish that was taken on.
-    wish: u64,
+    /// The number of the last accepted [`HandlerCommand::Enter`].
+    entry: u64,
     leaving: Vec<oneshot::Sender<()>>,
     closing: Vec<oneshot::Sender<Result<(), RendezvousError>>>,
     reopening: Vec<oneshot::Sender<Result<bool, RendezvousError>>>,
-    /// How the last attempt failed to reach a server, if it did.
-    trouble: Arc<Mutex<Option<ClientError>>>,
+    /// The error of the last attempt to reach a server, cleared by an answer.
+    last_error: Arc<Mutex<Option<ClientError>>>,
     renewal: Instant,
-    /// What the node was last said to wait for, when, and whether it waits for something else by now.
+    /// The last report of what the node waits for, its time, and whether a newer one is due.
     waits_for: Option<String>,
     said: Instant,
     unsaid: bool,
 }
 
-/// What a driver is made of.
-pub(super) struct Parts {
+/// What a [`NodeDriver`] is made of.
+pub(super) struct DriverSetup {
     pub(super) client: Client,
-    pub(super) settings: NodeConfig,
+    pub(super) config: NodeConfig,
     pub(super) servers: String,
     pub(super) run_id: String,
-    pub(super) node: String,
+    pub(super) node_id: String,
     pub(super) lease_ttl: Duration,
-    pub(super) machine: Node,
-    pub(super) commands: mpsc::UnboundedReceiver<Command>,
+    pub(super) node: Node,
+    pub(super) commands: mpsc::UnboundedReceiver<HandlerCommand>,
     pub(super) status: watch::Sender<HandlerStatus>,
-    /// When the workers must be gone if the lease is not renewed again.
     pub(super) fence: watch::Sender<Option<Time>>,
-    pub(super) hosting: Hosting,
+    pub(super) bootstrap: Bootstrap,
 }
 
-impl Driver {
-    pub(super) fn new(parts: Parts) -> Self {
-        let active = ActiveWatch::new(parts.client.clone(), parts.settings.clone());
+impl NodeDriver {
+    pub(super) fn new(setup: DriverSetup) -> Self {
+        let DriverSetup { client, config, servers, run_id, node_id, lease_ttl, .. } = setup;
+        let active = ActiveWatch::new(client.clone(), config.clone());
         Self {
-            parts,
+            client,
+            config,
+            servers,
+            run_id,
+            node_id,
+            lease_ttl,
+            node: setup.node,
+            commands: setup.commands,
+            status: setup.status,
+            fence: setup.fence,
+            bootstrap: setup.bootstrap,
             origin: Instant::now(),
             session: None,
             opening: None,
             renewals: None,
             loss: None,
             active,
-            duty: DutyWatch::default(),
-            bond: Bond::default(),
+            coordinator_watches: CoordinatorWatches::default(),
+            peer_liveness: PeerLiveness::default(),
             requests: FuturesUnordered::new(),
             under_way: BTreeMap::new(),
             entering: None,
-            wish: 0,
+            entry: 0,
             leaving: Vec::new(),
             closing: Vec::new(),
             reopening: Vec::new(),
-            trouble: Arc::default(),
+            last_error: Arc::default(),
             renewal: Instant::now() + RUN_TTL / 4,
             waits_for: None,
             said: Instant::now(),
@@ -133,25 +158,25 @@ impl Driver {
         // Before it is needed, so that nobody has to wait for it then.
         self.open_session();
         loop {
-            let wake = self.parts.machine.next_wake().map(|wake| self.origin + wake);
+            let wake = self.node.next_wake().map(|wake| self.origin + wake);
             let wake = wake.unwrap_or(self.renewal).min(self.renewal);
             let wake = if self.unsaid { wake.min(self.said + SAY) } else { wake };
             let input = tokio::select! {
-                // The end of the session first: after a long stop it must be known before all else.
+                // The end of the session first: after a suspension the loss must be known before anything else.
                 biased;
                 loss = lost(&mut self.session) => Some(self.session_lost(loss)),
-                command = self.parts.commands.recv() => match command {
+                command = self.commands.recv() => match command {
                     Some(command) => self.command(command),
                     None => return,
                 },
                 opened = ready(&mut self.opening) => self.session_opened(opened),
-                event = self.parts.hosting.next() => self.sensed(event),
-                event = self.bond.next() => self.sensed(event),
+                event = self.bootstrap.next() => self.sensed(event),
+                event = self.peer_liveness.next() => self.sensed(event),
                 Some(answer) = self.requests.next(), if !self.requests.is_empty() => {
                     self.answered(answer)
                 }
                 input = self.active.next() => self.watched(input),
-                input = self.duty.next() => self.watched(input),
+                input = self.coordinator_watches.next() => self.watched(input),
                 () = renewed(&mut self.renewals) => {
                     self.set_fence();
                     None
@@ -172,15 +197,15 @@ impl Driver {
     }
 
     async fn handle(&mut self, input: NodeInput) {
-        self.parts.machine.handle(self.now(), input);
-        // Before anyone gets an answer: whoever has it must find it confirmed.
+        self.node.handle(self.now(), input);
+        // Before a caller gets its answer: the caller must find the fencing deadline and the status set.
         self.set_fence();
         self.publish();
-        while let Some(output) = self.parts.machine.poll_output() {
-            self.obey(output).await;
+        while let Some(output) = self.node.poll_output() {
+            self.execute(output).await;
         }
         self.under_way.retain(|id, request| {
-            let awaited = self.parts.machine.awaits(*id);
+            let awaited = self.node.awaits(*id);
             if !awaited {
                 request.abort();
             }
@@ -188,14 +213,16 @@ impl Driver {
         });
     }
 
-    async fn obey(&mut self, output: NodeOutput) {
+    async fn execute(&mut self, output: NodeOutput) {
         match output {
             NodeOutput::Request { id, purpose, txn } => {
                 self.request(id, purpose, txn, Duration::ZERO)
             }
-            NodeOutput::Watch { id, watches } => self.duty.replace(&self.parts.client, id, watches),
-            NodeOutput::Unwatch => self.duty.end(),
-            NodeOutput::Resync => self.active.anew(Duration::ZERO),
+            NodeOutput::Watch { id, watches } => {
+                self.coordinator_watches.replace(&self.client, id, watches)
+            }
+            NodeOutput::Unwatch => self.coordinator_watches.end(),
+            NodeOutput::Resync => self.active.reopen(Duration::ZERO),
             NodeOutput::OpenSession => self.open_session(),
             NodeOutput::EndSession => {
                 let left = self.session.as_ref().map(|(session, _)| session.remaining());
@@ -204,49 +231,44 @@ impl Driver {
             }
             NodeOutput::Fenced(_) => self.fenced(),
             NodeOutput::ServeBootstrapStore { round } => {
-                let input = self.parts.hosting.begin(round);
-                self.parts.machine.handle(self.now(), input);
+                let input = self.bootstrap.begin(round);
+                self.node.handle(self.now(), input);
             }
             NodeOutput::Formed(formed) => {
                 let FormedGroup { round, rank, world, .. } = formed;
-                tracing::info!(
-                    run_id = self.parts.run_id,
-                    round,
-                    rank,
-                    world,
-                    "the group has formed"
-                );
-                self.bond.end();
+                tracing::info!(run_id = self.run_id, round, rank, world, "the group has formed");
+                self.peer_liveness.end();
                 if rank != 0 {
-                    self.parts.hosting.release();
-                    if self.parts.hosting.has_store() {
-                        let liveness = self.parts.hosting.liveness();
-                        self.bond.begin(&formed, &self.parts.node, liveness);
+                    self.bootstrap.release();
+                    if self.bootstrap.has_store() {
+                        let liveness = self.bootstrap.liveness();
+                        self.peer_liveness.begin(&formed, &self.node_id, liveness);
                     }
                 }
-                self.parts.status.send_modify(|status| status.fenced = None);
-                // If whoever asked has gone in this very moment, its wish is about to be taken back.
+                self.status.send_modify(|status| status.fenced = None);
+                // If the caller has just dropped its call, the Abandon command follows.
                 if let Some(entering) = self.entering.take() {
                     let _ = entering.send(Ok(formed));
                 }
             }
             NodeOutput::Failed(failed) => {
-                let trouble = self.trouble.lock().unwrap_or_else(PoisonError::into_inner).take();
-                let error = fault(failed, &self.parts.run_id, &self.parts.servers, trouble);
+                let last_error =
+                    self.last_error.lock().unwrap_or_else(PoisonError::into_inner).take();
+                let error = rendezvous_error(failed, &self.run_id, &self.servers, last_error);
                 if let Some(entering) = self.entering.take() {
                     let _ = entering.send(Err(error));
                 }
             }
             NodeOutput::Done(CommandDone::Left) => {
-                self.bond.end();
-                let _ = timeout(GOODBYE, self.parts.hosting.close()).await;
+                self.peer_liveness.end();
+                let _ = timeout(GOODBYE, self.bootstrap.close()).await;
                 self.opening = None;
                 if let Some((session, _)) = self.session.take() {
-                    // If it cannot be told, the lease lapses by itself.
+                    // If the server cannot be reached, the lease expires.
                     let _ = timeout(GOODBYE, session.close()).await;
                 }
-                self.parts.machine.handle(self.now(), NodeInput::SessionLost { slept: false });
-                self.parts.fence.send_replace(None);
+                self.node.handle(self.now(), NodeInput::SessionLost { slept: false });
+                self.fence.send_replace(None);
                 self.publish();
                 for leaving in self.leaving.drain(..) {
                     let _ = leaving.send(());
@@ -267,20 +289,20 @@ impl Driver {
 
     fn open_session(&mut self) {
         if self.opening.is_none() {
-            let (client, trouble) = (self.parts.client.clone(), self.trouble.clone());
-            self.opening = Some(Box::pin(open_session(client, self.parts.lease_ttl, trouble)));
+            let (client, last_error) = (self.client.clone(), self.last_error.clone());
+            self.opening = Some(Box::pin(open_session(client, self.lease_ttl, last_error)));
         }
     }
 
     fn request(&mut self, id: RequestId, purpose: Purpose, txn: Txn, after: Duration) {
-        let (client, lease) = (self.parts.client.clone(), self.parts.settings.run_lease);
-        let trouble = self.trouble.clone();
+        let (client, lease) = (self.client.clone(), self.config.run_lease);
+        let last_error = self.last_error.clone();
         let sending = async move {
             if !after.is_zero() {
                 sleep(after).await;
             }
             let note =
-                |error| *trouble.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+                |error| *last_error.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
             let answer = send(client, txn.clone(), lease, note).await;
             (id, purpose, txn, answer)
         };
@@ -289,14 +311,14 @@ impl Driver {
         self.requests.push(Box::pin(Abortable::new(sending, registration)));
     }
 
-    fn answered(&mut self, answer: Result<Answer, Aborted>) -> Option<NodeInput> {
+    fn answered(&mut self, answer: Result<RequestAnswer, Aborted>) -> Option<NodeInput> {
         let (id, purpose, txn, answer) = answer.ok()?;
-        tracing::trace!(node = self.parts.node, id, ?purpose, "answered");
+        tracing::trace!(node = self.node_id, id, ?purpose, "answered");
         match answer {
             Ok(result) => {
-                self.parts.status.send_if_modified(|status| status.refused.take().is_some());
+                self.status.send_if_modified(|status| status.refused.take().is_some());
                 self.under_way.remove(&id);
-                *self.trouble.lock().unwrap_or_else(PoisonError::into_inner) = None;
+                *self.last_error.lock().unwrap_or_else(PoisonError::into_inner) = None;
                 Some(NodeInput::Answered { id, result })
             }
             Err(error) => {
@@ -311,17 +333,17 @@ impl Driver {
         input.map_or_else(|error| self.refused(error), Some)
     }
 
-    /// The server is there and does not want us. Whoever waits should know at once.
+    /// Reports to all callers at once that the server refuses the request.
     fn refused(&mut self, error: ClientError) -> Option<NodeInput> {
-        tracing::warn!(run_id = self.parts.run_id, %error, "the server refused a request");
+        tracing::warn!(run_id = self.run_id, %error, "the server refused a request");
         let entering = self.entering.take();
         let waits = entering.is_some();
         let text = error.to_string();
-        self.parts.status.send_modify(|status| status.refused = Some(text.clone()));
+        self.status.send_modify(|status| status.refused = Some(text.clone()));
         if let Some(entering) = entering {
-            let _ = entering.send(Err(connection(&self.parts.servers, error)));
+            let _ = entering.send(Err(connection_error(&self.servers, error)));
         }
-        let again = || connection(&self.parts.servers, std::io::Error::other(text.clone()));
+        let again = || connection_error(&self.servers, std::io::Error::other(text.clone()));
         for closing in self.closing.drain(..) {
             let _ = closing.send(Err(again()));
         }
@@ -331,9 +353,9 @@ impl Driver {
         waits.then_some(NodeInput::Leave)
     }
 
-    fn command(&mut self, command: Command) -> Option<NodeInput> {
+    fn command(&mut self, command: HandlerCommand) -> Option<NodeInput> {
         Some(match command {
-            Command::Enter(wish, reply) => {
+            HandlerCommand::Enter(wish, reply) => {
                 if self.entering.is_some() {
                     let what =
                         "a rendezvous of this handler is already in progress; wait for it, or \
@@ -342,24 +364,24 @@ impl Driver {
                     let _ = reply.send(Err(RendezvousError::State { what, source: None }));
                     return None;
                 }
-                // Whoever enters has no workers any more.
-                self.parts.fence.send_replace(None);
-                // From here on nobody misses this node: those who matter must join, and confirm.
-                self.bond.part();
-                self.parts.hosting.part();
+                // A node that joins has no workers left to fence.
+                self.fence.send_replace(None);
+                // From here on the old group does not miss this node: members of the new one join and confirm.
+                self.peer_liveness.part();
+                self.bootstrap.part();
                 self.entering = Some(reply);
-                self.wish = wish;
-                // Most often there is nothing to wait for.
+                self.entry = wish;
+                // Most rendezvous form before the first report is due.
                 self.said = Instant::now();
                 NodeInput::Enter
             }
-            Command::Abandon(wish) if wish == self.wish => {
+            HandlerCommand::Abandon(wish) if wish == self.entry => {
                 self.entering = None;
                 NodeInput::Leave
             }
-            // That of a second rendezvous, which was refused.
-            Command::Abandon(_) => return None,
-            Command::Leave(reply) => {
+            // The call was a second one at the same time, and was refused.
+            HandlerCommand::Abandon(_) => return None,
+            HandlerCommand::Leave(reply) => {
                 self.leaving.push(reply);
                 if let Some(entering) = self.entering.take() {
                     let what = "the rendezvous was given up: this node left, or was shut down";
@@ -368,26 +390,26 @@ impl Driver {
                 }
                 NodeInput::Leave
             }
-            Command::Close(outcome, reason, reply) => {
+            HandlerCommand::Close(outcome, reason, reply) => {
                 self.closing.push(reply);
                 NodeInput::Close { outcome, reason }
             }
-            Command::Reopen(reply) => {
+            HandlerCommand::Reopen(reply) => {
                 self.reopening.push(reply);
                 NodeInput::Reopen
             }
-            Command::Suspect(node) => NodeInput::Suspect { node },
-            Command::Refresh => NodeInput::Wake,
+            HandlerCommand::Suspect(node) => NodeInput::Suspect { node },
+            HandlerCommand::Refresh => NodeInput::Wake,
         })
     }
 
-    /// Another node seems dead, or is.
-    fn sensed(&mut self, event: Event) -> Option<NodeInput> {
+    /// Suspects a node, or revokes the lease of one that is proved dead.
+    fn sensed(&mut self, event: PeerEvent) -> Option<NodeInput> {
         match event {
-            Event::Suspect { node } => Some(NodeInput::Suspect { node }),
-            Event::Dead { node } => {
-                let Parts { client, settings, .. } = &self.parts;
-                let revoking = revoke_dead(client.clone(), settings.keys.clone(), node);
+            PeerEvent::Suspect { node } => Some(NodeInput::Suspect { node }),
+            PeerEvent::Dead { node } => {
+                let (client, keys) = (self.client.clone(), self.config.keys.clone());
+                let revoking = revoke_dead(client, keys, node);
                 self.requests.push(Box::pin(revoking.map(|()| Err(Aborted))));
                 None
             }
@@ -412,64 +434,59 @@ impl Driver {
         self.session = None;
         let slept = matches!(loss, Loss::Expired { slept: Some(_), .. });
         self.loss = Some(loss);
-        // A member may keep its place: whether it does, the machine says.
-        if self.parts.status.borrow().view.member_of.is_none() {
-            self.bond.end();
-            self.parts.hosting.release();
+        // A member may keep its place: the node decides that.
+        if self.status.borrow().view.member_of.is_none() {
+            self.peer_liveness.end();
+            self.bootstrap.release();
         }
         NodeInput::SessionLost { slept }
     }
 
-    /// The node was in a group and has lost its place.
+    /// Reports that the node has lost its place in its group.
     fn fenced(&mut self) {
-        self.bond.end();
-        self.parts.hosting.release();
+        self.peer_liveness.end();
+        self.bootstrap.release();
         let loss = self.loss.take().unwrap_or(Loss::Closed);
-        tracing::warn!(run_id = self.parts.run_id, %loss, "fenced: the workers of this node must stop");
-        self.parts.status.send_modify(|status| status.fenced = Some(loss));
+        tracing::warn!(run_id = self.run_id, %loss, "fenced: the workers of this node must stop");
+        self.status.send_modify(|status| status.fenced = Some(loss));
     }
 
-    /// When the workers must be gone if the lease is not renewed again. It stays as it is while the node has no
-    /// place in a group: workers that are being stopped have no more time than they had.
+    /// Sets the fencing deadline from the session. The deadline stays as it is while the node has no place in a
+    /// group: workers that are being stopped get no more time.
     fn set_fence(&mut self) {
-        if !self.parts.machine.holds_place() || self.parts.settings.sole {
+        if !self.node.holds_place() || self.config.sole {
             return;
         }
         let Some((session, _)) = &self.session else { return };
         let at = Some(*session.fence_at().borrow());
-        self.parts.fence.send_if_modified(|fence| std::mem::replace(fence, at) != at);
+        self.fence.send_if_modified(|fence| std::mem::replace(fence, at) != at);
     }
 
     fn publish(&mut self) {
-        let view = self.parts.machine.view(self.now());
+        let view = self.node.view(self.now());
         if view.waits_for != self.waits_for && self.said.elapsed() >= SAY {
             self.said = Instant::now();
             self.waits_for.clone_from(&view.waits_for);
             if let Some(waits_for) = &view.waits_for {
-                tracing::info!(
-                    run_id = self.parts.run_id,
-                    round = view.round,
-                    waits_for,
-                    "waiting"
-                );
+                tracing::info!(run_id = self.run_id, round = view.round, waits_for, "waiting");
             }
         }
         self.unsaid = view.waits_for != self.waits_for;
-        self.parts.status.send_if_modified(|status| {
+        self.status.send_if_modified(|status| {
             let changed = status.view != view;
             status.view = view;
             changed
         });
     }
 
-    /// Members keep the run's lease alive, in the background.
+    /// Renews the run's lease in the background, while this node has a session.
     fn renew_run(&mut self) {
         if Instant::now() < self.renewal {
             return;
         }
         self.renewal = Instant::now() + RUN_TTL / 4;
         if self.session.is_some() {
-            let (client, lease) = (self.parts.client.clone(), self.parts.settings.run_lease);
+            let (client, lease) = (self.client.clone(), self.config.run_lease);
             let renewing = async move {
                 if let Err(error) = hold_run_lease(&client, lease).await {
                     tracing::warn!(%error, "the run's lease was not renewed");

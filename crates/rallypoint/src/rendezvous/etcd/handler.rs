@@ -1,4 +1,4 @@
-//! The handler: what a node's agent talks to.
+//! The rendezvous handler for an etcd and for the embedded server.
 
 use std::fmt;
 use std::sync::Arc;
@@ -18,10 +18,10 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, timeout, timeout_at};
 use tokio_util::task::AbortOnDropHandle;
 
-use super::driver::{Command, Driver, Parts};
-use super::fault::connection;
-use super::hosting::{Hosting, Identity};
-use super::reach::reach;
+use super::bootstrap::{Bootstrap, BootstrapNode};
+use super::connect::wait_for_server;
+use super::driver::{DriverSetup, HandlerCommand, NodeDriver};
+use super::errors::connection_error;
 use crate::client::{Client, ClientOptions};
 use crate::rendezvous::address::address;
 use crate::rendezvous::local::{self, HeldPort};
@@ -38,8 +38,8 @@ use crate::util::random;
 /// A rendezvous on etcd, or on Rallypoint's own server.
 ///
 /// A background task belongs to the handler and ends with it. Dropping a handler without
-/// [`shutdown`](RendezvousHandler::shutdown) or [`leave`](RendezvousHandler::leave) leaves its lease to
-/// lapse, and the others learn of it then. Of a process that dies they learn at once, if they share a store
+/// [`shutdown`](RendezvousHandler::shutdown) or [`leave`](RendezvousHandler::leave) lets its lease expire, and the
+/// other nodes learn of it then. They learn of the death of a process at once, if the group has a store
 /// ([`HandlerOptions::use_agent_store`]).
 pub struct EtcdRendezvousHandler {
     backend: String,
@@ -48,7 +48,7 @@ pub struct EtcdRendezvousHandler {
     node: String,
     servers: String,
     options: HandlerOptions,
-    commands: mpsc::UnboundedSender<Command>,
+    commands: mpsc::UnboundedSender<HandlerCommand>,
     status: watch::Receiver<HandlerStatus>,
     fence_at: watch::Receiver<Option<Time>>,
     port: HeldPort,
@@ -64,15 +64,15 @@ impl fmt::Debug for EtcdRendezvousHandler {
     }
 }
 
-/// How long a handler that is told to leave tries to tell the others.
+/// How long a handler that leaves tries to tell the servers.
 const GOODBYE: Duration = Duration::from_secs(10);
 
 impl EtcdRendezvousHandler {
-    /// Connects, and begins to follow the run. Waits for a server that is late, at most as long as
+    /// Connects, and begins to follow the run. Retries until a server answers, at most as long as
     /// [`HandlerOptions::timeout`].
     ///
     /// # Errors
-    /// [`RendezvousError::Connection`] if no server answered or none let us in;
+    /// [`RendezvousError::Connection`] if no server answered, or if the server refused this client;
     /// [`RendezvousError::State`] if the options make no sense.
     pub async fn open(
         client_options: ClientOptions,
@@ -85,11 +85,12 @@ impl EtcdRendezvousHandler {
         let deadline = Instant::now() + options.timeout;
         let HandlerOptions { max_nodes, run_id, .. } = &options;
         let servers = client_options.endpoints.join(", ");
-        let addresses = client_options.hosts().map_err(|error| connection(&servers, error))?;
+        let addresses =
+            client_options.hosts().map_err(|error| connection_error(&servers, error))?;
         let client = Client::connect(client_options).await;
-        let client = client.map_err(|error| connection(&servers, error))?;
+        let client = client.map_err(|error| connection_error(&servers, error))?;
         let keys = Keys::new(&options.prefix, run_id);
-        reach(&client, &keys, options.timeout, &servers).await?;
+        wait_for_server(&client, &keys, options.timeout, &servers).await?;
 
         let address = address(options.local_addr.as_deref(), &addresses, *max_nodes == 1).await;
         let address = address.map_err(|error| RendezvousError::State {
@@ -110,31 +111,31 @@ impl EtcdRendezvousHandler {
             rank_hints: RankHints { hint: options.node_rank, topology: options.topology.clone() },
             liveness: liveness.clone(),
         };
-        let settings = options.node_config(&keys);
+        let config = options.node_config(&keys);
         let (commands, receiver) = mpsc::unbounded_channel();
         let (sender, status) = watch::channel(HandlerStatus::default());
         let (fence, fence_at) = watch::channel(None);
         let id = node.id.clone();
         let port = HeldPort::default();
-        let own = Identity {
+        let own = BootstrapNode {
             node: id.clone(),
             address,
             liveness: liveness.clone(),
             max_nodes: options.max_nodes,
             ports: options.store_ports,
         };
-        let driver = Driver::new(Parts {
+        let driver = NodeDriver::new(DriverSetup {
             client: client.clone(),
-            machine: Node::new(settings.clone(), node, random::number()),
-            settings,
+            node: Node::new(config.clone(), node, random::number()),
+            config,
             servers: servers.clone(),
             run_id: options.run_id.clone(),
-            node: id.clone(),
+            node_id: id.clone(),
             lease_ttl: options.lease_ttl,
             commands: receiver,
             status: sender,
             fence,
-            hosting: Hosting::new(own, options.use_agent_store, port.clone()),
+            bootstrap: Bootstrap::new(own, options.use_agent_store, port.clone()),
         });
         let driver = AbortOnDropHandle::new(tokio::spawn(driver.run()));
         let handler = Self {
@@ -150,9 +151,9 @@ impl EtcdRendezvousHandler {
             port,
             _driver: driver,
         };
-        // So that what is asked of the handler from here on has an answer.
+        // Every later call on the handler then has an answer.
         if let Some(refused) = handler.refused_by(deadline).await {
-            return Err(connection(&handler.servers, std::io::Error::other(refused)));
+            return Err(connection_error(&handler.servers, std::io::Error::other(refused)));
         }
         if handler.options.reopen && handler.status().view.closed.is_some() {
             handler.begin_anew(deadline).await?;
@@ -160,7 +161,7 @@ impl EtcdRendezvousHandler {
         Ok(handler)
     }
 
-    /// Waits until this node knows the run and has a lease, and says why it has not.
+    /// Waits until this node knows the run and has a lease. Returns the reason if it gets neither.
     async fn refused_by(&self, deadline: Instant) -> Option<String> {
         let ready = |status: &HandlerStatus| status.view.known && status.view.session;
         let settled = |status: &HandlerStatus| ready(status) || status.refused.is_some();
@@ -172,7 +173,7 @@ impl EtcdRendezvousHandler {
         }
     }
 
-    /// Opens a run that is over. Another node may do so first.
+    /// Reopens a closed run. Another node may do so first.
     async fn begin_anew(&self, deadline: Instant) -> Result<(), RendezvousError> {
         let reopened = self.reopen().await?;
         let run_id = &self.options.run_id;
@@ -193,12 +194,12 @@ impl EtcdRendezvousHandler {
         Ok(Self { backend: parameters.backend.clone(), ..opened })
     }
 
-    /// The id by which the others know this node.
+    /// The id under which the other nodes know this one.
     pub fn node_id(&self) -> &str {
         &self.node
     }
 
-    /// What it was opened with.
+    /// The options that the handler was opened with.
     pub fn options(&self) -> &HandlerOptions {
         &self.options
     }
@@ -208,13 +209,13 @@ impl EtcdRendezvousHandler {
         &self.client
     }
 
-    /// Where the run keeps its keys.
+    /// The keys of the run.
     pub fn keys(&self) -> &Keys {
         &self.keys
     }
 
-    /// The port that this node, having rank 0, has published, for whoever will listen there. Until it is
-    /// taken it is kept as long as the round lasts. None if a store is served there
+    /// The socket of the port that this node published as rank 0, for the worker that will listen there. The
+    /// handler keeps the port until it is taken or the round ends. `None` if a store is served there
     /// ([`HandlerOptions::use_agent_store`]).
     pub fn take_port(&self) -> Option<TcpSocket> {
         self.port.take()
@@ -240,9 +241,10 @@ impl EtcdRendezvousHandler {
         self.status.clone()
     }
 
-    /// When the workers of this node must be dead at the latest, unless the lease is renewed before, on the clock
-    /// that [`Session::fence_at`](crate::session::Session::fence_at) uses; none while the node has no workers, or if
-    /// no other node can take its place. For a guard that ends them also if this process stands still.
+    /// The fencing deadline: the time at which the workers of this node must be dead, unless the lease is renewed
+    /// before, on the clock of [`Session::fence_at`](crate::session::Session::fence_at). `None` while the node has no
+    /// workers, or if no other node can take its place. For a guard that kills the workers even if this process is
+    /// suspended.
     pub fn fence_at(&self) -> watch::Receiver<Option<Time>> {
         self.fence_at.clone()
     }
@@ -260,7 +262,7 @@ impl EtcdRendezvousHandler {
     /// Reports a node that seems dead although its lease still lives, for example because a connection
     /// to it broke. The group meets again without waiting for it; if it lives, it simply joins.
     pub fn suspect(&self, node_id: impl Into<String>) {
-        let _ = self.commands.send(Command::Suspect(node_id.into()));
+        let _ = self.commands.send(HandlerCommand::Suspect(node_id.into()));
     }
 
     /// Opens a closed run again. False if it was not closed.
@@ -269,10 +271,10 @@ impl EtcdRendezvousHandler {
     /// [`RendezvousError::Connection`] if the servers do not answer.
     pub async fn reopen(&self) -> Result<bool, RendezvousError> {
         let (reply, reopened) = oneshot::channel();
-        self.ask(Command::Reopen(reply), reopened).await
+        self.ask(HandlerCommand::Reopen(reply), reopened).await
     }
 
-    /// Leaves something for the others of `round`, under a name.
+    /// Stores `value` under `name` for the other nodes of `round`.
     ///
     /// # Errors
     /// [`StoreError::TooLarge`], or [`StoreError::Client`] if the server could not be asked.
@@ -286,10 +288,10 @@ impl EtcdRendezvousHandler {
         store_extra_data(&self.client, &self.keys, lease, round, name, value).await
     }
 
-    /// What was left under `name` for the nodes of `round`. Waits for it as long as `timeout`.
+    /// Loads the value that a node stored under `name` for `round`. Waits at most `timeout` for it.
     ///
     /// # Errors
-    /// [`StoreError::Timeout`] names the round and the name if nobody has left anything.
+    /// [`StoreError::Timeout`] names the round and the name if no node has stored a value.
     pub async fn load_extra_data(
         &self,
         round: u64,
@@ -301,7 +303,7 @@ impl EtcdRendezvousHandler {
 
     async fn ask<T>(
         &self,
-        command: Command,
+        command: HandlerCommand,
         answer: oneshot::Receiver<Result<T, RendezvousError>>,
     ) -> Result<T, RendezvousError> {
         if self.commands.send(command).is_err() {
@@ -315,7 +317,7 @@ impl EtcdRendezvousHandler {
 
     fn unreachable(&self) -> RendezvousError {
         let waited = format!("no answer within {:?}", self.options.timeout);
-        connection(&self.servers, std::io::Error::new(std::io::ErrorKind::TimedOut, waited))
+        connection_error(&self.servers, std::io::Error::new(std::io::ErrorKind::TimedOut, waited))
     }
 
     fn info(&self, formed: FormedGroup) -> RendezvousInfo {
@@ -340,18 +342,18 @@ impl EtcdRendezvousHandler {
     }
 }
 
-/// A call of [`next_rendezvous`](RendezvousHandler::next_rendezvous) that has not been answered. If it is
-/// dropped, the node leaves: through the same channel, so that another call can follow at once.
-struct Wish<'a> {
+/// A call of [`next_rendezvous`](RendezvousHandler::next_rendezvous) without an answer yet. Dropping it makes the
+/// node leave, through the same channel, so that another call can follow at once.
+struct PendingEntry<'a> {
     number: u64,
-    commands: &'a mpsc::UnboundedSender<Command>,
+    commands: &'a mpsc::UnboundedSender<HandlerCommand>,
     answered: bool,
 }
 
-impl<'a> Wish<'a> {
-    fn new(commands: &'a mpsc::UnboundedSender<Command>) -> Self {
-        static WISHES: AtomicU64 = AtomicU64::new(1);
-        Self { number: WISHES.fetch_add(1, Ordering::Relaxed), commands, answered: false }
+impl<'a> PendingEntry<'a> {
+    fn new(commands: &'a mpsc::UnboundedSender<HandlerCommand>) -> Self {
+        static ENTRIES: AtomicU64 = AtomicU64::new(1);
+        Self { number: ENTRIES.fetch_add(1, Ordering::Relaxed), commands, answered: false }
     }
 
     fn settle(mut self) {
@@ -359,10 +361,10 @@ impl<'a> Wish<'a> {
     }
 }
 
-impl Drop for Wish<'_> {
+impl Drop for PendingEntry<'_> {
     fn drop(&mut self) {
         if !self.answered {
-            let _ = self.commands.send(Command::Abandon(self.number));
+            let _ = self.commands.send(HandlerCommand::Abandon(self.number));
         }
     }
 }
@@ -379,13 +381,13 @@ impl RendezvousHandler for EtcdRendezvousHandler {
 
     async fn next_rendezvous(&self) -> Result<RendezvousInfo, RendezvousError> {
         let (reply, formed) = oneshot::channel();
-        let wish = Wish::new(&self.commands);
-        if self.commands.send(Command::Enter(wish.number, reply)).is_err() {
+        let entry = PendingEntry::new(&self.commands);
+        if self.commands.send(HandlerCommand::Enter(entry.number, reply)).is_err() {
             return Err(self.unreachable());
         }
-        // The machine keeps the time, and a spare has no end to its time.
+        // The core keeps the time limit, and a spare has none.
         let formed = formed.await;
-        wish.settle();
+        entry.settle();
         match formed {
             Ok(formed) => Ok(self.info(formed?)),
             Err(_) => Err(self.unreachable()),
@@ -398,7 +400,7 @@ impl RendezvousHandler for EtcdRendezvousHandler {
 
     async fn close(&self, outcome: RunOutcome, reason: &str) -> Result<(), RendezvousError> {
         let (reply, closed) = oneshot::channel();
-        self.ask(Command::Close(outcome, reason.to_owned(), reply), closed).await
+        self.ask(HandlerCommand::Close(outcome, reason.to_owned(), reply), closed).await
     }
 
     async fn num_nodes_waiting(&self) -> Result<usize, RendezvousError> {
@@ -420,12 +422,12 @@ impl RendezvousHandler for EtcdRendezvousHandler {
     }
 
     fn refresh(&self) {
-        let _ = self.commands.send(Command::Refresh);
+        let _ = self.commands.send(HandlerCommand::Refresh);
     }
 
     async fn leave(&self) {
         let (reply, left) = oneshot::channel();
-        if self.commands.send(Command::Leave(reply)).is_ok() {
+        if self.commands.send(HandlerCommand::Leave(reply)).is_ok() {
             let _ = timeout(GOODBYE, left).await;
         }
     }

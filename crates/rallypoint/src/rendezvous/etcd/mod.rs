@@ -1,16 +1,23 @@
-//! The rendezvous on etcd, or on our own server: the machine of the core, driven by a client.
+//! The rendezvous on an etcd or on the embedded server: the core's node, driven by a client.
+//!
+//! - `handler`: the public handler.
+//! - `driver`: the event loop that feeds the node and executes its outputs.
+//! - `request`, `watches`, `session_events`: transactions, watches and the lease that the node asks for.
+//! - `connect`, `errors`: the wait for a first answer, and errors as callers see them.
+//! - `bootstrap`: rank 0's port and store. `peer_liveness`: the other members' connection to it.
+//! - `probe`, `proofs`, `revoke`: the proof that a node is dead, and the end of its lease.
 
-mod bond;
+mod bootstrap;
+mod connect;
 mod driver;
-mod duty;
-mod fault;
+mod errors;
 mod handler;
-mod hosting;
+mod peer_liveness;
 mod probe;
 mod proofs;
-mod reach;
 mod request;
 mod revoke;
-mod session;
+mod session_events;
+mod watches;
 
 pub use self::handler::EtcdRendezvousHandler;

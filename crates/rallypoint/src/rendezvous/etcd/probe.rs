@@ -53,7 +53,7 @@ const REMEMBERED: usize = 1 << 16;
 
 /// What has happened to another node, as far as its connection tells.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Event {
+pub(super) enum PeerEvent {
     /// Its connection has ended without a goodbye, which proves nothing.
     Suspect { node: String },
     /// None of its processes is left.

@@ -1,4 +1,4 @@
-//! A request of the machine, sent until it is answered.
+//! A transaction of the core's node, retried until the server answers.
 
 use rallypoint_core::kv::{KvError, LeaseId, Txn, TxnResult};
 use std::time::Duration;
@@ -23,7 +23,7 @@ pub(super) fn is_fatal(error: &ClientError) -> bool {
     !matches!(error, ClientError::Unavailable { .. } | ClientError::OutcomeUnknown { .. })
 }
 
-/// Sends `txn` until it is answered. Every request of the machine may be executed twice.
+/// Sends `txn` until it is answered. Every transaction of the node is idempotent: it may be executed twice.
 ///
 /// # Errors
 /// Only such as would come back each time. `troubles` hears of the others.

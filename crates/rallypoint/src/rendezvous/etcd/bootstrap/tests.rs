@@ -11,15 +11,15 @@ use super::super::probe::tests::{A_WHILE, Guard, SOON};
 use super::*;
 
 /// Rank 0, where its store listens, and the token of the group.
-fn hosting() -> (Hosting, SocketAddr, String) {
-    let own = Identity {
+fn hosting() -> (Bootstrap, SocketAddr, String) {
+    let own = BootstrapNode {
         node: "node".into(),
         address: "127.0.0.1".into(),
         liveness: None,
         max_nodes: 4,
         ports: None,
     };
-    let mut hosting = Hosting::new(own, true, HeldPort::default());
+    let mut hosting = Bootstrap::new(own, true, HeldPort::default());
     let NodeInput::BootstrapStoreReady { round: 7, store } = hosting.begin(7) else {
         panic!("no port")
     };
@@ -53,17 +53,17 @@ async fn member(
 }
 
 /// Lets the host do what it does until nothing happens for a while.
-async fn is_quiet(hosting: &mut Hosting) {
+async fn is_quiet(hosting: &mut Bootstrap) {
     let event = timeout(A_WHILE, hosting.next()).await;
     assert!(event.is_err(), "{event:?}");
 }
 
-async fn next(hosting: &mut Hosting) -> Event {
+async fn next(hosting: &mut Bootstrap) -> PeerEvent {
     timeout(SOON, hosting.next()).await.unwrap()
 }
 
-fn suspect() -> Event {
-    Event::Suspect { node: "member".into() }
+fn suspect() -> PeerEvent {
+    PeerEvent::Suspect { node: "member".into() }
 }
 
 #[tokio::test]
@@ -71,7 +71,7 @@ async fn a_store_that_ends_by_itself_is_a_reason_to_meet_again() {
     let (mut hosting, ..) = hosting();
     assert!(hosting.port.take().is_none(), "the port is in use");
     hosting.serving.as_ref().unwrap().0.tell_to_stop();
-    assert_eq!(next(&mut hosting).await, Event::Suspect { node: "node".into() });
+    assert_eq!(next(&mut hosting).await, PeerEvent::Suspect { node: "node".into() });
     assert!(hosting.serving.is_none());
 }
 
@@ -95,7 +95,7 @@ async fn a_member_whose_processes_are_all_gone_is_suspected_and_then_dead() {
     hosting.begin(8);
     is_quiet(&mut hosting).await;
     drop(guard);
-    assert_eq!(next(&mut hosting).await, Event::Dead { node: "member".into() });
+    assert_eq!(next(&mut hosting).await, PeerEvent::Dead { node: "member".into() });
     is_quiet(&mut hosting).await;
 }
 

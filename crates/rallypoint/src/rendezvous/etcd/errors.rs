@@ -1,12 +1,12 @@
-//! The machine's faults as the errors that callers see.
+//! The core's failures as the errors that callers see.
 
 use rallypoint_core::rendezvous::{RendezvousFailure, RunClosed};
 
 use crate::client::ClientError;
 use crate::rendezvous::RendezvousError;
 
-/// An error that names every server that was tried.
-pub(super) fn connection(
+/// A connection error that names the endpoints.
+pub(super) fn connection_error(
     servers: &str,
     source: impl std::error::Error + Send + Sync + 'static,
 ) -> RendezvousError {
@@ -14,17 +14,18 @@ pub(super) fn connection(
     RendezvousError::Connection { context, source: Box::new(source) }
 }
 
-/// What torchrun calls a run that nobody gave a name.
+/// torchrun's name for a run without a name.
 const UNNAMED: &str = "none";
 
-pub(super) fn fault(
-    fault: RendezvousFailure,
+/// The error for a rendezvous that failed. `last_error` is that of the last attempt to reach a server.
+pub(super) fn rendezvous_error(
+    failure: RendezvousFailure,
     run_id: &str,
     servers: &str,
-    trouble: Option<ClientError>,
+    last_error: Option<ClientError>,
 ) -> RendezvousError {
     let run_id = run_id.to_owned();
-    match (fault, trouble) {
+    match (failure, last_error) {
         (RendezvousFailure::Closed(RunClosed { by, outcome, reason }), _) => {
             RendezvousError::Closed { run_id, by: by.to_string(), outcome, reason }
         }
@@ -39,15 +40,15 @@ pub(super) fn fault(
             }
             RendezvousError::GracefulExit { run_id, reason }
         }
-        // Nobody could be asked who was missing, because nobody answers.
-        (RendezvousFailure::TimedOut { missing: None, .. }, Some(trouble)) => {
-            connection(servers, trouble)
+        // Without a server, the missing nodes are unknown.
+        (RendezvousFailure::TimedOut { missing: None, .. }, Some(last_error)) => {
+            connection_error(servers, last_error)
         }
-        // The request that would tell why may still be waiting for its own time to be over.
+        // The request that knows the cause may still be within its own time limit.
         (RendezvousFailure::TimedOut { missing: None, waited }, None) => {
             let text =
                 format!("no answer any more, and no group of run {run_id:?} in {waited:.1?}");
-            connection(servers, std::io::Error::new(std::io::ErrorKind::TimedOut, text))
+            connection_error(servers, std::io::Error::new(std::io::ErrorKind::TimedOut, text))
         }
         (RendezvousFailure::TimedOut { waited, missing: Some(missing) }, _) => {
             RendezvousError::Timeout { run_id, waited, missing }

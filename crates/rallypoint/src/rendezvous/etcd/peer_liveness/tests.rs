@@ -36,33 +36,33 @@ fn group(address: SocketAddr, liveness: Option<&LivenessAddress>) -> FormedGroup
     FormedGroup { round: 1, rank: 1, world: 2, store, token, rank0_liveness }
 }
 
-/// A bond of the node `member`.
-fn bond(address: SocketAddr, liveness: Option<&LivenessAddress>) -> Bond {
-    let mut bond = Bond::default();
-    bond.begin(&group(address, liveness), "member", None);
-    bond
+/// A peer_liveness of the node `member`.
+fn peer_liveness(address: SocketAddr, liveness: Option<&LivenessAddress>) -> PeerLiveness {
+    let mut peer_liveness = PeerLiveness::default();
+    peer_liveness.begin(&group(address, liveness), "member", None);
+    peer_liveness
 }
 
-async fn next(bond: &mut Bond) -> Event {
-    timeout(SOON, bond.next()).await.unwrap()
+async fn next(peer_liveness: &mut PeerLiveness) -> PeerEvent {
+    timeout(SOON, peer_liveness.next()).await.unwrap()
 }
 
 /// Nothing happens for a while, in which it does what it has to.
-async fn is_quiet(bond: &mut Bond) {
-    let event = timeout(A_WHILE, bond.next()).await;
+async fn is_quiet(peer_liveness: &mut PeerLiveness) {
+    let event = timeout(A_WHILE, peer_liveness.next()).await;
     assert!(event.is_err(), "{event:?}");
 }
 
-fn suspect() -> Event {
-    Event::Suspect { node: "host".into() }
+fn suspect() -> PeerEvent {
+    PeerEvent::Suspect { node: "host".into() }
 }
 
-/// Drives the bond until `done`.
-async fn drive<T>(bond: &mut Bond, done: impl Future<Output = T>) -> T {
+/// Drives the peer_liveness until `done`.
+async fn drive<T>(peer_liveness: &mut PeerLiveness, done: impl Future<Output = T>) -> T {
     let done = async {
         tokio::select! {
             done = done => done,
-            event = bond.next() => panic!("{event:?}"),
+            event = peer_liveness.next() => panic!("{event:?}"),
         }
     };
     timeout(SOON, done).await.unwrap()
@@ -133,96 +133,96 @@ async fn when_the_connection_is_cut_each_suspects_the_other_and_nobody_is_dead()
     let (store, mut reports) = store();
     let (address, passing) = in_between(store.address()).await;
     let guard = Guard::start().await;
-    let mut bond = bond(address, Some(&guard.address));
-    drive(&mut bond, came(&mut reports)).await;
-    is_quiet(&mut bond).await;
+    let mut peer_liveness = peer_liveness(address, Some(&guard.address));
+    drive(&mut peer_liveness, came(&mut reports)).await;
+    is_quiet(&mut peer_liveness).await;
     // In good order, as a proxy that dies does, and with its ports.
     passing.abort();
     drop(guard);
-    assert_eq!(next(&mut bond).await, suspect());
+    assert_eq!(next(&mut peer_liveness).await, suspect());
     let report = timeout(SOON, reports.recv()).await.unwrap().unwrap();
     let Report::Lost(lost) = report else { panic!("{report:?}") };
     assert_eq!((lost.node.as_str(), lost.liveness), ("member", None));
-    is_quiet(&mut bond).await;
+    is_quiet(&mut peer_liveness).await;
 }
 
 #[tokio::test]
 async fn rank_0_whose_processes_are_all_gone_is_suspected_and_then_dead() {
     let (rank_0, guard) = (Rank0::new().await, Guard::start().await);
-    let mut bond = bond(rank_0.address(), Some(&guard.address));
-    let connection = drive(&mut bond, rank_0.welcome(None)).await;
-    is_quiet(&mut bond).await;
+    let mut peer_liveness = peer_liveness(rank_0.address(), Some(&guard.address));
+    let connection = drive(&mut peer_liveness, rank_0.welcome(None)).await;
+    is_quiet(&mut peer_liveness).await;
     drop((connection, rank_0));
-    assert_eq!(next(&mut bond).await, suspect());
+    assert_eq!(next(&mut peer_liveness).await, suspect());
     // Its workers are still there. This node enters another round meanwhile.
-    is_quiet(&mut bond).await;
-    bond.part();
-    is_quiet(&mut bond).await;
+    is_quiet(&mut peer_liveness).await;
+    peer_liveness.part();
+    is_quiet(&mut peer_liveness).await;
     drop(guard);
-    assert_eq!(next(&mut bond).await, Event::Dead { node: "host".into() });
+    assert_eq!(next(&mut peer_liveness).await, PeerEvent::Dead { node: "host".into() });
 }
 
 /// A firewall resets the connection, and rejects others for a while.
 #[tokio::test]
 async fn after_a_reset_rank_0_is_suspected_never_dead_and_told_hello_again() {
     let (rank_0, guard) = (Rank0::new().await, Guard::start().await);
-    let mut bond = bond(rank_0.address(), Some(&guard.address));
-    let connection = drive(&mut bond, rank_0.welcome(None)).await;
-    is_quiet(&mut bond).await;
+    let mut peer_liveness = peer_liveness(rank_0.address(), Some(&guard.address));
+    let connection = drive(&mut peer_liveness, rank_0.welcome(None)).await;
+    is_quiet(&mut peer_liveness).await;
     let (port, address) = (guard.address.port, guard.address.clone());
     guard.die().await;
     reset(connection);
-    assert_eq!(next(&mut bond).await, suspect());
-    let again = drive(&mut bond, rank_0.welcome(None)).await;
-    is_quiet(&mut bond).await;
+    assert_eq!(next(&mut peer_liveness).await, suspect());
+    let again = drive(&mut peer_liveness, rank_0.welcome(None)).await;
+    is_quiet(&mut peer_liveness).await;
     let guard = Guard::listen(port, true).await;
     assert_eq!(guard.address, address);
-    is_quiet(&mut bond).await;
+    is_quiet(&mut peer_liveness).await;
     // From here on it is a connection like the first.
     drop((again, guard));
-    assert_eq!(next(&mut bond).await, suspect());
-    assert_eq!(next(&mut bond).await, Event::Dead { node: "host".into() });
+    assert_eq!(next(&mut peer_liveness).await, suspect());
+    assert_eq!(next(&mut peer_liveness).await, PeerEvent::Dead { node: "host".into() });
 }
 
 #[tokio::test]
 async fn rank_0_behind_a_proxy_is_not_dead_when_its_ports_are_refused() {
     let (rank_0, guard) = (Rank0::new().await, Guard::start().await);
-    let mut bond = bond(rank_0.address(), Some(&guard.address));
+    let mut peer_liveness = peer_liveness(rank_0.address(), Some(&guard.address));
     let elsewhere = SocketAddr::from(([10, 0, 0, 1], 4711));
-    let connection = drive(&mut bond, rank_0.welcome(Some(elsewhere))).await;
-    is_quiet(&mut bond).await;
+    let connection = drive(&mut peer_liveness, rank_0.welcome(Some(elsewhere))).await;
+    is_quiet(&mut peer_liveness).await;
     drop((connection, guard));
-    assert_eq!(next(&mut bond).await, suspect());
-    is_quiet(&mut bond).await;
+    assert_eq!(next(&mut peer_liveness).await, suspect());
+    is_quiet(&mut peer_liveness).await;
 }
 
 #[tokio::test]
 async fn a_bond_that_is_ended_proves_nothing_any_more() {
     let (rank_0, guard) = (Rank0::new().await, Guard::start().await);
-    let mut bond = bond(rank_0.address(), Some(&guard.address));
-    let connection = drive(&mut bond, rank_0.welcome(None)).await;
-    is_quiet(&mut bond).await;
+    let mut peer_liveness = peer_liveness(rank_0.address(), Some(&guard.address));
+    let connection = drive(&mut peer_liveness, rank_0.welcome(None)).await;
+    is_quiet(&mut peer_liveness).await;
     drop(connection);
-    assert_eq!(next(&mut bond).await, suspect());
-    bond.end();
+    assert_eq!(next(&mut peer_liveness).await, suspect());
+    peer_liveness.end();
     drop(guard);
-    is_quiet(&mut bond).await;
+    is_quiet(&mut peer_liveness).await;
 }
 
 #[tokio::test]
 async fn a_store_that_is_stopped_or_dropped_alarms_nobody() {
     for waits in [true, false] {
         let (store, mut reports) = store();
-        let mut bond = bond(store.address(), None);
-        drive(&mut bond, came(&mut reports)).await;
-        is_quiet(&mut bond).await;
+        let mut peer_liveness = peer_liveness(store.address(), None);
+        drive(&mut peer_liveness, came(&mut reports)).await;
+        is_quiet(&mut peer_liveness).await;
         if waits {
             store.stop().await;
         } else {
             drop(store);
         }
-        is_quiet(&mut bond).await;
-        assert!(bond.run.is_none(), "it heard the goodbye");
+        is_quiet(&mut peer_liveness).await;
+        assert!(peer_liveness.run.is_none(), "it heard the goodbye");
     }
 }
 
@@ -231,14 +231,14 @@ async fn a_store_that_is_stopped_or_dropped_alarms_nobody() {
 async fn a_member_that_ends_its_bond_alarms_nobody() {
     let (store, mut reports) = store();
     for pause in (0..20).map(|step| Duration::from_micros(step * 50)) {
-        let mut bond = bond(store.address(), None);
-        let _ = timeout(pause, bond.next()).await;
-        bond.end();
+        let mut peer_liveness = peer_liveness(store.address(), None);
+        let _ = timeout(pause, peer_liveness.next()).await;
+        peer_liveness.end();
     }
-    let mut held = bond(store.address(), None);
+    let mut held = peer_liveness(store.address(), None);
     is_quiet(&mut held).await;
     held.part();
-    let mut dropped = bond(store.address(), None);
+    let mut dropped = peer_liveness(store.address(), None);
     is_quiet(&mut dropped).await;
     drop(dropped);
     while store.connections() > 0 {
@@ -291,10 +291,10 @@ async fn a_failed_connection_to_rank_0_is_said_and_tried_until_it_works() {
     let _guard = tracing::subscriber::set_default(subscriber);
     let socket = bound();
     let address = socket.local_addr().unwrap();
-    let mut bond = bond(address, None);
+    let mut peer_liveness = peer_liveness(address, None);
     let begun = Instant::now();
     while said.lines().is_empty() {
-        is_quiet(&mut bond).await;
+        is_quiet(&mut peer_liveness).await;
         assert!(begun.elapsed() < SOON, "nothing was said");
     }
     let took = begun.elapsed();
@@ -305,15 +305,15 @@ async fn a_failed_connection_to_rank_0_is_said_and_tried_until_it_works() {
         assert!(lines[0].contains(&part) && lines[0].contains("WARN"), "{part} in {lines:?}");
     }
     let (_store, mut reports) = AgentStore::start_as(socket, owner()).unwrap();
-    drive(&mut bond, came(&mut reports)).await;
+    drive(&mut peer_liveness, came(&mut reports)).await;
 }
 
 /// Also a server that ends the connection at our hello: a build before this one, or PyTorch's own.
 #[tokio::test]
 async fn without_a_host_that_wants_to_know_nobody_is_suspected() {
     let store = AgentStore::start(bound()).unwrap();
-    let mut bond = bond(store.address(), None);
-    is_quiet(&mut bond).await;
+    let mut peer_liveness = peer_liveness(store.address(), None);
+    is_quiet(&mut peer_liveness).await;
     store.stop().await;
-    is_quiet(&mut bond).await;
+    is_quiet(&mut peer_liveness).await;
 }

@@ -1,4 +1,4 @@
-//! What the driver waits for of its session: that it is open, renewed, lost.
+//! The events of the driver's session: opened, renewed, lost.
 
 use std::future::poll_fn;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,17 +13,17 @@ use super::request::{delay, is_fatal};
 use crate::client::{Client, ClientError};
 use crate::session::{Loss, Session};
 
-/// Opens a session, however often that has to be tried. The last failure is kept in `trouble`.
+/// Opens a session, and retries until it is open or the server refuses it. The last failure is kept in `last_error`.
 pub(super) async fn open_session(
     client: Client,
     ttl: Duration,
-    trouble: Arc<Mutex<Option<ClientError>>>,
+    last_error: Arc<Mutex<Option<ClientError>>>,
 ) -> Result<Session, ClientError> {
     let mut failures = 0;
     loop {
         match Session::open(&client, ttl).await {
             Err(error) if !is_fatal(&error) => {
-                *trouble.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+                *last_error.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
             }
             opened => return opened,
         }
@@ -32,8 +32,8 @@ pub(super) async fn open_session(
     }
 }
 
-/// The end of the session, by the clock of the moment: a process that was stopped may hear of what
-/// happened meanwhile before the session's own task runs again.
+/// Waits for the loss of the session, and checks the lease's clock at each poll: a process that was suspended may
+/// receive other events before the session's own task runs again.
 pub(super) async fn lost(session: &mut Option<(Session, Boxed<Loss>)>) -> Loss {
     let Some((session, lost)) = session else { return std::future::pending().await };
     poll_fn(|context| {
@@ -48,7 +48,7 @@ pub(super) async fn renewed(renewals: &mut Option<watch::Receiver<Time>>) {
     if let Some(renewed) = renewals
         && renewed.changed().await.is_err()
     {
-        // The session has ended, which is told otherwise.
+        // The session has ended, which `lost` reports.
         *renewals = None;
     }
     if renewals.is_none() {
@@ -56,7 +56,7 @@ pub(super) async fn renewed(renewals: &mut Option<watch::Receiver<Time>>) {
     }
 }
 
-/// Waits for what is under way, if anything is.
+/// Waits for the future, or for ever if there is none.
 pub(super) async fn ready<T>(future: &mut Option<Boxed<T>>) -> T {
     match future {
         Some(future) => future.as_mut().await,

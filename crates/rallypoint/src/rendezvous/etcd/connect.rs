@@ -7,7 +7,7 @@ use std::time::Duration;
 use rallypoint_core::rendezvous::keys::Keys;
 use tokio::time::{Instant, sleep};
 
-use super::fault::connection;
+use super::errors::connection_error;
 use super::request::{delay, hold_run_lease, is_fatal};
 use crate::client::{Client, ClientError, describe};
 use crate::rendezvous::RendezvousError;
@@ -25,7 +25,7 @@ const AGAIN: Duration = Duration::from_secs(10);
 ///
 /// # Errors
 /// [`RendezvousError::Connection`] if none has after `patience`, or if waiting does not help.
-pub(super) async fn reach(
+pub(super) async fn wait_for_server(
     client: &Client,
     keys: &Keys,
     patience: Duration,
@@ -44,7 +44,7 @@ pub(super) async fn reach(
         };
         // Certificates do not become good by waiting.
         if is_fatal(&error) || error.is_tls_error() || begun.elapsed() >= patience {
-            return Err(connection(servers, error));
+            return Err(connection_error(servers, error));
         }
         let obstacle = Obstacle::of(&error);
         let pause = match said {

@@ -1,42 +1,43 @@
-//! How long a lease surely lives, and whether it was lost in sleep: arithmetic on moments.
+//! The clock of a lease: how long the lease surely lives, and whether it expired while the process was suspended.
 
 use std::time::Duration;
 
 use rallypoint_core::kv::Time;
 
-/// This part of the time to live is not used: a server may end a lease to the millisecond, and whoever
-/// lost it must have noticed, and have stopped what it runs, by then. Two renewals still fit before it.
+/// The unused fraction of the time to live: a server may expire a lease to the millisecond, and by then its owner
+/// must have noticed the loss and stopped its work. Two renewals still fit before it.
 const RESERVE: u32 = 8;
 
-/// This part of it is left when what must stop is stopped by force: between noticing and that lies as much time again.
+/// The fraction that is left when work is stopped by force. Between noticing the loss and that time lies another
+/// such fraction.
 const LAST_RESERVE: u32 = 16;
 
-/// The clock is looked at so often in a time to live.
+/// How often the clock is checked in one time to live.
 const LOOKS: u32 = 8;
 
-/// A look that is late by no more than this is late for ordinary reasons.
+/// A check that is late by no more than this was delayed by load, not by a suspended process.
 const LATE: Duration = Duration::from_millis(500);
 
-/// How long the process did not run between two looks at the clock that should have been `often` apart; nothing if they
-/// were, or nearly so. It is the least that it can have been: when the sleep began is not known.
+/// How long the process was suspended between two checks of the clock that should have been `often` apart; `None` if
+/// they were, or nearly so. The result is a lower bound: the beginning of the suspension is unknown.
 fn slept(gap: Duration, often: Duration) -> Option<Duration> {
     gap.checked_sub(often).filter(|late| *late > LATE)
 }
 
-/// The life of a lease as seen from this side. Once over it is over.
+/// The life of a lease, as its owner can be sure of it. An expired clock stays expired.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Life {
+pub(super) struct LeaseClock {
     ttl: Duration,
-    /// When the last renewal that was acknowledged had been sent.
+    /// When the last acknowledged renewal was sent.
     sent: Time,
-    /// When somebody last looked at the clock.
+    /// When the clock was last checked.
     looked: Time,
     over: bool,
     slept: Option<Duration>,
 }
 
-impl Life {
-    /// The life of a lease that was asked for at `sent`, and granted by `now`.
+impl LeaseClock {
+    /// The clock of a lease that was requested at `sent` and granted by `now`.
     pub(super) fn new(now: Time, sent: Time, ttl: Duration) -> Self {
         Self { ttl, sent, looked: now, over: false, slept: None }
     }
@@ -129,7 +130,7 @@ mod tests {
             (&[(106.0, 105.0), (106.5, 103.0)], 111.9, false),
         ];
         for (renewals, moment, over) in table {
-            let mut life = Life::new(at(100.0), at(100.0), at(8.0));
+            let mut life = LeaseClock::new(at(100.0), at(100.0), at(8.0));
             for (seen, sent) in renewals {
                 life.renewed(at(*seen), at(*sent), at(8.0));
             }
@@ -139,7 +140,7 @@ mod tests {
 
     #[test]
     fn what_is_over_stays_over() {
-        let mut life = Life::new(at(100.0), at(100.0), at(10.0));
+        let mut life = LeaseClock::new(at(100.0), at(100.0), at(10.0));
         assert!(life.check(at(111.0)));
         assert!(!life.renewed(at(111.0), at(110.9), at(10.0)));
         // Not even a clock that went backwards helps.
@@ -169,7 +170,7 @@ mod tests {
             (&[101.0, 113.0, 114.0, 190.0], true, Some(11.0)),
         ];
         for (looks, over, slept) in table {
-            let mut life = Life::new(at(100.0), at(100.0), at(8.0));
+            let mut life = LeaseClock::new(at(100.0), at(100.0), at(8.0));
             let last = looks.iter().fold(false, |_, look| life.check(at(*look)));
             let told = life.slept().map(|slept| (slept.as_secs_f64() * 1000.0).round() / 1000.0);
             assert_eq!((last, told), (over, slept), "{looks:?}");
@@ -178,7 +179,7 @@ mod tests {
 
     #[test]
     fn what_must_be_dead_is_dead_before_the_server_lets_go() {
-        let mut life = Life::new(at(101.0), at(100.0), at(16.0));
+        let mut life = LeaseClock::new(at(101.0), at(100.0), at(16.0));
         assert_eq!(life.fence_at(), at(115.0));
         assert!(life.renewed(at(106.0), at(105.0), at(16.0)));
         assert_eq!(life.fence_at(), at(120.0));

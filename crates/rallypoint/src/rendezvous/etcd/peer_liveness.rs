@@ -1,6 +1,7 @@
-//! A member's connection to rank 0, by which each of the two sees the other die long before its lease is over.
+//! The peer liveness connection of a member to rank 0: each end detects the other's death long before its lease
+//! expires.
 //!
-//! It is a second sense only: without it, or if it is wrong, the lease decides.
+//! The connection is only a faster failure detector. Without it, or if it is wrong, the lease decides.
 
 use std::io::{self, ErrorKind};
 use std::sync::{Mutex, PoisonError};
@@ -13,46 +14,46 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::time::{Instant, sleep, timeout};
 
 use super::driver::Boxed;
-use super::probe::Event;
+use super::probe::PeerEvent;
 use super::proofs::Proofs;
 use crate::store::{Presence, PresenceEnd};
 
-/// How long rank 0 may take to answer. When a large group has formed, many come at once.
+/// How long rank 0 may take to answer. When a large group has formed, all members connect at once.
 const CONNECTING: Duration = Duration::from_secs(15);
 
-/// How long to wait before connecting is tried again: at first, and in the end.
+/// The backoff between attempts to connect: the first delay, and the longest.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LAST_PAUSE: Duration = Duration::from_secs(5);
 
-/// When it is said that there is no connection; each time after that, twice as much later.
+/// The log reports a missing connection after this time, and then each time after twice as long.
 const SAY: Duration = Duration::from_secs(4);
 
-/// What a connection tells.
+/// A change of the connection to rank 0.
 #[derive(Debug)]
-enum News {
-    /// Rank 0 is there, and has this liveness socket.
+enum ConnectionEvent {
+    /// Connected to rank 0, which has this liveness socket.
     Here { node: String, liveness: LivenessAddress },
-    /// It is gone without a goodbye. Its death can be proved by this socket, if any.
+    /// The connection ended without a goodbye. The socket, if any, can prove the death of the node.
     Lost { node: String, provable: Option<LivenessAddress> },
 }
 
-/// Ending it, also by dropping it, says goodbye.
-pub(super) struct Bond {
-    /// Connects, holds the connection, connects again.
+/// A member's connection to rank 0. Dropping it sends a goodbye.
+pub(super) struct PeerLiveness {
+    /// Connects, holds the connection, and reconnects.
     run: Option<Boxed<()>>,
-    sender: UnboundedSender<News>,
-    news: UnboundedReceiver<News>,
+    sender: UnboundedSender<ConnectionEvent>,
+    news: UnboundedReceiver<ConnectionEvent>,
     proofs: Proofs,
 }
 
-impl Default for Bond {
+impl Default for PeerLiveness {
     fn default() -> Self {
         let (sender, news) = unbounded_channel();
         Self { run: None, sender, news, proofs: Proofs::default() }
     }
 }
 
-impl Bond {
+impl PeerLiveness {
     /// Connects to the store of the group that has formed, as `node`, whose liveness socket is `liveness`.
     pub(super) fn begin(
         &mut self,
@@ -61,7 +62,7 @@ impl Bond {
         liveness: Option<&LivenessAddress>,
     ) {
         self.end();
-        let line = Line {
+        let line = Rank0Connection {
             host: formed.store.host.trim_matches(['[', ']']).to_owned(),
             port: formed.store.port,
             round: formed.round,
@@ -73,40 +74,40 @@ impl Bond {
         self.run = Some(Box::pin(line.hold(self.sender.clone())));
     }
 
-    /// Says goodbye to rank 0. A proof that it is dead goes on: the next round may wait for that.
+    /// Sends rank 0 a goodbye. A proof of its death continues: the next round may wait for it.
     pub(super) fn part(&mut self) {
-        // An end that has come already is heard before.
+        // An end that has already arrived is reported first.
         if let Some(run) = &mut self.run {
             let _ = run.now_or_never();
         }
         self.run = None;
     }
 
-    /// Says goodbye, and ends all that is under way.
+    /// Sends rank 0 a goodbye, and ends the proofs.
     pub(super) fn end(&mut self) {
         self.run = None;
         while self.news.try_recv().is_ok() {}
         self.proofs.end();
     }
 
-    /// Waits until rank 0 is suspected, or proved to be dead. It may be given up and called again.
-    pub(super) async fn next(&mut self) -> Event {
+    /// Waits until rank 0 is suspected, or proved to be dead. Cancel-safe.
+    pub(super) async fn next(&mut self) -> PeerEvent {
         loop {
             tokio::select! {
                 Some(news) = self.news.recv() => match news {
-                    News::Here { node, liveness } => {
+                    ConnectionEvent::Here { node, liveness } => {
                         self.proofs.call_off(&node);
                         self.proofs.verify(&node, liveness);
                     }
-                    News::Lost { node, provable } => {
+                    ConnectionEvent::Lost { node, provable } => {
                         if let Some(liveness) = provable {
                             self.proofs.prove(&node, liveness);
                         }
-                        return Event::Suspect { node };
+                        return PeerEvent::Suspect { node };
                     }
                 },
                 () = running(&mut self.run) => self.run = None,
-                node = self.proofs.proved() => return Event::Dead { node },
+                node = self.proofs.proved() => return PeerEvent::Dead { node },
             }
         }
     }
@@ -119,13 +120,13 @@ async fn running(run: &mut Option<Boxed<()>>) {
     }
 }
 
-/// The way to rank 0.
+/// The address and credentials of rank 0, and what this node tells it.
 #[derive(Debug)]
-struct Line {
+struct Rank0Connection {
     host: String,
     port: u16,
     round: u64,
-    /// What is shown with a hello.
+    /// The store's token, sent with the hello.
     token: String,
     /// The liveness socket of rank 0, as the document of the group has it.
     rank_0: Option<LivenessAddress>,
@@ -134,9 +135,9 @@ struct Line {
     liveness: Option<LivenessAddress>,
 }
 
-impl Line {
-    /// Holds a connection to rank 0 until that says goodbye or is gone.
-    async fn hold(self, news: UnboundedSender<News>) {
+impl Rank0Connection {
+    /// Holds a connection to rank 0 until rank 0 sends a goodbye or is lost.
+    async fn hold(self, news: UnboundedSender<ConnectionEvent>) {
         let mut pause = FIRST_PAUSE;
         loop {
             let mut presence = self.connect().await;
@@ -144,19 +145,19 @@ impl Line {
             tracing::info!(round = self.round, rank_0 = node, "connected to rank 0");
             let liveness = self.rank_0.clone().or_else(|| presence.liveness().cloned());
             if let Some(liveness) = liveness.clone() {
-                let _ = news.send(News::Here { node: node.clone(), liveness });
+                let _ = news.send(ConnectionEvent::Here { node: node.clone(), liveness });
             }
             match presence.ended().await {
                 PresenceEnd::Goodbye => return,
                 PresenceEnd::Closed => {
                     tracing::info!(node, "rank 0 is gone without a word");
                     let provable = liveness.filter(|_| presence.is_direct());
-                    let _ = news.send(News::Lost { node, provable });
+                    let _ = news.send(ConnectionEvent::Lost { node, provable });
                     return;
                 }
                 PresenceEnd::Reset(error) => {
                     tracing::info!(node, %error, "the connection to rank 0 has failed");
-                    let _ = news.send(News::Lost { node, provable: None });
+                    let _ = news.send(ConnectionEvent::Lost { node, provable: None });
                 }
             }
             drop(presence);
@@ -167,7 +168,7 @@ impl Line {
         }
     }
 
-    /// Connects, however long it takes, and says from time to time that it has not happened.
+    /// Retries until connected, and reports in the log that there is no connection yet.
     async fn connect(&self) -> Presence {
         let trouble = Mutex::new("it does not answer".to_owned());
         let trying = async {
@@ -212,7 +213,7 @@ impl Line {
     }
 }
 
-/// Waits before another attempt, the next time longer.
+/// Waits before another attempt, with exponential backoff.
 async fn rest(pause: &mut Duration) {
     sleep(pause.mul_f64(0.5 + fastrand::f64() / 2.0)).await;
     *pause = (*pause * 2).min(LAST_PAUSE);

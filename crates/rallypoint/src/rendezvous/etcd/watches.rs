@@ -1,4 +1,4 @@
-//! The two things that a driver watches: the document in force, and what the coordinator must see.
+//! The watches of a driver: the round's document, and the keys that the coordinator follows.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -14,62 +14,63 @@ use crate::client::{Client, ClientError, WatchError, Watcher};
 
 type Opening<T> = Pin<Box<dyn Future<Output = Result<T, ClientError>> + Send>>;
 
-/// The watch on the document in force. Begun anew, with a fresh look, when it cannot go on.
+/// The watch on the document in force. A broken watch is opened again, with a new snapshot.
 pub(super) struct ActiveWatch {
     client: Client,
     settings: NodeConfig,
-    state: State<(Watcher, TxnResult)>,
-    /// The server that answers is not the one that answered before.
+    state: WatchState<(Watcher, TxnResult)>,
+    /// The cluster id has changed since the last snapshot.
     another_server: bool,
 }
 
-enum State<T> {
+enum WatchState<T> {
     Opening(Opening<T>),
     Live(Box<Watcher>),
 }
 
 impl ActiveWatch {
     pub(super) fn new(client: Client, settings: NodeConfig) -> Self {
-        let state = State::Opening(Box::pin(look(client.clone(), settings.clone())));
+        let state =
+            WatchState::Opening(Box::pin(open_with_snapshot(client.clone(), settings.clone())));
         Self { client, settings, state, another_server: false }
     }
 
-    /// Begins anew, not before `after`.
-    pub(super) fn anew(&mut self, after: Duration) {
+    /// Opens the watch again after this delay, with a new snapshot.
+    pub(super) fn reopen(&mut self, after: Duration) {
         let (patient, same) = (self.client.clone(), self.settings.clone());
         let opening = async move {
             sleep(after).await;
-            look(patient, same).await
+            open_with_snapshot(patient, same).await
         };
-        self.state = State::Opening(Box::pin(opening));
+        self.state = WatchState::Opening(Box::pin(opening));
     }
 
-    /// What it has to say next. Cancel-safe.
+    /// Waits for the next snapshot or change. Cancel-safe.
     ///
     /// # Errors
-    /// If the server does not let us watch.
+    /// [`ClientError`] if the server refuses the watch; it is opened again after [`REFUSED`].
     pub(super) async fn next(&mut self) -> Result<NodeInput, ClientError> {
         loop {
             match &mut self.state {
-                State::Opening(opening) => {
+                WatchState::Opening(opening) => {
                     let (watcher, found) = match opening.as_mut().await {
                         Ok(found) => found,
                         Err(error) => {
-                            self.anew(REFUSED);
+                            self.reopen(REFUSED);
                             return Err(error);
                         }
                     };
-                    self.state = State::Live(Box::new(watcher));
+                    self.state = WatchState::Live(Box::new(watcher));
                     let another_server = std::mem::take(&mut self.another_server);
                     return Ok(NodeInput::Snapshot { found, another_server });
                 }
-                State::Live(watcher) => match watcher.next().await {
+                WatchState::Live(watcher) => match watcher.next().await {
                     Ok(batch) if batch.events.is_empty() => {}
                     Ok(batch) => return Ok(NodeInput::ActiveChanged { events: batch.events }),
                     Err(error) => {
                         tracing::warn!(%error, "the watch on the round begins anew");
                         self.another_server |= matches!(error, WatchError::ClusterChanged { .. });
-                        self.anew(Duration::ZERO);
+                        self.reopen(Duration::ZERO);
                     }
                 },
             }
@@ -78,7 +79,10 @@ impl ActiveWatch {
 }
 
 /// Watches `rdzv/active`, then reads what is in force: whatever the answer does not have, the watch will tell.
-async fn look(client: Client, settings: NodeConfig) -> Result<(Watcher, TxnResult), ClientError> {
+async fn open_with_snapshot(
+    client: Client,
+    settings: NodeConfig,
+) -> Result<(Watcher, TxnResult), ClientError> {
     let active = KeyRange::key(settings.keys.active());
     let watcher = open(&client, &[Watch::new(active)]).await?;
     let mut failures = 0;
@@ -92,7 +96,7 @@ async fn look(client: Client, settings: NodeConfig) -> Result<(Watcher, TxnResul
     }
 }
 
-/// Opens watches, and tries again until it has them.
+/// Opens watches, and retries until they are open or the server refuses them.
 async fn open(client: &Client, watches: &[Watch]) -> Result<Watcher, ClientError> {
     let mut failures = 0;
     loop {
@@ -110,61 +114,61 @@ async fn open(client: &Client, watches: &[Watch]) -> Result<Watcher, ClientError
     }
 }
 
-/// What the coordinator watches, while this node is one.
+/// The watches of the coordinator, while this node is one.
 #[derive(Default)]
-pub(super) struct DutyWatch {
-    current: Option<Duty>,
+pub(super) struct CoordinatorWatches {
+    current: Option<WatchSet>,
 }
 
-struct Duty {
+struct WatchSet {
     id: WatchSetId,
     client: Client,
     watches: Vec<Watch>,
-    state: State<Watcher>,
+    state: WatchState<Watcher>,
 }
 
-impl Duty {
+impl WatchSet {
     fn open(&mut self, after: Duration) {
         let (client, watches) = (self.client.clone(), self.watches.clone());
-        self.state = State::Opening(Box::pin(async move {
+        self.state = WatchState::Opening(Box::pin(async move {
             sleep(after).await;
             open(&client, &watches).await
         }));
     }
 }
 
-impl DutyWatch {
+impl CoordinatorWatches {
     pub(super) fn replace(&mut self, client: &Client, id: WatchSetId, watches: Vec<Watch>) {
-        let state = State::Opening(Box::pin(std::future::pending()));
-        let mut duty = Duty { id, client: client.clone(), watches, state };
-        duty.open(Duration::ZERO);
-        self.current = Some(duty);
+        let state = WatchState::Opening(Box::pin(std::future::pending()));
+        let mut watches = WatchSet { id, client: client.clone(), watches, state };
+        watches.open(Duration::ZERO);
+        self.current = Some(watches);
     }
 
     pub(super) fn end(&mut self) {
         self.current = None;
     }
 
-    /// What it has to say next; never anything if nothing is watched. Cancel-safe.
+    /// Waits for the next event; for ever if nothing is watched. Cancel-safe.
     ///
     /// # Errors
-    /// If the server does not let us watch. It is asked again after a while.
+    /// [`ClientError`] if the server refuses the watches; they are opened again after [`REFUSED`].
     pub(super) async fn next(&mut self) -> Result<NodeInput, ClientError> {
-        let Some(duty) = &mut self.current else { return std::future::pending().await };
-        let id = duty.id;
+        let Some(watches) = &mut self.current else { return std::future::pending().await };
+        let id = watches.id;
         loop {
-            match &mut duty.state {
-                State::Opening(opening) => match opening.as_mut().await {
+            match &mut watches.state {
+                WatchState::Opening(opening) => match opening.as_mut().await {
                     Ok(watcher) => {
-                        duty.state = State::Live(Box::new(watcher));
+                        watches.state = WatchState::Live(Box::new(watcher));
                         return Ok(NodeInput::Watching { id });
                     }
                     Err(error) => {
-                        duty.open(REFUSED);
+                        watches.open(REFUSED);
                         return Err(error);
                     }
                 },
-                State::Live(watcher) => match watcher.next().await {
+                WatchState::Live(watcher) => match watcher.next().await {
                     Ok(batch) if batch.events.is_empty() => {}
                     Ok(batch) => {
                         let (watch, events): (usize, Vec<Event>) = (batch.watch, batch.events);

@@ -1,4 +1,4 @@
-//! What rank 0 keeps for its group: the port that it publishes, and most often a store there.
+//! The bootstrap store of the group: rank 0's port, and most often a store behind it.
 
 use std::io;
 
@@ -6,44 +6,45 @@ use rallypoint_core::rendezvous::NodeInput;
 use rallypoint_core::rendezvous::documents::{Address, BootstrapStore, LivenessAddress};
 use tokio::sync::mpsc::UnboundedReceiver;
 
-use super::probe::Event;
+use super::probe::PeerEvent;
 use super::proofs::Proofs;
 use crate::rendezvous::PortRange;
 use crate::rendezvous::local::{HeldPort, reserve_port};
 use crate::store::{AgentStore, Ended, Lost, Owner, Report};
 use crate::util::random;
 
-/// The node that hosts.
+/// What a node publishes and uses as rank 0.
 #[derive(Debug, Clone)]
-pub(super) struct Identity {
+pub(super) struct BootstrapNode {
     pub(super) node: String,
-    /// Where others reach it.
+    /// The address at which other nodes reach it.
     pub(super) address: String,
     /// Its liveness socket, if it has one.
     pub(super) liveness: Option<LivenessAddress>,
-    /// How many nodes a group has at most.
+    /// The largest size of a group.
     pub(super) max_nodes: usize,
-    /// The ports that it may take, if not any.
+    /// The ports that the node may use; any port if there are none.
     pub(super) ports: Option<PortRange>,
 }
 
-pub(super) struct Hosting {
-    own: Identity,
-    /// Whether to serve a store; otherwise the port is kept for whoever takes it.
+/// The port of rank 0, and the store behind it. Holds nothing while another node has rank 0.
+pub(super) struct Bootstrap {
+    own: BootstrapNode,
+    /// Whether to serve a store; otherwise the port is kept for the worker that takes it.
     use_agent_store: bool,
     port: HeldPort,
-    /// The store, and what it reports of those who hold a connection to it.
+    /// The store, and its reports about the liveness connections of the members.
     serving: Option<(AgentStore, UnboundedReceiver<Report>)>,
-    /// Which of the lost are dead.
+    /// Proofs of which lost members are dead.
     proofs: Proofs,
 }
 
-impl Hosting {
-    pub(super) fn new(own: Identity, use_agent_store: bool, port: HeldPort) -> Self {
+impl Bootstrap {
+    pub(super) fn new(own: BootstrapNode, use_agent_store: bool, port: HeldPort) -> Self {
         Self { own, use_agent_store, port, serving: None, proofs: Proofs::default() }
     }
 
-    /// Whether a group of this node has a store, by which its nodes see each other die.
+    /// Whether a group of this node has a store, and with it peer liveness connections.
     pub(super) fn has_store(&self) -> bool {
         self.use_agent_store
     }
@@ -53,12 +54,11 @@ impl Hosting {
         self.own.liveness.as_ref()
     }
 
-    /// Gets a port for `round`. Workers may connect as soon as they are told it, so it is served before it
-    /// is published.
+    /// Reserves a port for `round`. Workers connect as soon as the port is published, so it is served before.
     ///
-    /// Proofs that were begun in an earlier round go on: the round may wait for them.
+    /// Proofs from an earlier round continue: the new round may wait for them.
     pub(super) fn begin(&mut self, round: u64) -> NodeInput {
-        let Identity { address: host, liveness, ports, .. } = self.own.clone();
+        let BootstrapNode { address: host, liveness, ports, .. } = self.own.clone();
         let kept = match ports {
             None => self.keep(0),
             // One may be taken, or still in use by the store of another round.
@@ -84,9 +84,10 @@ impl Hosting {
         }
     }
 
-    /// Takes this port, or any if it is 0, and serves there if that is wanted. Returns the port and the token.
+    /// Reserves this port, or any if it is 0, and starts the store if there is one. Returns the port and the
+    /// store's token.
     fn keep(&mut self, port: u16) -> io::Result<(u16, String)> {
-        let Identity { node, address, liveness, max_nodes, .. } = self.own.clone();
+        let BootstrapNode { node, address, liveness, max_nodes, .. } = self.own.clone();
         let (socket, port) = reserve_port(&address, port)?;
         let token = random::token();
         if self.use_agent_store {
@@ -98,21 +99,21 @@ impl Hosting {
         Ok((port, token))
     }
 
-    /// The group of this node is over, and its own workers are gone: serves the others no longer, some of which may
-    /// wait for nothing but the end of the store. Proofs go on: the next round waits for them.
+    /// Ends the store of a group that is over: the workers of this node are gone, and other nodes may wait for
+    /// nothing but the end of the store. Proofs continue: the next round waits for them.
     pub(super) fn part(&mut self) {
         self.serving = None;
         self.port.release();
     }
 
-    /// Keeps nothing any more.
+    /// Ends the store and the proofs, and releases the port.
     pub(super) fn release(&mut self) {
         self.proofs.end();
         self.serving = None;
         self.port.release();
     }
 
-    /// The same, and when it returns the members have been told that it is meant.
+    /// Does what [`release`](Self::release) does, and waits until the members have received the goodbye.
     pub(super) async fn close(&mut self) {
         self.proofs.end();
         if let Some((store, _)) = self.serving.take() {
@@ -121,11 +122,11 @@ impl Hosting {
         self.port.release();
     }
 
-    /// Waits until a node is suspected, or proved to be dead. It may be given up and called again.
+    /// Waits until a node is suspected, or proved to be dead. Cancel-safe.
     ///
-    /// A suspect is a member that is gone without a word, or this node itself: if the store has ended by itself,
-    /// which it should not, nobody is served where the group was told, and another round has another store.
-    pub(super) async fn next(&mut self) -> Event {
+    /// A suspect is a member whose connection ended without a goodbye, or this node itself: if the store has ended
+    /// by itself, which is a bug, the group needs another round with another store.
+    pub(super) async fn next(&mut self) -> PeerEvent {
         loop {
             tokio::select! {
                 report = reported(&mut self.serving) => match report {
@@ -134,10 +135,10 @@ impl Hosting {
                     None => {
                         tracing::error!("the store of the group has ended by itself");
                         self.serving = None;
-                        return Event::Suspect { node: self.own.node.clone() };
+                        return PeerEvent::Suspect { node: self.own.node.clone() };
                     }
                 },
-                node = self.proofs.proved() => return Event::Dead { node },
+                node = self.proofs.proved() => return PeerEvent::Dead { node },
             }
         }
     }
@@ -149,16 +150,16 @@ impl Hosting {
         }
     }
 
-    fn lost(&mut self, Lost { node, how, liveness }: Lost) -> Event {
+    fn lost(&mut self, Lost { node, how, liveness }: Lost) -> PeerEvent {
         tracing::info!(node, ?how, "a member is gone without a word");
         if let (Ended::Closed, Some(liveness)) = (how, liveness) {
             self.proofs.prove(&node, liveness);
         }
-        Event::Suspect { node }
+        PeerEvent::Suspect { node }
     }
 }
 
-/// What the store reports next; nothing when it has ended.
+/// The next report of the store; `None` when the store has ended.
 async fn reported(serving: &mut Option<(AgentStore, UnboundedReceiver<Report>)>) -> Option<Report> {
     let Some((store, reports)) = serving else { return std::future::pending().await };
     tokio::select! {
