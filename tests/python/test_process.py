@@ -125,7 +125,7 @@ with rallypoint.Rendezvous("127.0.0.1:" + sys.argv[1], "job", 1, 1):
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
     said = python(program, port).communicate(timeout=60)[1]
-    assert f"rallypoint.embedded.server INFO this process runs the server of the job address=127.0.0.1:{port}" in said
+    assert f"rallypoint.embedded INFO this process runs the server of the job address=127.0.0.1:{port}" in said
 
 
 def test_the_last_words_are_not_lost(python, free_port):
@@ -137,7 +137,7 @@ class Slow(logging.Filter):
     def filter(self, record):
         time.sleep(0.5)
         return True
-logging.getLogger("rallypoint.embedded.server").addFilter(Slow())
+logging.getLogger("rallypoint.embedded").addFilter(Slow())
 logging.getLogger("rallypoint.embedded").setLevel(logging.INFO)
 rendezvous = rallypoint.Rendezvous("127.0.0.1:" + sys.argv[1], "job", 1, 1)
 time.sleep(0.1)

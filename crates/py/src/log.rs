@@ -17,9 +17,8 @@ use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
 /// As many as a person might still read.
 const KEPT: usize = 1000;
 
-/// Whose words are kept, those of the library and of this crate; in Python both have the name of the first.
-const LIBRARY: &str = "rallypoint";
-const THIS: &str = env!("CARGO_CRATE_NAME");
+/// The targets of the records that are kept begin with this: see [`rallypoint::log_target`].
+const LIBRARY: &str = "rallypoint::";
 
 /// The level in Python's numbers, who speaks, and what.
 type Record = (u8, String, String);
@@ -61,8 +60,7 @@ struct Keeper {
 
 impl<S: Subscriber> Layer<S> for Keeper {
     fn enabled(&self, metadata: &Metadata<'_>, _: Context<'_, S>) -> bool {
-        let target = metadata.target();
-        *metadata.level() <= self.level && (target.starts_with(LIBRARY) || target.starts_with(THIS))
+        *metadata.level() <= self.level && metadata.target().starts_with(LIBRARY)
     }
 
     fn max_level_hint(&self) -> Option<LevelFilter> {
@@ -78,7 +76,7 @@ impl<S: Subscriber> Layer<S> for Keeper {
         };
         let mut sentence = Sentence::default();
         event.record(&mut sentence);
-        let speaker = event.metadata().target().replacen(THIS, LIBRARY, 1).replace("::", ".");
+        let speaker = event.metadata().target().replace("::", ".");
         let mut said = records();
         if said.len() == KEPT {
             said.pop_front();

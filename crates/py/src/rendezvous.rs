@@ -12,6 +12,7 @@ use pyo3::types::PyDict;
 use rallypoint::embedded::{
     EmbeddedServer, EmbeddedServerError, RendezvousConfig, SecretError, ThisHost,
 };
+use rallypoint::log_target::{RENDEZVOUS, WAITING};
 use rallypoint::process::follow_fence;
 use rallypoint::rendezvous::{
     CreateError, EtcdRendezvousHandler, PASSWORD, RendezvousHandler as _, RendezvousParameters,
@@ -108,7 +109,7 @@ struct Opened {
 
 async fn open(mut config: RendezvousConfig) -> Result<Opened, OpenError> {
     for warning in &config.warnings {
-        tracing::warn!("{warning}");
+        tracing::warn!(target: RENDEZVOUS, "{warning}");
     }
     let server = EmbeddedServer::start(&mut config).await.map_err(OpenError::Host)?;
     let handler = EtcdRendezvousHandler::from_parameters(&config.parameters).await;
@@ -336,7 +337,7 @@ async fn saying_why<T>(handler: &EtcdRendezvousHandler, waiting: impl Future<Out
             return done;
         }
         if let Some(what) = handler.status().view.waits_for {
-            tracing::info!(target: "rallypoint::waiting", "waiting: {what}");
+            tracing::info!(target: WAITING, "waiting: {what}");
         }
         // For the next time.
         handler.refresh();

@@ -28,6 +28,7 @@ pub mod etcd_server;
 pub mod fuzzing;
 #[cfg(feature = "cli")]
 mod launch;
+pub mod log_target;
 #[cfg_attr(
     not(feature = "cli"),
     allow(dead_code, reason = "workers are started by the launcher, which is part of the command")

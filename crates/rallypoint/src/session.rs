@@ -20,6 +20,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use self::lease_clock::LeaseClock;
 use crate::client::{Client, ClientError, KeepAliveStream, StreamFailed, describe};
+use crate::log_target::SESSION;
 use crate::util::clock::boot_time;
 
 /// A lease, kept alive in the background.
@@ -253,7 +254,7 @@ impl Shared {
             first
         });
         if first && loss != Loss::Closed {
-            tracing::warn!(lease = self.lease, %loss, "the session is lost");
+            tracing::warn!(target: SESSION, lease = self.lease, %loss, "the session is lost");
         }
     }
 }
@@ -303,7 +304,10 @@ async fn renewals(client: &Client, shared: &Shared) {
         failures = failures.saturating_add(1);
         let reason = describe(&failed.status);
         if failures.is_power_of_two() {
-            tracing::warn!(lease = shared.lease, failures, reason, "a lease was not renewed");
+            tracing::warn!(
+                target: SESSION,
+                lease = shared.lease, failures, reason, "a lease was not renewed"
+            );
         }
         *shared.last_error.lock().unwrap_or_else(PoisonError::into_inner) = Some(reason);
         sleep(client.stream_delay(failures, failed.failure).min(interval / 2)).await;

@@ -1,4 +1,5 @@
-"""Hands what the compiled half has to say to ``logging``, under its own names: ``rallypoint.embedded`` and so on."""
+"""Hands what the compiled half has to say to ``logging``, under the names of its
+log targets: ``rallypoint.embedded`` and so on."""
 
 from __future__ import annotations
 

@@ -215,5 +215,5 @@ def _show_log() -> None:
     known = isinstance(logging.getLevelName(asked), int)
     ours.setLevel(asked if known else logging.WARNING)
     if not known:
-        for name in ("embedded", "torchrun", "waiting", "rendezvous.etcd.handler"):
+        for name in ("embedded", "run", "torchrun", "waiting"):
             logging.getLogger(f"rallypoint.{name}").setLevel(logging.INFO)

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use rallypoint::embedded::{EmbeddedServer, clients_gone};
+use rallypoint::log_target::RENDEZVOUS;
 use rallypoint::rendezvous::{EtcdRendezvousHandler, HandlerStatus, RendezvousHandler as _};
 use rallypoint_core::agent::{CloseReason, Why, must_stop};
 use rallypoint_core::rendezvous::RendezvousView;
@@ -40,7 +41,10 @@ pub(super) async fn end(
     let closing = match ending {
         Ending::Done => Some(CloseReason::Succeeded),
         Ending::Failed(_) if is_collateral(handler).await => {
-            tracing::warn!("the group has lost a member anyway, so the run is left to the others");
+            tracing::warn!(
+                target: RENDEZVOUS,
+                "the group has lost a member anyway, so the run is left to the others"
+            );
             None
         }
         Ending::Failed(reason) => Some(CloseReason::Failed(reason)),
@@ -60,7 +64,7 @@ pub(super) async fn end(
         if server.serves()
             && let Err(error) = clients_gone(handler.client(), handler.keys()).await
         {
-            tracing::debug!(%error, "nobody can tell who is left");
+            tracing::debug!(target: RENDEZVOUS, %error, "nobody can tell who is left");
         }
         server.stop().await;
     }
@@ -84,17 +88,20 @@ async fn close(handler: &EtcdRendezvousHandler, closing: &CloseReason) -> bool {
         return true;
     }
     if !speaks_for_all(&view, closing) {
-        tracing::info!("others go on without this node, so the run is left to them");
+        tracing::info!(
+            target: RENDEZVOUS,
+            "others go on without this node, so the run is left to them"
+        );
         return true;
     }
     match timeout(CLOSING, handler.close(closing.outcome(), closing.message())).await {
         Ok(Ok(())) => true,
         Ok(Err(error)) => {
-            tracing::warn!(%error, "the run could not be closed");
+            tracing::warn!(target: RENDEZVOUS, %error, "the run could not be closed");
             false
         }
         Err(_) => {
-            tracing::warn!("the run could not be closed within {CLOSING:?}");
+            tracing::warn!(target: RENDEZVOUS, "the run could not be closed within {CLOSING:?}");
             false
         }
     }

@@ -4,6 +4,7 @@ use std::sync::Once;
 
 use rustix::process::{Resource, getrlimit};
 
+use crate::log_target::CLI;
 use crate::process;
 
 /// What a process has open besides connections.
@@ -17,13 +18,16 @@ const AT_MOST: u64 = 4;
 pub(super) fn raise_descriptor_limit(connections: Option<u64>) {
     static SAID: Once = Once::new();
     match process::raise_descriptor_limit() {
-        Err(error) => tracing::warn!(%error, "the limit of open descriptors stays as it is"),
+        Err(error) => {
+            tracing::warn!(target: CLI, %error, "the limit of open descriptors stays as it is")
+        }
         Ok(Some(limit))
             if connections.is_some_and(|needed| limit < needed.saturating_add(BESIDES)) =>
         {
             let needed = connections.map_or(0, |needed| needed.saturating_add(BESIDES));
             SAID.call_once(|| {
                 tracing::warn!(
+                    target: CLI,
                     limit,
                     needed,
                     "too few descriptors may be open if this node serves the others: raise the hard limit \

@@ -28,6 +28,7 @@ use self::run::host::HostFacts;
 pub use self::run::surroundings::{FoundIn, SurroundingsError, master, node_rank};
 use crate::launch::job::Environment;
 use crate::launch::{Console, launch};
+use crate::log_target::CLI;
 
 /// Whatever a command failed with: it is only ever printed.
 type AnyError = Box<dyn Error + Send + Sync>;
@@ -166,7 +167,7 @@ fn run_job(matches: &ArgMatches, format: LogFormat, host: HostFacts) -> u8 {
             return FAILED;
         }
     };
-    start_log(format, run::LOGGED, console.clone());
+    start_log(format, &run::default_log_filter(), console.clone());
     // This node may run the server, and may have rank 0: each node is a connection to both, and each worker
     // one to the store of the latter.
     let of_a_node = u64::from(job.agent.local_workers) + 2;
@@ -177,7 +178,7 @@ fn run_job(matches: &ArgMatches, format: LogFormat, host: HostFacts) -> u8 {
         Err(error) => {
             match format {
                 LogFormat::Text => console.say(&(told(&error) + "\n")),
-                LogFormat::Json => tracing::error!("{}", told(&error)),
+                LogFormat::Json => tracing::error!(target: CLI, "{}", told(&error)),
             }
             FAILED
         }
@@ -192,7 +193,7 @@ fn report(error: &dyn Error, format: LogFormat) {
         LogFormat::Text => {
             let _ = writeln!(std::io::stderr(), "{}", told(error));
         }
-        LogFormat::Json => tracing::error!("{}", told(error)),
+        LogFormat::Json => tracing::error!(target: CLI, "{}", told(error)),
     }
 }
 

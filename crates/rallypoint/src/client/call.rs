@@ -17,6 +17,7 @@ use super::error::ClientError;
 use super::line::PATIENCE;
 use super::retry::{self, Failure, Repeat, Step};
 use crate::convert;
+use crate::log_target::CLIENT;
 
 /// How often one call gets a new token. Each member that lost its tokens in a restart may ask for one.
 const MAX_TOKENS: u32 = 4;
@@ -72,7 +73,10 @@ impl Client {
                 Ok(answer) => return Ok(answer),
                 Err(failed) => failed,
             };
-            tracing::debug!(request, attempts, endpoint = %connection.name, ?failure, %status);
+            tracing::debug!(
+                target: CLIENT,
+                request, attempts, endpoint = %connection.name, ?failure, %status
+            );
             *in_doubt |= failure == Failure::Lost;
             let endpoint = connection.name.to_string();
             let step = retry::step(failure, repeat, attempts, endpoints.len());

@@ -14,6 +14,8 @@ use super::error::ClientError;
 use super::line::Line;
 use super::options::ClientOptions;
 
+use crate::log_target::CLIENT;
+
 pub(super) struct Endpoints {
     targets: Vec<Target>,
     current: Mutex<Current>,
@@ -129,7 +131,7 @@ impl Endpoints {
         // Calls still under way hold the channel; with the last of them its connection closes.
         current.open = None;
         let next = &self.targets[current.index].name;
-        tracing::debug!(endpoint = %connection.name, %next, "an endpoint failed");
+        tracing::debug!(target: CLIENT, endpoint = %connection.name, %next, "an endpoint failed");
         true
     }
 }

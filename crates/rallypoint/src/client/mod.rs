@@ -37,6 +37,7 @@ use self::auth::Auth;
 use self::endpoints::Endpoints;
 use self::traffic::Meter;
 use crate::convert;
+use crate::log_target::CLIENT;
 use crate::util::blocking::blocking;
 use crate::util::random;
 
@@ -214,7 +215,10 @@ impl Client {
                     return Ok(GrantedLease { id, ttl: status.granted_ttl });
                 }
                 Err(ClientError::Kv(KvError::LeaseExists)) => {
-                    tracing::warn!(lease = id, "another has a lease of this id; taking another id");
+                    tracing::warn!(
+                        target: CLIENT,
+                        lease = id, "another has a lease of this id; taking another id"
+                    );
                 }
                 Err(error) => return Err(error),
             }

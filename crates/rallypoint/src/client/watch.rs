@@ -22,6 +22,7 @@ use super::error::{ClientError, describe};
 use super::retry::Failure;
 use super::rpc;
 use crate::convert::WatchResponse;
+use crate::log_target::CLIENT;
 
 /// What one watch has to tell: all that it saw of one or more revisions, in order.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -255,10 +256,16 @@ impl Watcher {
         }
         self.failures = self.failures.saturating_add(1);
         if self.failures == 1 {
-            tracing::debug!(reason = describe(&status), "a watch stream was lost; opening another");
+            tracing::debug!(
+                target: CLIENT,
+                reason = describe(&status), "a watch stream was lost; opening another"
+            );
         } else if self.failures.is_power_of_two() {
             let failures = self.failures;
-            tracing::warn!(failures, reason = describe(&status), "a watch cannot be resumed yet");
+            tracing::warn!(
+                target: CLIENT,
+                failures, reason = describe(&status), "a watch cannot be resumed yet"
+            );
         }
         let delay = self.client.stream_delay(self.failures, failure);
         let (client, watches) = (self.client.clone(), self.watches.clone());
@@ -315,7 +322,12 @@ impl Watcher {
                 let batch = |watch| WatchBatch { watch, revision, events: Vec::new() };
                 self.ready.extend((0..self.watches.len()).map(batch));
             }
-            None => tracing::warn!(id = message.id, "events for a watch that does not exist"),
+            None => {
+                tracing::warn!(
+                    target: CLIENT,
+                    id = message.id, "events for a watch that does not exist"
+                )
+            }
         }
         Ok(())
     }

@@ -7,6 +7,7 @@ use rallypoint_core::kv::{EventKind, KeyRange, Range, Watch};
 use rallypoint_core::rendezvous::keys::Keys;
 
 use crate::client::{Client, WatchError};
+use crate::log_target::EMBEDDED;
 
 /// Waits until no node of the run is left, since all of them use the server of this process, and logs which are. It
 /// does not wait for nodes of another run that use the server too.
@@ -22,6 +23,7 @@ pub async fn clients_gone(client: &Client, keys: &Keys) -> Result<(), WatchError
         nodes.partition(|key| key.starts_with(keys.root().as_bytes()));
     if !of_other_runs.is_empty() {
         tracing::warn!(
+            target: EMBEDDED,
             nodes = names(&of_other_runs),
             "nodes of other runs use the server of this run, which ends with it; give each run a port of its own, or \
              start a server for all of them (rallypoint serve)"
@@ -31,6 +33,7 @@ pub async fn clients_gone(client: &Client, keys: &Keys) -> Result<(), WatchError
         return Ok(());
     }
     tracing::info!(
+        target: EMBEDDED,
         nodes = names(&left),
         "other nodes use the server of this process; it stays until they end, or until a second signal"
     );

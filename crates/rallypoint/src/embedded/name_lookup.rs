@@ -12,6 +12,7 @@ use tokio::time::{sleep, timeout};
 use super::decide::{DEFAULT_PORT, NamedServer, ServerPlacement};
 use super::this_host::ThisHost;
 use crate::config::{ConfigError, Endpoint, RendezvousParameters};
+use crate::log_target::EMBEDDED;
 use crate::util::blocking::blocking;
 
 /// How often a name is looked up.
@@ -51,7 +52,7 @@ impl LateName {
             match server {
                 ServerPlacement::Here { address, .. } => {
                     if let Some(warning) = warning {
-                        tracing::warn!("{warning}");
+                        tracing::warn!(target: EMBEDDED, "{warning}");
                     }
                     return Some(address);
                 }

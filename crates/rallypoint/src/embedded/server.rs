@@ -16,6 +16,7 @@ use super::decide::{RendezvousConfig, ServerPlacement};
 use super::name_lookup::LateName;
 use super::standby::StandBy;
 use crate::client::{ClientError, Pem};
+use crate::log_target::EMBEDDED;
 use crate::server::{ServeError, Server, ServerOptions, ServerTls};
 use crate::util::blocking::blocking;
 
@@ -99,7 +100,10 @@ impl EmbeddedServer {
                     config.parameters.sole = true;
                     config.parameters.endpoint = bound.to_string();
                 } else {
-                    tracing::info!(address = %bound, "this process runs the server of the job");
+                    tracing::info!(
+                        target: EMBEDDED,
+                        address = %bound, "this process runs the server of the job"
+                    );
                 }
                 tokio::spawn(run(server, listener, stop.clone()))
             }
@@ -151,6 +155,6 @@ pub(super) async fn options(
 
 pub(super) async fn run(server: Server, listener: TcpListener, stop: CancellationToken) {
     if let Err(error) = server.run(listener, stop.cancelled()).await {
-        tracing::error!(%error, "the server of this job has ended");
+        tracing::error!(target: EMBEDDED, %error, "the server of this job has ended");
     }
 }

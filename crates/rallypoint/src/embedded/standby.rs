@@ -20,6 +20,7 @@ use super::decide::RendezvousConfig;
 use super::name_lookup::LateName;
 use super::server::{EmbeddedServerError, NAME, options, run};
 use crate::client::{Client, ClientError, ClientOptions};
+use crate::log_target::EMBEDDED;
 use crate::server::{Server, ServerOptions};
 
 /// How long a server may take to answer which run it belongs to.
@@ -62,7 +63,10 @@ impl StandBy {
     pub(super) async fn until_free(self, address: SocketAddr, stop: CancellationToken) {
         let free = stop.run_until_cancelled(self.free(address)).await;
         let Some(Some(listener)) = free else { return };
-        tracing::warn!(%address, "the process that served is gone; this one serves now, and the nodes meet anew");
+        tracing::warn!(
+            target: EMBEDDED,
+            %address, "the process that served is gone; this one serves now, and the nodes meet anew"
+        );
         self.serve(listener, stop).await;
     }
 
@@ -73,7 +77,10 @@ impl StandBy {
         };
         match TcpListener::bind(address).await {
             Ok(listener) => {
-                tracing::info!(%address, "the endpoint means this host by now; this process runs the server of the job");
+                tracing::info!(
+                    target: EMBEDDED,
+                    %address, "the endpoint means this host by now; this process runs the server of the job"
+                );
                 self.serve(listener, stop).await;
             }
             Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
@@ -81,7 +88,7 @@ impl StandBy {
             }
             Err(source) => {
                 let error = EmbeddedServerError::Listen { address, source };
-                tracing::error!("{error}");
+                tracing::error!(target: EMBEDDED, "{error}");
             }
         }
     }
@@ -99,19 +106,25 @@ impl StandBy {
             match answer {
                 Some(Ok(Some(_))) => {
                     if !said {
-                        tracing::info!(%address, "another process of this host serves already; standing by");
+                        tracing::info!(
+                            target: EMBEDDED,
+                            %address, "another process of this host serves already; standing by"
+                        );
                         said = true;
                     }
                     let _ = ended(address).await;
                 }
                 Some(Ok(None)) => {
-                    tracing::info!(%address, "a server is there already");
+                    tracing::info!(target: EMBEDDED, %address, "a server is there already");
                     return None;
                 }
                 // This launcher fails to authenticate, and its handler reports that.
                 Some(Err(error)) if error.is_unauthenticated() => return None,
                 Some(Err(error)) => {
-                    tracing::debug!(%error, %address, "the server does not say which run it belongs to");
+                    tracing::debug!(
+                        target: EMBEDDED,
+                        %error, %address, "the server does not say which run it belongs to"
+                    );
                 }
                 None => {}
             }
@@ -125,6 +138,7 @@ impl StandBy {
     async fn serve(self, listener: TcpListener, stop: CancellationToken) {
         if self.client.tls.is_some() && self.options.tls.is_none() {
             tracing::error!(
+                target: EMBEDDED,
                 "this host is to run the server, and has no certificate; give --cert and --key"
             );
             return;
@@ -132,7 +146,10 @@ impl StandBy {
         self.serves.store(true, Ordering::Relaxed);
         match Server::open(self.options).await {
             Ok(server) => run(server, listener, stop).await,
-            Err(error) => tracing::error!(%error, "this process cannot serve either"),
+            Err(error) => tracing::error!(
+                target: EMBEDDED,
+                %error, "this process cannot serve either"
+            ),
         }
     }
 }

@@ -15,6 +15,7 @@ use super::options::EtcdServerOptions;
 use super::ports::{loopback, reachable, reserve};
 use super::search::Places;
 use crate::client::{Client, ClientError, ClientOptions};
+use crate::log_target::ETCD_SERVER;
 use crate::util::blocking::blocking;
 
 /// A local cluster of real etcds, for trials: of what happens when a member dies, say.
@@ -69,7 +70,10 @@ impl EtcdCluster {
             if attempt >= options.attempts || !error.may_pass() {
                 return Err(error);
             }
-            tracing::warn!(%error, attempt, of = options.attempts, "etcd did not start; trying again");
+            tracing::warn!(
+                target: ETCD_SERVER,
+                %error, attempt, of = options.attempts, "etcd did not start; trying again"
+            );
             attempt += 1;
         }
     }
@@ -207,7 +211,10 @@ impl EtcdCluster {
         let majority = self.members.len() / 2 + 1;
         let ending: FuturesUnordered<_> = self.members.iter_mut().map(Member::ended).collect();
         if timeout(patience, ending.take(majority).count()).await.is_err() {
-            tracing::warn!(pids = ?self.pids(), ?patience, "etcd did not end when asked to; killing it");
+            tracing::warn!(
+                target: ETCD_SERVER,
+                pids = ?self.pids(), ?patience, "etcd did not end when asked to; killing it"
+            );
         }
         let killed = join_all(self.members.iter_mut().map(Member::kill)).await;
         killed.into_iter().collect::<Result<(), _>>()?;

@@ -15,6 +15,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 use super::error::EtcdServerError;
 use super::output::{EtcdOutput, Output};
 use crate::client::{Client, ClientError, ClientOptions};
+use crate::log_target::ETCD_SERVER;
 use crate::process::{self, ProcessGroup};
 
 /// How long an etcd may take to be gone after SIGKILL.
@@ -111,7 +112,10 @@ impl Member {
             EtcdServerError::Start { binary, source }
         })?;
         let (pid, endpoint) = (group.id(), self.recipe.endpoint);
-        tracing::info!(pid, %endpoint, binary = ?self.recipe.binary, data = ?self.recipe.data, "started etcd");
+        tracing::info!(
+            target: ETCD_SERVER,
+            pid, %endpoint, binary = ?self.recipe.binary, data = ?self.recipe.data, "started etcd"
+        );
         self.running = Some(Running { group, output });
         Ok(())
     }
@@ -127,7 +131,10 @@ impl Member {
             answer = asking => match answer {
                 Ok(version) => {
                     let (endpoint, pid) = (self.recipe.endpoint, self.pid());
-                    tracing::info!(%endpoint, pid, version, after = ?begun.elapsed(), "etcd is ready");
+                    tracing::info!(
+                        target: ETCD_SERVER,
+                        %endpoint, pid, version, after = ?begun.elapsed(), "etcd is ready"
+                    );
                     self.version = version;
                     return Ok(());
                 }

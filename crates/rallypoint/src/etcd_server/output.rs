@@ -12,6 +12,8 @@ use tokio::time::timeout;
 
 use super::error::EtcdServerError;
 
+use crate::log_target::ETCD_SERVER;
+
 /// Where etcd's output goes. Its last lines are kept for errors whatever is chosen.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -100,10 +102,12 @@ fn drain(mut reader: PipeReader, mut destination: Box<dyn Write + Send>, kept: &
             Ok(0) => return,
             Ok(read) => &buffer[..read],
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-            Err(error) => return tracing::warn!(%error, "etcd's output cannot be read"),
+            Err(error) => {
+                return tracing::warn!(target: ETCD_SERVER, %error, "etcd's output cannot be read");
+            }
         };
         if let Err(error) = destination.write_all(read) {
-            tracing::warn!(%error, "etcd's output is not kept any more");
+            tracing::warn!(target: ETCD_SERVER, %error, "etcd's output is not kept any more");
             destination = Box::new(io::sink());
         }
         let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);

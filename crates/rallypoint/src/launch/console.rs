@@ -16,6 +16,8 @@ use rustix::termios::tcgetwinsize;
 
 use self::queue::{ConsoleItem, Queue};
 
+use crate::log_target::LAUNCH;
+
 /// Erases the cursor's line.
 const CLEAR: &[u8] = b"\r\x1b[K";
 
@@ -148,7 +150,10 @@ impl Screen {
                 ConsoleItem::Live(line) => self.set_live(line),
                 // The warning is a log line and passes through this queue as well.
                 ConsoleItem::Dropped(count) => {
-                    tracing::warn!("{count} log lines were dropped: nobody read them");
+                    tracing::warn!(
+                        target: LAUNCH,
+                        "{count} log lines were dropped: nobody read them"
+                    );
                 }
             }
         }
@@ -323,7 +328,7 @@ pub(super) mod tests {
         console.set_live(Some("live".to_owned()));
         console.settle();
         let log = tracing_subscriber::fmt().with_ansi(false).with_writer(console.clone()).finish();
-        tracing::subscriber::with_default(log, || tracing::info!("said"));
+        tracing::subscriber::with_default(log, || tracing::info!(target: LAUNCH, "said"));
         console.settle();
         let text = error.text();
         assert!(text.starts_with("live\r\x1b[K") && text.ends_with("said\nlive"), "{text:?}");

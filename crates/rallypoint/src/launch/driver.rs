@@ -20,6 +20,7 @@ use super::peers::Peers;
 use super::signals::{SignalAction, SignalListener};
 use super::wait_reporter::{Detail, WaitReporter};
 use super::workers::{StartError, WorkerGroup, WorkerSpec};
+use crate::log_target::LAUNCH;
 use crate::process;
 use crate::rendezvous::RendezvousInfo;
 use crate::util::clock::boot_time;
@@ -188,6 +189,7 @@ impl AgentDriver {
             let told = async { while telling.join_next().await.is_some() {} };
             if timeout(TELLING, told).await.is_err() {
                 tracing::debug!(
+                    target: LAUNCH,
                     "the others could not be told in time that a restart is given back"
                 );
             }
@@ -199,7 +201,10 @@ impl AgentDriver {
         tokio::select! {
             () = goodbye => {}
             signal = signals.next() => {
-                tracing::warn!(signal, "exiting without leaving the rendezvous; peers will detect it by lease expiry");
+                tracing::warn!(
+                    target: LAUNCH,
+                    signal, "exiting without leaving the rendezvous; peers will detect it by lease expiry"
+                );
             }
         }
         (workers, signals)

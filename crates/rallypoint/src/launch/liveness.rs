@@ -5,6 +5,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::LaunchError;
 use super::peers::Peers;
+use crate::log_target::LAUNCH;
 use crate::process::{self, LivenessSocket, follow_fence, reap_strangers, start_guard};
 use crate::rendezvous::RendezvousParameters;
 use crate::util::blocking::blocking;
@@ -28,7 +29,10 @@ impl Liveness {
             Ok(socket) => Some(socket),
             Err(error) => {
                 let words = "others will learn that this node is gone only when its lease is over";
-                tracing::warn!(%error, "{words}; --local-addr names another address");
+                tracing::warn!(
+                    target: LAUNCH,
+                    %error, "{words}; --local-addr names another address"
+                );
                 None
             }
         };

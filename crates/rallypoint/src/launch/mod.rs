@@ -38,6 +38,7 @@ use self::signals::SignalListener;
 use self::wait_reporter::{Detail, WaitReporter};
 use self::workers::{OutputCopiers, StartError, WorkerSpec};
 use crate::embedded::{EmbeddedServer, EmbeddedServerError, SecretError, ServerPlacement};
+use crate::log_target::LAUNCH;
 use crate::rendezvous::RegistryError;
 use crate::util::blocking::blocking;
 
@@ -167,9 +168,9 @@ fn no_peers(job: &JobSpec, error: RegistryError) -> LaunchError {
 /// What was decided without being asked for.
 fn say(job: &JobSpec) {
     for origin in &job.provenance {
-        tracing::info!("{origin}");
+        tracing::info!(target: LAUNCH, "{origin}");
     }
     for warning in &job.warnings {
-        tracing::warn!("{warning}");
+        tracing::warn!(target: LAUNCH, "{warning}");
     }
 }

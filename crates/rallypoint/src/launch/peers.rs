@@ -17,6 +17,7 @@ use tokio::time::{sleep, timeout};
 
 use super::events::MembershipEvents;
 use super::restarts::RestartCounter;
+use crate::log_target::LAUNCH;
 use crate::rendezvous::{
     RegistryError, RendezvousError, RendezvousHandler, RendezvousHandlerRegistry, RendezvousInfo,
     RendezvousParameters, RunAccess,
@@ -126,9 +127,17 @@ impl Peers {
         match timeout(GOODBYE, closing).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => {
-                tracing::warn!(%error, "the others could not be told that it is over")
+                tracing::warn!(
+                    target: LAUNCH,
+                    %error, "the others could not be told that it is over"
+                )
             }
-            Err(_) => tracing::warn!("the others could not be told in time that it is over"),
+            Err(_) => {
+                tracing::warn!(
+                    target: LAUNCH,
+                    "the others could not be told in time that it is over"
+                )
+            }
         }
     }
 
@@ -200,7 +209,7 @@ async fn agree(store: &dyn Store, own: RoleInfo, nodes: u32) -> Result<Placement
 pub(super) async fn exit_barrier(store: &dyn Store, group: &NodeGroup) -> AgentInput {
     let mut pause = FIRST_PAUSE;
     while let Err(error) = all_done(store, group).await {
-        tracing::debug!(%error, "the exit barrier has to be tried again");
+        tracing::debug!(target: LAUNCH, %error, "the exit barrier has to be tried again");
         sleep(pause).await;
         pause = (pause * 2).min(LAST_PAUSE);
     }

@@ -14,6 +14,7 @@ use tokio::time::{Instant, sleep};
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::client::{Client, ClientError};
+use crate::log_target::LAUNCH;
 
 /// How long to wait before a server is asked again: at first, and in the end.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
@@ -111,7 +112,7 @@ impl RestartCounter {
 /// What stands there. What cannot be read was not written by a launcher, and counts as nothing.
 fn read(kv: &KeyValue) -> RestartBudget {
     decode(&kv.key, &kv.value).unwrap_or_else(|error| {
-        tracing::warn!(%error, "the count of restarts begins anew");
+        tracing::warn!(target: LAUNCH, %error, "the count of restarts begins anew");
         RestartBudget::default()
     })
 }
@@ -127,7 +128,10 @@ where
             Ok(Some(done)) => return done,
             Ok(None) => {}
             Err(error) => {
-                tracing::debug!(%error, "the count of restarts could not be reached");
+                tracing::debug!(
+                    target: LAUNCH,
+                    %error, "the count of restarts could not be reached"
+                );
                 sleep(pause).await;
                 pause = (pause * 2).min(LAST_PAUSE);
             }

@@ -13,6 +13,7 @@ use super::signals::SignalListener;
 use super::workers::{ExitRecord, OutputCopiers};
 use crate::embedded::clients_gone;
 use crate::launch::job::JobSpec;
+use crate::log_target::LAUNCH;
 use crate::rendezvous::RunAccess;
 use crate::util::blocking::blocking;
 
@@ -36,6 +37,7 @@ pub(super) async fn written(
     let is_told_to_go = matches!(result.outcome, NodeOutcome::Signalled(_));
     if !is_told_to_go {
         tracing::warn!(
+            target: LAUNCH,
             "nobody reads the last output of the workers; a signal ends the wait for it"
         );
         tokio::select! {
@@ -43,7 +45,7 @@ pub(super) async fn written(
             _ = signals.next() => {}
         }
     }
-    tracing::warn!("the last output of the workers is lost: nobody read it");
+    tracing::warn!(target: LAUNCH, "the last output of the workers is lost: nobody read it");
 }
 
 /// Says how it ended, with the files of a failure looked at away from the threads that must not wait.
@@ -58,18 +60,18 @@ pub(super) async fn finish(
     blocking(move || {
         let record = |local_rank: u32| exit_records.get(local_rank as usize).cloned();
         let Some(report) = FailureReport::new(&program, &result, record) else {
-            tracing::info!("{}", result.outcome);
+            tracing::info!(target: LAUNCH, "{}", result.outcome);
             return;
         };
         let text = report.text();
         match console.is_for_people() {
             true => console.say(&text),
-            false => tracing::error!("{}", text.trim_end()),
+            false => tracing::error!(target: LAUNCH, "{}", text.trim_end()),
         }
         if let Some(path) = error_file
             && let Err(error) = report.leave_error_file(path.as_ref())
         {
-            tracing::warn!(%error, path, "the error file cannot be written");
+            tracing::warn!(target: LAUNCH, %error, path, "the error file cannot be written");
         }
     })
     .await;
@@ -80,11 +82,14 @@ pub(super) async fn stay(run: &RunAccess, signals: &mut SignalListener) {
     tokio::select! {
         gone = clients_gone(&run.client, &run.keys) => {
             if let Err(error) = gone {
-                tracing::debug!(%error, "nobody can tell who is left");
+                tracing::debug!(target: LAUNCH, %error, "nobody can tell who is left");
             }
         }
         signal = signals.next() => {
-            tracing::warn!(signal, "not staying any longer; the others lose their server");
+            tracing::warn!(
+                target: LAUNCH,
+                signal, "not staying any longer; the others lose their server"
+            );
         }
     }
 }

@@ -10,6 +10,7 @@ use rustix::process::Signal as Kind;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::launch::job::HandledSignals;
+use crate::log_target::LAUNCH;
 use crate::process::signals::is_ignored;
 
 /// The signals that schedulers send some time before the end, as with `#SBATCH --signal=USR1@120`, so that programs
@@ -81,7 +82,7 @@ impl SignalListener {
 
 /// Logs that there is no worker to pass the signal on to.
 pub(super) fn say_nobody(signal: i32) {
-    tracing::info!("no worker runs that {} could be passed on to", name(signal));
+    tracing::info!(target: LAUNCH, "no worker runs that {} could be passed on to", name(signal));
 }
 
 /// The signal's name.

@@ -7,6 +7,8 @@ use tokio::time::{Instant, sleep_until};
 
 use super::console::Console;
 
+use crate::log_target::LAUNCH;
+
 /// Shorter waits have no live line.
 const SHOWN_AFTER: Duration = Duration::from_millis(300);
 
@@ -74,7 +76,7 @@ impl WaitReporter {
         self.say_at += SAID_AFTER.get(self.said).copied().unwrap_or(last);
         // The live line shows it already.
         if !self.console.has_live_line() {
-            tracing::info!("{line}");
+            tracing::info!(target: LAUNCH, "{line}");
         }
     }
 

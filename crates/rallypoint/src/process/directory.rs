@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 
 use super::guard::{self, GuardEntry};
 
+use crate::log_target::PROCESS;
+
 /// A new, empty directory that only this user can read. It is removed with everything in it when this is
 /// dropped, or by the guard if this process is killed.
 #[derive(Debug)]
@@ -52,7 +54,10 @@ impl Drop for TemporaryDirectory {
             }
             // The guard will try again when we are gone.
             Err(error) => {
-                tracing::warn!(path = ?self.path, %error, "a directory is left for later")
+                tracing::warn!(
+                    target: PROCESS,
+                    path = ?self.path, %error, "a directory is left for later"
+                )
             }
         }
     }

@@ -13,6 +13,8 @@ use rustix::termios::{
     OptionalActions, SpecialCodeIndex, Termios, isatty, tcgetattr, tcgetpgrp, tcsetattr, tcsetpgrp,
 };
 
+use crate::log_target::PROCESS;
+
 /// A character that nobody can type.
 const DISABLED: u8 = 0;
 
@@ -61,7 +63,7 @@ impl StandardInput {
             Ok(tcsetattr(&self.input, OptionalActions::Now, before)?)
         });
         if let Err(error) = taken {
-            tracing::debug!(%error, "the terminal is gone");
+            tracing::debug!(target: PROCESS, %error, "the terminal is gone");
         }
     }
 }

@@ -10,6 +10,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, listen, socket_with, sockopt};
 
 use super::guard::{self, Greeter, GuardHandle};
+use crate::log_target::PROCESS;
 use crate::rendezvous::Endpoint;
 use crate::util::random;
 
@@ -60,7 +61,10 @@ impl LivenessSocket {
             .iter()
             .fold(Self::open(*first), |opened, address| opened.or_else(|_| Self::open(*address)));
         if let Ok(socket) = &opened {
-            tracing::debug!(address = %socket.address(), "answers until no worker is left");
+            tracing::debug!(
+                target: PROCESS,
+                address = %socket.address(), "answers until no worker is left"
+            );
         }
         opened
     }

@@ -54,12 +54,14 @@ pub(crate) use self::directory::TemporaryDirectory;
 pub use self::entry::{helper, reexecuted};
 use self::gate::ExecGate;
 use self::guard::GuardEntry;
+
 pub(crate) use self::input::StandardInput;
 pub use self::liveness::LivenessSocket;
 pub use self::mark::Mark;
 pub use self::program::register;
 #[cfg(feature = "cli")]
 pub(crate) use self::reaper::{is_needed, reap_strangers};
+use crate::log_target::PROCESS;
 
 /// How long a process may take to be gone after SIGKILL before we go on without it.
 const DEATH: Duration = Duration::from_secs(2);
@@ -287,7 +289,10 @@ impl Drop for ProcessGroup {
         let killed = Instant::now();
         while self.is_ours(*self.life.borrow()) {
             if killed.elapsed() > DEATH {
-                tracing::warn!(pid = self.id(), "a process is still there after SIGKILL");
+                tracing::warn!(
+                    target: PROCESS,
+                    pid = self.id(), "a process is still there after SIGKILL"
+                );
                 return;
             }
             std::thread::sleep(Duration::from_millis(1));

@@ -12,6 +12,7 @@ use super::dynamic::DynamicRendezvousHandler;
 use super::{EtcdRendezvousHandler, RendezvousError, RendezvousHandler};
 use crate::config::{ConfigError, RendezvousParameters};
 use crate::config::{did_you_mean, list, suggest};
+use crate::log_target::RENDEZVOUS;
 
 /// Why a handler could not be made.
 #[derive(Debug, Error)]
@@ -237,7 +238,7 @@ impl RendezvousHandlerRegistry {
         parameters.validate()?;
         if let Some(name) = self.alias(&parameters.backend) {
             let asked = std::mem::replace(&mut parameters.backend, name.to_owned());
-            tracing::info!("backend {asked} is called {name} here");
+            tracing::info!(target: RENDEZVOUS, "backend {asked} is called {name} here");
         }
         let name = parameters.backend.clone();
         let creator = self.creator(&name)?;

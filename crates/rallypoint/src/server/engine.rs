@@ -17,6 +17,7 @@ use tokio_util::sync::CancellationToken;
 use tonic::Status;
 
 use super::wal::{Wal, WalError};
+use crate::log_target::SERVER;
 use crate::util::blocking::blocking;
 use crate::util::random;
 
@@ -218,7 +219,7 @@ impl Engine {
             // Leases expire however many requests wait.
             match self.commit(|store, now| store.expire(now), usize::MAX).await {
                 Ok(0) => {}
-                Ok(count) => tracing::debug!(count, "leases expired"),
+                Ok(count) => tracing::debug!(target: SERVER, count, "leases expired"),
                 Err(_) => return,
             }
         }

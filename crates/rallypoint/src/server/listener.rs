@@ -25,6 +25,8 @@ use tonic_health::pb::health_server::Health;
 
 use super::grpc::{Calls, MOST_STREAMS, Router};
 
+use crate::log_target::SERVER;
+
 /// The interval of pings on an idle connection, and the time-out of an answer.
 const PING_INTERVAL: Duration = Duration::from_secs(30);
 const PING_TIMEOUT: Duration = Duration::from_secs(20);
@@ -58,6 +60,7 @@ impl<H: Health> Listener<H> {
         let limit = self.max_connections.min(descriptors_to_spare()).min(Semaphore::MAX_PERMITS);
         if limit < self.max_connections {
             tracing::debug!(
+                target: SERVER,
                 limit,
                 "the limit of open descriptors leaves room for fewer connections"
             );
@@ -74,13 +77,13 @@ impl<H: Health> Listener<H> {
                 Ok((stream, _)) => stream,
                 Err(error) => {
                     // Most often no descriptor is left; a connection that ends frees one.
-                    tracing::warn!(%error, "cannot accept a connection");
+                    tracing::warn!(target: SERVER, %error, "cannot accept a connection");
                     tokio::time::sleep(Duration::from_millis(50)).await;
                     continue;
                 }
             };
             let Ok(permit) = room.clone().try_acquire_owned() else {
-                tracing::warn!(limit, "a connection was refused: too many");
+                tracing::warn!(target: SERVER, limit, "a connection was refused: too many");
                 // To a TLS client the reason would only look like a broken handshake.
                 if self.tls.is_none() {
                     refuse(&stream, limit);
@@ -126,10 +129,10 @@ async fn serve<H: Health>(
                 Io::Tls(Box::new(stream))
             }
             Ok(Err((error, stream))) => {
-                tracing::info!(?peer, %error, "a TLS handshake failed");
+                tracing::info!(target: SERVER, ?peer, %error, "a TLS handshake failed");
                 return linger(stream).await;
             }
-            Err(_) => return tracing::info!(?peer, "a TLS handshake took too long"),
+            Err(_) => return tracing::info!(target: SERVER, ?peer, "a TLS handshake took too long"),
         },
     };
     let calls = Arc::new(Calls::new());
@@ -147,7 +150,7 @@ async fn serve<H: Health>(
         }
     };
     if let Err(error) = ended {
-        tracing::debug!(error, "a connection ended");
+        tracing::debug!(target: SERVER, error, "a connection ended");
     }
 }
 

@@ -50,6 +50,7 @@ use self::grpc::router;
 use self::listener::Listener;
 use self::predecessor::Note;
 use self::wal::Wal;
+use crate::log_target::SERVER;
 use crate::util::blocking::blocking;
 
 /// The options of a server. The default is a server in memory without authentication and with etcd's limits.
@@ -171,7 +172,10 @@ impl Server {
                     .restore(Time::ZERO, &record)
                     .map_err(|source| ServeError::Log { dir: dir.clone(), source })?;
             }
-            tracing::info!(dir = %dir.display(), revision = store.revision(), "log read");
+            tracing::info!(
+                target: SERVER,
+                dir = %dir.display(), revision = store.revision(), "log read"
+            );
             store.start_journal();
             Ok::<_, ServeError>((store, log))
         };
@@ -220,10 +224,10 @@ impl Server {
                 () = shutdown => {}
                 () = engine.failed() => {}
             }
-            tracing::info!("stopping");
+            tracing::info!(target: SERVER, "stopping");
             stopping.cancel();
             tokio::time::sleep(options.drain).await;
-            tracing::warn!("some requests did not finish in time");
+            tracing::warn!(target: SERVER, "some requests did not finish in time");
         };
         let answer = async {
             if let Some(log) = &mut log {

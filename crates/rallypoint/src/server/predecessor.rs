@@ -20,6 +20,7 @@ use rustix::fs::OFlags;
 use tokio::time::sleep;
 
 use super::engine::Engine;
+use crate::log_target::SERVER;
 use crate::util::blocking::blocking;
 use crate::util::clock::boot_time;
 
@@ -52,6 +53,7 @@ impl Note {
         let silent_ms = u64::try_from(silent.as_millis()).unwrap_or(u64::MAX);
         let put = Op::Put(Put::new(PREDECESSOR, encode(&Predecessor { silent_ms })));
         tracing::info!(
+            target: SERVER,
             ?silent,
             "a server that kept nothing was here before; new groups wait for its leases"
         );
@@ -66,7 +68,10 @@ impl Note {
             let note = self.clone();
             if let Err(error) = blocking(move || note.write()).await {
                 let path = self.path.display();
-                tracing::warn!(%error, %path, "a server after this one will not know of it");
+                tracing::warn!(
+                    target: SERVER,
+                    %error, %path, "a server after this one will not know of it"
+                );
                 return std::future::pending().await;
             }
             sleep(EVERY).await;

@@ -13,6 +13,7 @@ use tonic::Status;
 
 use super::retry::{SERVER_BACKOFF, retry, transient};
 use crate::client::{Client, ClientError, WatchError, Watcher};
+use crate::log_target::CLIENT;
 
 /// How long to wait after the server has refused a watch or a read, in case its administrator changes that.
 pub(crate) const AFTER_REFUSAL: Duration = Duration::from_secs(1);
@@ -35,7 +36,7 @@ pub(crate) async fn open_watches(
             Err(ClientError::Refused { request, endpoint, source })
         }
         error => {
-            tracing::debug!(%error, "a watch could not be opened yet");
+            tracing::debug!(target: CLIENT, %error, "a watch could not be opened yet");
             Ok(())
         }
     };
@@ -124,7 +125,10 @@ impl<S: Send + 'static> Follower<S> {
                     Ok(batch) if batch.events.is_empty() => {}
                     Ok(batch) => return Ok(Update::Changed(batch.events)),
                     Err(error) => {
-                        tracing::warn!(%error, "a watch begins again with a snapshot");
+                        tracing::warn!(
+                            target: CLIENT,
+                            %error, "a watch begins again with a snapshot"
+                        );
                         self.is_other_cluster |= matches!(error, WatchError::ClusterChanged { .. });
                         self.restart(Duration::ZERO);
                     }
@@ -205,7 +209,12 @@ async fn follow<T>(
                     EventKind::Delete => KeyState::Absent(event.kv.mod_revision),
                 });
             }
-            Err(error) => tracing::debug!(key, %error, "a key cannot be followed; trying again"),
+            Err(error) => {
+                tracing::debug!(
+                    target: CLIENT,
+                    key, %error, "a key cannot be followed; trying again"
+                )
+            }
         }
     }
 }

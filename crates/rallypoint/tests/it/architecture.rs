@@ -88,6 +88,44 @@ fn keys_are_built_in_one_place() {
     }
 }
 
+/// Users filter the log by target, so a record must not change its target when its code moves.
+#[test]
+fn log_records_name_their_target() {
+    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let mut files = Vec::new();
+    for one in ["rallypoint/src", "core/src", "py/src"] {
+        sources(&crates.join(one), &mut files);
+    }
+    let mut records = 0;
+    for file in files {
+        let text = std::fs::read_to_string(&file).unwrap();
+        for level in ["error", "warn", "info", "debug", "trace"] {
+            for record in text.split(&format!("tracing::{level}!(")).skip(1) {
+                records += 1;
+                let start: String = record.chars().take(60).collect();
+                assert!(record.trim_start().starts_with("target: "), "{file:?}: {start}");
+            }
+        }
+    }
+    assert!(records > 100, "the search finds nothing: {records}");
+}
+
+/// The loggers that the plugin shows at level INFO are targets of the library, or its own.
+#[test]
+fn the_plugin_shows_loggers_that_exist() {
+    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let plugin = crates.join("py/python/rallypoint/_torch_handler.py");
+    let plugin = std::fs::read_to_string(plugin).unwrap();
+    let (_, names) = plugin.split_once("for name in (").unwrap();
+    let (names, _) = names.split_once(')').unwrap();
+    let names: Vec<&str> = names.split(", ").map(|name| name.trim_matches('"')).collect();
+    assert!(names.contains(&"waiting"), "{names:?}");
+    for name in names.into_iter().filter(|name| *name != "torchrun") {
+        let target = format!("rallypoint::{name}");
+        assert!(rallypoint::log_target::ALL.contains(&target.as_str()), "{name}");
+    }
+}
+
 /// A5: a time of day means something else on another host, so nothing that nodes share may hold one.
 #[test]
 fn nodes_share_no_time_of_day() {

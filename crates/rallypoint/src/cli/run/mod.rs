@@ -33,12 +33,15 @@ use self::error::RunError;
 use self::host::HostFacts;
 pub(crate) use self::variables::{command, explain};
 use crate::launch::job::JobSpec;
+use crate::log_target::{EMBEDDED, LAUNCH};
 
 /// The name of the command.
 pub(crate) const NAME: &str = "run";
 
-/// What is logged unless the user says otherwise.
-pub(crate) const LOGGED: &str = "warn,rallypoint::launch=info,rallypoint::embedded=info";
+/// The log filter without `RUST_LOG`: warnings, the launcher's steps, and which process serves.
+pub(crate) fn default_log_filter() -> String {
+    format!("warn,{LAUNCH}=info,{EMBEDDED}=info")
+}
 
 /// What a command line comes to.
 #[derive(Debug)]

@@ -3,6 +3,7 @@
 use super::{Common, shutdown};
 use crate::cli::AnyError;
 use crate::etcd_server::{EtcdCluster, EtcdOutput, EtcdServerError, EtcdServerOptions};
+use crate::log_target::CLI;
 
 pub(super) async fn serve(members: usize, common: Common) -> Result<(), AnyError> {
     let options = EtcdServerOptions {
@@ -39,6 +40,6 @@ async fn majority_lost(cluster: &mut EtcdCluster) -> EtcdServerError {
         // What it said last is in its log, which is ours.
         let ended = ended.to_string();
         let ended = ended.lines().next();
-        tracing::warn!(member, left, of, ended, "a member is gone; the others go on");
+        tracing::warn!(target: CLI, member, left, of, ended, "a member is gone; the others go on");
     }
 }

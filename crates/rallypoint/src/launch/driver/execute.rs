@@ -8,6 +8,7 @@ use super::{AgentDriver, DEATH, DriverEvent, PendingNotice, Stop};
 use crate::launch::peers::{exit_barrier, ranks};
 use crate::launch::signals::{name, say_nobody};
 use crate::launch::workers::{WorkerGroup, notices};
+use crate::log_target::LAUNCH;
 use crate::util::blocking::blocking;
 use crate::util::clock::boot_time;
 
@@ -19,13 +20,17 @@ impl AgentDriver {
             AgentOutput::StartWorkers(start) => self.start(start),
             AgentOutput::NotifyWorkers { attempt, stops_at, why } => {
                 let seconds = stops_at.saturating_sub(self.now()).as_secs_f64();
-                tracing::info!(%why, seconds, "the workers are told that they will be stopped");
+                tracing::info!(
+                    target: LAUNCH,
+                    %why, seconds, "the workers are told that they will be stopped"
+                );
                 let (stops_at, why) = (self.origin + stops_at, why.to_string());
                 self.notice = Some(PendingNotice { attempt, stops_at, why });
                 self.give_notice();
             }
             AgentOutput::Announce { round, stops_at, why } => {
                 tracing::info!(
+                    target: LAUNCH,
                     "the other nodes are told that this one leaves, so that all save their work"
                 );
                 let (peers, stops_at) = (self.peers.clone(), self.origin + stops_at);
@@ -37,7 +42,7 @@ impl AgentDriver {
                 let kill_at = self.origin + kill_at;
                 self.stop = Some(Stop { attempt, signal, kill_at, give_up_at: None });
                 self.signal_again();
-                tracing::info!(%why, "stopping the workers");
+                tracing::info!(target: LAUNCH, %why, "stopping the workers");
             }
             AgentOutput::ConsumeRestart { round, blame, lived } => {
                 self.asked = Some(round);
@@ -71,7 +76,7 @@ impl AgentDriver {
 
     fn rendezvous(&mut self, why: &Why) {
         if *why != Why::Begin {
-            tracing::info!(%why, "rejoining the rendezvous");
+            tracing::info!(target: LAUNCH, %why, "rejoining the rendezvous");
         }
         (self.group, self.counting) = (None, None);
         self.events.begin();
@@ -104,7 +109,10 @@ impl AgentDriver {
         let (first, world) = (start.placement.base_rank, start.placement.world_size);
         let last = first.saturating_add(self.spec.environment.local_workers - 1);
         let nodes = start.group.nodes;
-        tracing::info!(round, nodes, attempt, "starting workers {first} to {last} of {world}");
+        tracing::info!(
+            target: LAUNCH,
+            round, nodes, attempt, "starting workers {first} to {last} of {world}"
+        );
         // Ends every process that earlier workers left.
         self.workers = None;
         self.began = boot_time();
@@ -119,7 +127,7 @@ impl AgentDriver {
     pub(super) fn pass_on(&self, signal: i32) {
         match self.notify(signal) {
             0 => say_nobody(signal),
-            _ => tracing::info!("{} is passed on to the workers", name(signal)),
+            _ => tracing::info!(target: LAUNCH, "{} is passed on to the workers", name(signal)),
         }
     }
 
@@ -142,6 +150,7 @@ impl AgentDriver {
         if !told.spared.is_empty() {
             let (name, spared) = (name(signal), &told.spared);
             tracing::warn!(
+                target: LAUNCH,
                 "local ranks {spared:?} do not handle {name}, and would die of it: it is not sent to them"
             );
         }
@@ -168,7 +177,7 @@ impl AgentDriver {
             return Some(DriverEvent::Input(AgentInput::NotStopped { attempt, reason }));
         }
         if stop.signal != SIGKILL {
-            tracing::warn!("the workers did not stop in time, and are killed");
+            tracing::warn!(target: LAUNCH, "the workers did not stop in time, and are killed");
         }
         stop.signal = SIGKILL;
         stop.give_up_at = Some(Instant::now() + DEATH);

@@ -13,6 +13,7 @@ use tokio::sync::watch;
 
 use super::lines::Lines;
 use crate::launch::console::{Console, OutputStream};
+use crate::log_target::LAUNCH;
 
 /// The time without output, after all workers are gone, after which a pipe that another process holds open is given up.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -106,20 +107,21 @@ impl Copy {
                 Err(error) if error.kind() == io::ErrorKind::TimedOut => {
                     let local_rank = self.local_rank;
                     tracing::warn!(
+                        target: LAUNCH,
                         local_rank,
                         "the output of a worker is held open by a process that left its group"
                     );
                     break;
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "the output of a worker cannot be read");
+                    tracing::warn!(target: LAUNCH, %error, "the output of a worker cannot be read");
                     break;
                 }
             };
             if let Some((file, path)) = &mut self.file
                 && let Err(error) = file.write_all(piece)
             {
-                tracing::warn!(?path, %error, "a log is not written any more");
+                tracing::warn!(target: LAUNCH, ?path, %error, "a log is not written any more");
                 self.file = None;
             }
             let lines = self.lines.feed(piece);

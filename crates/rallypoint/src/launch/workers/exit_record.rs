@@ -9,6 +9,7 @@ use std::time::{Duration, SystemTime};
 use rallypoint_core::agent::error_file::ErrorFile;
 use tokio::time::timeout;
 
+use crate::log_target::LAUNCH;
 use crate::util::blocking::blocking;
 
 /// The time limit for reading an error file, which may be on a network file system.
@@ -68,18 +69,21 @@ async fn read_error_file(path: PathBuf) -> Option<ErrorFileContent> {
     let text = match timeout(PATIENCE, blocking(move || read(&file))).await {
         Ok(Ok(text)) => text?,
         Ok(Err(error)) => {
-            tracing::warn!(?path, %error, "an error file cannot be read");
+            tracing::warn!(target: LAUNCH, ?path, %error, "an error file cannot be read");
             return None;
         }
         Err(_) => {
-            tracing::warn!(?path, waited = ?PATIENCE, "an error file takes too long to be read");
+            tracing::warn!(
+                target: LAUNCH,
+                ?path, waited = ?PATIENCE, "an error file takes too long to be read"
+            );
             return None;
         }
     };
     match ErrorFile::parse(&text) {
         Ok(said) => Some(ErrorFileContent { said, text }),
         Err(error) => {
-            tracing::warn!(?path, %error, "an error file makes no sense");
+            tracing::warn!(target: LAUNCH, ?path, %error, "an error file makes no sense");
             None
         }
     }

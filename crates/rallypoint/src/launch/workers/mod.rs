@@ -38,6 +38,7 @@ pub(crate) use self::exit_record::ExitRecord;
 pub(crate) use self::spec::WorkerSpec;
 use self::worker::Worker;
 use crate::launch::job::Program;
+use crate::log_target::LAUNCH;
 use crate::process::{Offer, ProcessGroup};
 use crate::util::blocking::blocking;
 
@@ -178,7 +179,7 @@ pub(crate) struct Notified {
 fn named(signal: i32) -> Option<Signal> {
     let named = Signal::from_named_raw(signal);
     if named.is_none() {
-        tracing::warn!(signal, "there is no such signal");
+        tracing::warn!(target: LAUNCH, signal, "there is no such signal");
     }
     named
 }
@@ -223,6 +224,7 @@ fn say_where(workers: &[Worker]) {
     let names: Vec<&str> = names.collect();
     if let Some(round) = directories.clone().next().and_then(|directory| directory.parent()) {
         tracing::info!(
+            target: LAUNCH,
             "files of local ranks 0 to {}: {}/{{{}}}",
             workers.len() - 1,
             round.display(),

@@ -7,6 +7,8 @@ use std::time::{Duration, SystemTime};
 
 use serde_json::json;
 
+use crate::log_target::LAUNCH;
+
 /// Writes each worker's notice file, with the time left and the reason. Blocks on the disk.
 pub(in crate::launch) fn write(files: &[PathBuf], left: Duration, why: &str) {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
@@ -14,7 +16,10 @@ pub(in crate::launch) fn write(files: &[PathBuf], left: Duration, why: &str) {
     let text = format!("{}\n", json!({"seconds": seconds, "deadline": deadline, "reason": why}));
     for file in files {
         if let Err(error) = write_whole(file, &text) {
-            tracing::warn!(path = ?file, %error, "a worker cannot be told in its file that it will be stopped");
+            tracing::warn!(
+                target: LAUNCH,
+                path = ?file, %error, "a worker cannot be told in its file that it will be stopped"
+            );
         }
     }
 }

@@ -9,6 +9,7 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use self::topology::Topology;
 use crate::launch::job::NumaBinding;
+use crate::log_target::LAUNCH;
 
 /// The processors of each worker, by local rank; empty if workers are not bound, or cannot be, which is logged.
 /// `root` is `/` except in tests, `visible` is `CUDA_VISIBLE_DEVICES`.
@@ -24,7 +25,10 @@ pub(super) fn bindings(
     let own = match sched_getaffinity(None) {
         Ok(own) => own,
         Err(error) => {
-            tracing::warn!(%error, "the workers are not bound: our own processors are not known");
+            tracing::warn!(
+                target: LAUNCH,
+                %error, "the workers are not bound: our own processors are not known"
+            );
             return Vec::new();
         }
     };
@@ -32,6 +36,7 @@ pub(super) fn bindings(
     let topology = sysfs::topology(root).within(&own);
     if topology.nodes.is_empty() {
         tracing::warn!(
+            target: LAUNCH,
             "the workers are not bound: /sys/devices/system/node tells of no NUMA node of ours"
         );
         return Vec::new();
@@ -41,7 +46,7 @@ pub(super) fn bindings(
     for (local_rank, node) in homes.iter().enumerate() {
         let processors = topology.share(binding, &homes, local_rank);
         let list = topology::list(&processors);
-        tracing::info!(local_rank, node, processors = list, "a worker is bound");
+        tracing::info!(target: LAUNCH, local_rank, node, processors = list, "a worker is bound");
         let mut set = CpuSet::new();
         processors.into_iter().filter(|one| *one < CpuSet::MAX_CPU).for_each(|one| set.set(one));
         sets.push(set);
@@ -76,7 +81,7 @@ pub(super) fn on<T: Send>(processors: Option<&CpuSet>, work: impl FnOnce() -> T 
     let Some(processors) = processors else { return work() };
     let bound = || {
         if let Err(error) = sched_setaffinity(None, processors) {
-            tracing::warn!(%error, "a worker is not bound");
+            tracing::warn!(target: LAUNCH, %error, "a worker is not bound");
         }
         work()
     };

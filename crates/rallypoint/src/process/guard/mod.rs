@@ -39,6 +39,8 @@ pub(super) use self::post::stand;
 use super::entry::HelperRole;
 use super::{link, program};
 
+use crate::log_target::PROCESS;
+
 /// How long a guard may take to begin, on a machine that is very busy.
 const BEGINNING: Duration = Duration::from_secs(20);
 
@@ -126,7 +128,10 @@ impl GuardHandle {
             return;
         }
         if let Err(error) = self.tell(&GuardOrder::Drop(entry.clone()), None) {
-            tracing::warn!(%error, "what this process started may outlive it: there is no guard");
+            tracing::warn!(
+                target: PROCESS,
+                %error, "what this process started may outlive it: there is no guard"
+            );
         }
     }
 
@@ -227,7 +232,10 @@ impl GuardHandle {
                     until_room(&link);
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "the guard does not listen; starting another");
+                    tracing::warn!(
+                        target: PROCESS,
+                        %error, "the guard does not listen; starting another"
+                    );
                     state.dismiss();
                 }
             }
@@ -250,7 +258,7 @@ impl GuardHandle {
             .stderr(Stdio::null())
             .spawn()?;
         let pid = Pid::from_child(&child);
-        tracing::debug!(%pid, "started the guard");
+        tracing::debug!(target: PROCESS, %pid, "started the guard");
         state.starts += 1;
         let running = RunningGuard {
             number: state.starts,

@@ -12,6 +12,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 
 use super::message::GuardReport;
 use super::{GuardHandle, RunningGuard};
+use crate::log_target::PROCESS;
 use crate::process::link::{self, Received, Way};
 
 /// A guard that was killed is replaced at once, unless it has lived for no longer than this.
@@ -81,6 +82,7 @@ fn take(keeper: &Weak<GuardHandle>, number: u64, news: &GuardReport) {
             // It says so as long as it is so.
             if keeper.lock().fenced.replace(*at) != Some(*at) {
                 tracing::error!(
+                    target: PROCESS,
                     "the guard has killed the workers: this process did not say in time that its lease was \
                      renewed, because it stood still or could not reach the server"
                 );
@@ -112,7 +114,10 @@ fn replace(keeper: &Weak<GuardHandle>, number: u64, was_killed: bool, pauses: bo
         gone.is_none_or(|running| running.has_begun || was_killed)
     };
     if !was_one {
-        tracing::error!("the guard ended before it began: what this process starts may outlive it");
+        tracing::error!(
+            target: PROCESS,
+            "the guard ended before it began: what this process starts may outlive it"
+        );
         return;
     }
     let mut pause = FIRST_PAUSE;
@@ -126,11 +131,14 @@ fn replace(keeper: &Weak<GuardHandle>, number: u64, was_killed: bool, pauses: bo
         if state.starts != number || !state.has_duties() {
             return;
         }
-        tracing::warn!("the guard was killed; starting another");
+        tracing::warn!(target: PROCESS, "the guard was killed; starting another");
         match keeper.start(&mut state) {
             Ok(()) => return,
             Err(error) => {
-                tracing::error!(%error, "there is no guard: what this process started may outlive it");
+                tracing::error!(
+                    target: PROCESS,
+                    %error, "there is no guard: what this process started may outlive it"
+                );
             }
         }
         drop(state);

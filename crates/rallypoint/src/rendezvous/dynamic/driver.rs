@@ -15,6 +15,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::backend::{RendezvousBackend, Token};
+use crate::log_target::RENDEZVOUS;
 use crate::rendezvous::RendezvousError;
 
 /// The pause after a failure, so that a store that refuses everything is not asked all the time.
@@ -287,7 +288,10 @@ impl Driver {
         self.failures = self.failures.saturating_add(1);
         if self.failures.is_power_of_two() {
             let (run_id, node, failures) = (&self.run_id, self.observer.me(), self.failures);
-            tracing::warn!(run_id, node, failures, %error, "the rendezvous state is out of reach");
+            tracing::warn!(
+                target: RENDEZVOUS,
+                run_id, node, failures, %error, "the rendezvous state is out of reach"
+            );
         }
         let text = error.to_string();
         self.view.send_modify(|view| view.trouble = Some(text));
@@ -312,7 +316,7 @@ impl Driver {
         }
         let round = self.known.as_ref().map_or(0, |(state, _)| state.round);
         let (run_id, node) = (&self.run_id, self.observer.me());
-        tracing::info!(run_id, round, node, "{}", reason.describe(now));
+        tracing::info!(target: RENDEZVOUS, run_id, round, node, "{}", reason.describe(now));
         self.said = Some(reason);
     }
 

@@ -16,6 +16,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::backend::{RendezvousBackend, Token};
 use crate::client::{Client, ClientError, KeepAliveStream, WatchError, describe};
+use crate::log_target::RENDEZVOUS;
 use crate::rendezvous::RendezvousError;
 use crate::store::EtcdStore;
 
@@ -178,7 +179,10 @@ impl EtcdRendezvousBackend {
                 // A read, which repeats itself and says which endpoints it tried.
                 Err(failed) => {
                     let reason = describe(&failed.status);
-                    tracing::warn!(key = self.key, reason, "the lease of a state was not renewed");
+                    tracing::warn!(
+                        target: RENDEZVOUS,
+                        key = self.key, reason, "the lease of a state was not renewed"
+                    );
                     let left = self.client.lease_time_to_live(self.lease, false).await?;
                     return Ok(left.is_some());
                 }
@@ -283,7 +287,10 @@ impl RendezvousBackend for EtcdRendezvousBackend {
 async fn follow(client: Client, key: String, seen: watch::Sender<Seen>) {
     loop {
         let Err(error) = follow_once(&client, &key, &seen).await;
-        tracing::warn!(key, %error, "the rendezvous state cannot be watched; trying again");
+        tracing::warn!(
+            target: RENDEZVOUS,
+            key, %error, "the rendezvous state cannot be watched; trying again"
+        );
         sleep(Duration::from_secs(1)).await;
     }
 }

@@ -16,6 +16,7 @@ use super::EtcdRendezvousBackend;
 use super::backend::{RendezvousBackend, Token};
 use super::driver::{Command, Driver, Met, View, backoff, decode};
 use crate::client::Client;
+use crate::log_target::RENDEZVOUS;
 use crate::rendezvous::address::address;
 use crate::rendezvous::local::{self, HeldPort, reserve_port};
 use crate::rendezvous::{
@@ -370,7 +371,10 @@ impl RendezvousHandler for DynamicRendezvousHandler {
         if member && !closed {
             let reason = "a member of the group has finished its part";
             if let Err(error) = self.close(RunOutcome::Succeeded, reason).await {
-                tracing::warn!(run_id = self.options.run_id, %error, "the run was not closed");
+                tracing::warn!(
+                    target: RENDEZVOUS,
+                    run_id = self.options.run_id, %error, "the run was not closed"
+                );
                 well = false;
             }
         }

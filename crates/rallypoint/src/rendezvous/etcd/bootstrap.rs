@@ -8,6 +8,7 @@ use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::probe::PeerEvent;
 use super::proofs::Proofs;
+use crate::log_target::RENDEZVOUS;
 use crate::rendezvous::PortRange;
 use crate::rendezvous::local::{HeldPort, reserve_port};
 use crate::store::{AgentStore, Ended, Lost, Owner, Report};
@@ -133,7 +134,10 @@ impl Bootstrap {
                     Some(Report::Came { node, liveness }) => self.came(&node, liveness),
                     Some(Report::Lost(lost)) => return self.lost(lost),
                     None => {
-                        tracing::error!("the store of the group has ended by itself");
+                        tracing::error!(
+                            target: RENDEZVOUS,
+                            "the store of the group has ended by itself"
+                        );
                         self.serving = None;
                         return PeerEvent::Suspect { node: self.own.node.clone() };
                     }
@@ -151,7 +155,7 @@ impl Bootstrap {
     }
 
     fn lost(&mut self, Lost { node, how, liveness }: Lost) -> PeerEvent {
-        tracing::info!(node, ?how, "a member is gone without a word");
+        tracing::info!(target: RENDEZVOUS, node, ?how, "a member is gone without a word");
         if let (Ended::Closed, Some(liveness)) = (how, liveness) {
             self.proofs.prove(&node, liveness);
         }

@@ -10,6 +10,7 @@ use tokio::time::{Instant, sleep};
 use super::errors::connection_error;
 use super::request::{delay, hold_run_lease, is_fatal};
 use crate::client::{Client, ClientError, describe};
+use crate::log_target::RENDEZVOUS;
 use crate::rendezvous::RendezvousError;
 
 /// What a server may take to answer, however little time there is.
@@ -54,7 +55,7 @@ pub(super) async fn wait_for_server(
         };
         if let Some(pause) = pause {
             said = Some((obstacle, Instant::now(), pause));
-            tracing::warn!("{}", obstacle.sentence(servers, &error));
+            tracing::warn!(target: RENDEZVOUS, "{}", obstacle.sentence(servers, &error));
         }
         sleep(delay(failures)).await;
         failures += 1;

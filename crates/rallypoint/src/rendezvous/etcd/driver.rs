@@ -29,6 +29,7 @@ use super::revoke::revoke_dead;
 use super::session_events::{lost, open_session, ready, renewed};
 use super::watches::{ActiveWatch, CoordinatorWatches};
 use crate::client::{Client, ClientError};
+use crate::log_target::RENDEZVOUS;
 use crate::rendezvous::{HandlerStatus, RendezvousError};
 use crate::session::{Loss, Session};
 
@@ -236,7 +237,10 @@ impl NodeDriver {
             }
             NodeOutput::Formed(formed) => {
                 let FormedGroup { round, rank, world, .. } = formed;
-                tracing::info!(run_id = self.run_id, round, rank, world, "the group has formed");
+                tracing::info!(
+                    target: RENDEZVOUS,
+                    run_id = self.run_id, round, rank, world, "the group has formed"
+                );
                 self.peer_liveness.end();
                 if rank != 0 {
                     self.bootstrap.release();
@@ -313,7 +317,7 @@ impl NodeDriver {
 
     fn answered(&mut self, answer: Result<RequestAnswer, Aborted>) -> Option<NodeInput> {
         let (id, purpose, txn, answer) = answer.ok()?;
-        tracing::trace!(node = self.node_id, id, ?purpose, "answered");
+        tracing::trace!(target: RENDEZVOUS, node = self.node_id, id, ?purpose, "answered");
         match answer {
             Ok(result) => {
                 self.status.send_if_modified(|status| status.refused.take().is_some());
@@ -335,7 +339,10 @@ impl NodeDriver {
 
     /// Reports to all callers at once that the server refuses the request.
     fn refused(&mut self, error: ClientError) -> Option<NodeInput> {
-        tracing::warn!(run_id = self.run_id, %error, "the server refused a request");
+        tracing::warn!(
+            target: RENDEZVOUS,
+            run_id = self.run_id, %error, "the server refused a request"
+        );
         let entering = self.entering.take();
         let waits = entering.is_some();
         let text = error.to_string();
@@ -447,7 +454,10 @@ impl NodeDriver {
         self.peer_liveness.end();
         self.bootstrap.release();
         let loss = self.loss.take().unwrap_or(Loss::Closed);
-        tracing::warn!(run_id = self.run_id, %loss, "fenced: the workers of this node must stop");
+        tracing::warn!(
+            target: RENDEZVOUS,
+            run_id = self.run_id, %loss, "fenced: the workers of this node must stop"
+        );
         self.status.send_modify(|status| status.fenced = Some(loss));
     }
 
@@ -468,7 +478,10 @@ impl NodeDriver {
             self.said = Instant::now();
             self.waits_for.clone_from(&view.waits_for);
             if let Some(waits_for) = &view.waits_for {
-                tracing::info!(run_id = self.run_id, round = view.round, waits_for, "waiting");
+                tracing::info!(
+                    target: RENDEZVOUS,
+                    run_id = self.run_id, round = view.round, waits_for, "waiting"
+                );
             }
         }
         self.unsaid = view.waits_for != self.waits_for;
@@ -489,7 +502,7 @@ impl NodeDriver {
             let (client, lease) = (self.client.clone(), self.config.run_lease);
             let renewing = async move {
                 if let Err(error) = hold_run_lease(&client, lease).await {
-                    tracing::warn!(%error, "the run's lease was not renewed");
+                    tracing::warn!(target: RENDEZVOUS, %error, "the run's lease was not renewed");
                 }
                 Err(Aborted)
             };

@@ -23,6 +23,7 @@ use super::connect::wait_for_server;
 use super::driver::{DriverSetup, HandlerCommand, NodeDriver};
 use super::errors::connection_error;
 use crate::client::{Client, ClientOptions};
+use crate::log_target::RUN;
 use crate::rendezvous::address::address;
 use crate::rendezvous::local::{self, HeldPort};
 use crate::rendezvous::{
@@ -177,7 +178,7 @@ impl EtcdRendezvousHandler {
     async fn begin_anew(&self, deadline: Instant) -> Result<(), RendezvousError> {
         let reopened = self.reopen().await?;
         let run_id = &self.options.run_id;
-        tracing::info!(run_id, reopened, "the run was over, and begins anew");
+        tracing::info!(target: RUN, run_id, reopened, "the run was over, and begins anew");
         let mut status = self.status.clone();
         let is_open = |status: &HandlerStatus| status.view.closed.is_none();
         let open = timeout_at(deadline, status.wait_for(is_open)).await;

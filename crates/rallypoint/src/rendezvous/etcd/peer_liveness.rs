@@ -16,6 +16,7 @@ use tokio::time::{Instant, sleep, timeout};
 use super::driver::Boxed;
 use super::probe::PeerEvent;
 use super::proofs::Proofs;
+use crate::log_target::RENDEZVOUS;
 use crate::store::{Presence, PresenceEnd};
 
 /// How long rank 0 may take to answer. When a large group has formed, all members connect at once.
@@ -142,7 +143,10 @@ impl Rank0Connection {
         loop {
             let mut presence = self.connect().await;
             let (held, node) = (Instant::now(), presence.host().to_owned());
-            tracing::info!(round = self.round, rank_0 = node, "connected to rank 0");
+            tracing::info!(
+                target: RENDEZVOUS,
+                round = self.round, rank_0 = node, "connected to rank 0"
+            );
             let liveness = self.rank_0.clone().or_else(|| presence.liveness().cloned());
             if let Some(liveness) = liveness.clone() {
                 let _ = news.send(ConnectionEvent::Here { node: node.clone(), liveness });
@@ -150,13 +154,16 @@ impl Rank0Connection {
             match presence.ended().await {
                 PresenceEnd::Goodbye => return,
                 PresenceEnd::Closed => {
-                    tracing::info!(node, "rank 0 is gone without a word");
+                    tracing::info!(target: RENDEZVOUS, node, "rank 0 is gone without a word");
                     let provable = liveness.filter(|_| presence.is_direct());
                     let _ = news.send(ConnectionEvent::Lost { node, provable });
                     return;
                 }
                 PresenceEnd::Reset(error) => {
-                    tracing::info!(node, %error, "the connection to rank 0 has failed");
+                    tracing::info!(
+                        target: RENDEZVOUS,
+                        node, %error, "the connection to rank 0 has failed"
+                    );
                     let _ = news.send(ConnectionEvent::Lost { node, provable: None });
                 }
             }
@@ -177,7 +184,7 @@ impl Rank0Connection {
                 match self.open().await {
                     Ok(presence) => return presence,
                     Err(error) => {
-                        tracing::debug!(%error, "no connection to rank 0 yet");
+                        tracing::debug!(target: RENDEZVOUS, %error, "no connection to rank 0 yet");
                         *trouble.lock().unwrap_or_else(PoisonError::into_inner) = error.to_string();
                     }
                 }
@@ -192,6 +199,7 @@ impl Rank0Connection {
                 let Self { host, port, .. } = self;
                 let error = trouble.lock().unwrap_or_else(PoisonError::into_inner).clone();
                 tracing::warn!(
+                    target: RENDEZVOUS,
                     round = self.round,
                     "no connection to rank 0 at {host}:{port}: {error}; should it die, that shows only when its lease is \
                      over. Let firewalls pass connections to it, or give it the address by which others reach it \

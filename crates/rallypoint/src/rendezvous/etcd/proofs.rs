@@ -12,6 +12,8 @@ use tokio::time::sleep;
 
 use super::probe::Probe;
 
+use crate::log_target::RENDEZVOUS;
+
 /// So many liveness sockets are asked to greet at a time.
 const AT_ONCE: usize = 32;
 
@@ -78,9 +80,9 @@ impl Proofs {
                  node the address by which the others reach it (--local-addr)"
             );
             if said.swap(true, Ordering::Relaxed) {
-                tracing::debug!("{what}");
+                tracing::debug!(target: RENDEZVOUS, "{what}");
             } else {
-                tracing::warn!("{what}");
+                tracing::warn!(target: RENDEZVOUS, "{what}");
             }
             Done::Asked
         });
@@ -125,7 +127,10 @@ impl Proofs {
                     self.asking = self.asking.saturating_sub(1);
                     if self.asking == 0 {
                         let count = self.probe.count();
-                        tracing::info!(count, "the liveness sockets of other nodes have greeted");
+                        tracing::info!(
+                            target: RENDEZVOUS,
+                            count, "the liveness sockets of other nodes have greeted"
+                        );
                     }
                 }
                 Some(_) => {}

@@ -5,6 +5,7 @@ use tokio::time::sleep;
 
 use super::request::{delay, is_fatal};
 use crate::client::{Client, ClientError};
+use crate::log_target::RENDEZVOUS;
 
 /// Revokes the lease of a node that is proved to be dead, so that all that it announced vanishes. Tries until the server
 /// has answered; if it does not let us, the lease ends by itself.
@@ -16,23 +17,30 @@ pub(super) async fn revoke_dead(client: Client, keys: Keys, node: String) {
         match revoke(&client, &keys, &node).await {
             Ok(true) => {
                 tracing::info!(
+                    target: RENDEZVOUS,
                     "node {node} is dead: its host refuses its liveness socket; its lease was revoked"
                 );
                 return;
             }
             Ok(false) => {
-                tracing::debug!(node, "a dead node had no lease any more");
+                tracing::debug!(target: RENDEZVOUS, node, "a dead node had no lease any more");
                 return;
             }
             Err(error) if is_fatal(&error) => {
                 tracing::warn!(
+                    target: RENDEZVOUS,
                     node,
                     %error,
                     "a node is dead, but its lease could not be revoked; it ends by itself"
                 );
                 return;
             }
-            Err(error) => tracing::debug!(node, %error, "a dead node's lease is not revoked yet"),
+            Err(error) => {
+                tracing::debug!(
+                    target: RENDEZVOUS,
+                    node, %error, "a dead node's lease is not revoked yet"
+                )
+            }
         }
         sleep(delay(failures)).await;
         failures += 1;

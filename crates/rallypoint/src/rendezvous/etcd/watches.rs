@@ -11,6 +11,7 @@ use tonic::Status;
 
 use super::request::{REFUSED, delay, is_fatal};
 use crate::client::{Client, ClientError, WatchError, Watcher};
+use crate::log_target::RENDEZVOUS;
 
 type Opening<T> = Pin<Box<dyn Future<Output = Result<T, ClientError>> + Send>>;
 
@@ -68,7 +69,10 @@ impl ActiveWatch {
                     Ok(batch) if batch.events.is_empty() => {}
                     Ok(batch) => return Ok(NodeInput::ActiveChanged { events: batch.events }),
                     Err(error) => {
-                        tracing::warn!(%error, "the watch on the round begins anew");
+                        tracing::warn!(
+                            target: RENDEZVOUS,
+                            %error, "the watch on the round begins anew"
+                        );
                         self.another_server |= matches!(error, WatchError::ClusterChanged { .. });
                         self.reopen(Duration::ZERO);
                     }
@@ -107,7 +111,9 @@ async fn open(client: &Client, watches: &[Watch]) -> Result<Watcher, ClientError
                 let (request, source) = ("watch", Status::permission_denied(reason));
                 return Err(ClientError::Refused { request, endpoint, source });
             }
-            Err(error) => tracing::debug!(%error, "a watch could not be opened yet"),
+            Err(error) => {
+                tracing::debug!(target: RENDEZVOUS, %error, "a watch could not be opened yet")
+            }
         }
         sleep(delay(failures)).await;
         failures += 1;
@@ -175,7 +181,10 @@ impl CoordinatorWatches {
                         return Ok(NodeInput::Watched { id, watch, events });
                     }
                     Err(error) => {
-                        tracing::warn!(%error, "the coordinator's watches begin anew");
+                        tracing::warn!(
+                            target: RENDEZVOUS,
+                            %error, "the coordinator's watches begin anew"
+                        );
                         self.current = None;
                         return Ok(NodeInput::WatchBroken { id });
                     }

@@ -9,6 +9,7 @@ use tonic::{Request, Response, Status};
 
 use super::header::ResponseHeaders;
 use super::router::{AUTH, HEALTH, MAINTENANCE};
+use crate::log_target::SERVER;
 use crate::proto::etcd as pb;
 use crate::server::Credentials;
 use crate::server::engine::Engine;
@@ -43,7 +44,7 @@ impl Authenticator {
         let right = user.as_bytes().ct_eq(self.credentials.user.as_bytes())
             & password.as_bytes().ct_eq(self.credentials.password.as_bytes());
         if !bool::from(right) {
-            tracing::warn!(user, "a login was refused");
+            tracing::warn!(target: SERVER, user, "a login was refused");
             let text = "etcdserver: authentication failed, invalid user ID or password";
             return Err(Status::invalid_argument(text));
         }

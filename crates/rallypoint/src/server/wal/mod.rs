@@ -27,6 +27,7 @@ use thiserror::Error;
 
 use self::frame::{CHUNK, FRAME_HEADER, Frame, HEADER};
 
+use crate::log_target::SERVER;
 use crate::util::backoff::Backoff;
 use crate::util::file_lock::try_lock;
 use crate::util::random;
@@ -153,6 +154,7 @@ impl Wal {
         remove_new(dir)?;
         if contents.torn > 0 {
             tracing::warn!(
+                target: SERVER,
                 bytes = contents.torn,
                 "the last write was interrupted before it was acknowledged; dropping it"
             );
@@ -255,11 +257,15 @@ impl Wal {
                 self.postponed = Some(Instant::now() + delay);
                 let source = std::error::Error::source(&error).map(ToString::to_string);
                 tracing::warn!(
+                    target: SERVER,
                     %error, source, log_bytes = self.end, again_in = ?delay,
                     "the log cannot be written anew and goes on growing; make room on the disk"
                 );
                 if let Err(error) = remove_new(&self.dir) {
-                    tracing::warn!(%error, "what there is of the new log stays on the disk");
+                    tracing::warn!(
+                        target: SERVER,
+                        %error, "what there is of the new log stays on the disk"
+                    );
                 }
                 return Ok(false);
             }

@@ -34,6 +34,8 @@ pub use self::owner::{Ended, Lost, Owner, Report};
 use self::reactor::Reactor;
 use self::room::Room;
 
+use crate::log_target::STORE;
+
 /// As many connections may wait to be accepted as the system allows.
 const BACKLOG: i32 = i32::MAX;
 
@@ -116,7 +118,7 @@ impl AgentStore {
             reactor.run();
         };
         let thread = std::thread::Builder::new().name("agent-store".into()).spawn(serve)?;
-        tracing::debug!(%address, "serving a store");
+        tracing::debug!(target: STORE, %address, "serving a store");
         Ok(Self { address, connections, stop, ended, thread: Some(thread) })
     }
 
@@ -144,7 +146,7 @@ impl AgentStore {
         if let Some(thread) = self.thread.take()
             && thread.join().is_err()
         {
-            tracing::error!("the store had panicked");
+            tracing::error!(target: STORE, "the store had panicked");
         }
     }
 

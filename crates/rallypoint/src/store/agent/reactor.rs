@@ -17,6 +17,8 @@ use super::super::keep_alive::keep_alive;
 use super::connection::Connection;
 use super::room::Room;
 
+use crate::log_target::STORE;
+
 /// The tokens that are not a client's.
 const LISTENER: Token = Token(usize::MAX);
 const STOP: Token = Token(usize::MAX - 1);
@@ -77,7 +79,7 @@ impl Reactor {
                 Ok(()) => {}
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 Err(error) => {
-                    tracing::error!(%error, "the store cannot go on");
+                    tracing::error!(target: STORE, %error, "the store cannot go on");
                     return;
                 }
             }
@@ -134,7 +136,7 @@ impl Reactor {
                 Err(error) => {
                     // Most often we are out of descriptors; others may give some back.
                     if !std::mem::replace(&mut self.short_of_descriptors, true) {
-                        tracing::warn!(%error, "cannot accept a connection");
+                        tracing::warn!(target: STORE, %error, "cannot accept a connection");
                     }
                     return;
                 }

@@ -15,6 +15,8 @@ use super::owner::{Ended, Host};
 use super::request::{Frame, Refused, Request};
 use super::wire::{NOT_READY, Opcode, READY};
 
+use crate::log_target::STORE;
+
 /// What is said of a value that does not exist.
 static NOTHING: Bytes = Bytes::new();
 
@@ -137,9 +139,9 @@ impl Room {
         let mut connection = self.connections.remove(id);
         match why {
             Gone::Refused(why) if connection.greeted => {
-                tracing::warn!(%why, "a client of the store was cut off");
+                tracing::warn!(target: STORE, %why, "a client of the store was cut off");
             }
-            why => tracing::debug!(%why, "a client of the store is gone"),
+            why => tracing::debug!(target: STORE, %why, "a client of the store is gone"),
         }
         // What it was owed, if it can still take it.
         let _ = connection.write();

@@ -16,6 +16,7 @@ use self::connection::{Connection, ROUND_TRIP};
 pub(crate) use self::presence::{Presence, PresenceEnd};
 use super::timeout::{Patience, Timeout};
 use super::{DEFAULT_TIMEOUT, StoreError};
+use crate::log_target::STORE;
 use crate::util::backoff::Backoff;
 
 /// So many connections are kept for later calls.
@@ -82,7 +83,7 @@ impl TcpStore {
                 let (address, waited) = (address.to_owned(), timeout - patience.left());
                 return Err(StoreError::Connect { address, waited, source: error });
             }
-            tracing::debug!(%error, address, "no store yet");
+            tracing::debug!(target: STORE, %error, address, "no store yet");
             sleep(delay).await;
         }
     }
