@@ -1,4 +1,4 @@
-//! The address by which the others reach this host.
+//! The address at which other nodes reach this host.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
@@ -10,10 +10,10 @@ use super::ConfigError;
 use crate::embedded::ThisHost;
 use crate::util::host::host_name;
 
-/// How long a name server may take.
+/// The time limit for a lookup by a name server.
 const RESOLUTION: Duration = Duration::from_secs(2);
 
-/// A host that is on no network, and for which therefore the usual way out is taken (RFC 5737).
+/// A documentation address (RFC 5737), which no host has: the route to it is the default route.
 const ANYWHERE: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
 
 /// Where others reach this host: what was `given`, or else the address by which it reaches `servers`, or else its
@@ -36,7 +36,7 @@ pub(super) async fn address(
     }
     match among(own_addresses(), towards_host(ANYWHERE.into()).await) {
         Ok(own) => Ok(own.unwrap_or(towards).to_string()),
-        // Most often that is said where all of them are on this host.
+        // A loopback endpoint is usual where all nodes are on this host.
         Err(_) if servers.iter().any(is_localhost) => Ok(towards.to_string()),
         Err(own) => {
             let names: Vec<&str> = servers.iter().map(|(host, _)| host.as_str()).collect();
@@ -70,7 +70,7 @@ fn among(own: Vec<IpAddr>, usual: Option<IpAddr>) -> Result<Option<IpAddr>, Vec<
     }
 }
 
-/// The addresses that other hosts may use.
+/// The addresses that other hosts can use.
 fn own_addresses() -> Vec<IpAddr> {
     let is_for_others = |address: &IpAddr| match address {
         IpAddr::V4(v4) => !v4.is_loopback() && !v4.is_link_local(),
@@ -78,7 +78,7 @@ fn own_addresses() -> Vec<IpAddr> {
     };
     let mut own: Vec<IpAddr> = ThisHost::look().addresses;
     own.retain(is_for_others);
-    // A host that has both kinds is known by the older one.
+    // A host with IPv4 and IPv6 addresses is known by the former.
     if own.iter().any(IpAddr::is_ipv4) {
         own.retain(IpAddr::is_ipv4);
     }
@@ -98,19 +98,19 @@ async fn address_towards(servers: &[(String, u16)]) -> Option<IpAddr> {
     None
 }
 
-/// The address by which this host reaches another.
+/// The local address of the route to another host.
 async fn towards_host(host: IpAddr) -> Option<IpAddr> {
     let any: SocketAddr = match host {
         IpAddr::V4(_) => ([0, 0, 0, 0], 0).into(),
         IpAddr::V6(_) => ([0u16; 8], 0).into(),
     };
-    // Connecting a datagram socket sends nothing; it only looks up the way.
+    // Connecting a datagram socket sends nothing; it only looks up the route.
     let socket = UdpSocket::bind(any).await.ok()?;
     socket.connect((host, 9)).await.ok()?;
     Some(socket.local_addr().ok()?.ip())
 }
 
-/// What a name stands for, if that can be found out in a reasonable time.
+/// The addresses of a name, if the lookup ends within its time limit.
 async fn resolve(host: &str, port: u16) -> Option<Vec<SocketAddr>> {
     let found = timeout(RESOLUTION, lookup_host((host.trim_matches(['[', ']']), port))).await;
     Some(found.ok()?.ok()?.collect())

@@ -1,4 +1,4 @@
-//! The five ways in which a meeting does not come about.
+//! The five errors of a rendezvous.
 
 use std::error::Error as StdError;
 use std::time::Duration;
@@ -15,45 +15,45 @@ pub enum RendezvousError {
         "run {run_id:?} was closed by {by}: {outcome}: {reason}; a new job needs another run id (--rdzv-id)"
     )]
     Closed {
-        /// The run.
+        /// The id of the run.
         run_id: String,
-        /// Which node closed it.
+        /// The node that closed the run.
         by: String,
-        /// As what.
+        /// The outcome with which the node closed the run.
         outcome: RunOutcome,
-        /// Why.
+        /// The reason that the node gave.
         reason: String,
     },
     /// No group formed in time.
     #[error("no group of run {run_id:?} formed within {waited:.1?}: {missing}")]
     Timeout {
-        /// The run.
+        /// The id of the run.
         run_id: String,
-        /// How long it was waited.
+        /// How long the node waited.
         waited: Duration,
-        /// Who or what was missing.
+        /// The nodes or the condition that were missing.
         missing: String,
     },
-    /// The servers could not be reached, or did not want us.
+    /// The servers could not be reached, or refused the request.
     #[error("{context}: {source}")]
     Connection {
-        /// What was tried, and at which servers.
+        /// The attempted operation, and the servers.
         context: String,
-        /// How it failed.
+        /// The cause.
         source: Box<dyn StdError + Send + Sync>,
     },
-    /// What the nodes share makes no sense, or nodes disagree on what they must agree on.
+    /// The shared state is invalid, or nodes disagree on settings that must be the same.
     #[error("{what}")]
     State {
-        /// What is wrong, and where.
+        /// The problem and its place.
         what: String,
-        /// Why it cannot be read, if that is it.
+        /// The error of reading the state, if that is the problem.
         source: Option<Box<dyn StdError + Send + Sync>>,
     },
     /// The node was not needed, and the run is over. Not a failure: exit with success.
     #[error("this node was not needed by run {run_id:?}: {reason}")]
     GracefulExit {
-        /// The run.
+        /// The id of the run.
         run_id: String,
         /// How the run ended.
         reason: String,

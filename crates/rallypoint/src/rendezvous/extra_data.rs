@@ -1,5 +1,5 @@
-//! What a node leaves for the others of a round, by name: one key for each, so that nobody overwrites
-//! what another one left.
+//! Named values that a node stores for the other nodes of a round: one key for each, so that two nodes with
+//! different names do not overwrite each other's values.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use rallypoint_core::rendezvous::keys::Keys;
 use crate::client::Client;
 use crate::store::{EtcdStore, Store, StoreError};
 
-/// Leaves `value` under `name` for the nodes of `round`; it lives as long as `lease`.
+/// Stores `value` under `name` for the nodes of `round`; the value lives as long as `lease`.
 ///
 /// ```
 /// use std::time::Duration;
@@ -47,10 +47,10 @@ pub async fn store_extra_data(
     store.set(name.as_bytes(), value.into()).await
 }
 
-/// What was left under `name` for the nodes of `round`. Waits for it as long as `timeout`.
+/// Loads the value that a node stored under `name` for `round`. Waits at most `timeout` for it.
 ///
 /// # Errors
-/// [`StoreError::Timeout`] names the round and the name if nobody has left anything.
+/// [`StoreError::Timeout`] names the round and the name if no node has stored a value.
 pub async fn load_extra_data(
     client: &Client,
     keys: &Keys,

@@ -1,4 +1,4 @@
-//! What a node learns when its group has formed.
+//! The result of a rendezvous: the group, as one of its nodes sees it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,11 +12,11 @@ pub struct RendezvousInfo {
     pub store: Arc<dyn Store>,
     /// This node's rank in the group: 0 to `world_size - 1`.
     pub rank: u32,
-    /// How many nodes the group has.
+    /// The number of nodes in the group.
     pub world_size: u32,
-    /// Which round it is. Rounds only grow.
+    /// The number of the round. Round numbers only grow.
     pub round: u64,
-    /// Where the workers find rank 0.
+    /// The address at which workers connect to rank 0.
     pub bootstrap_store_info: RendezvousStoreInfo,
 }
 
@@ -31,12 +31,12 @@ impl std::fmt::Debug for RendezvousInfo {
     }
 }
 
-/// Where workers find rank 0.
+/// The address at which workers connect to rank 0.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RendezvousStoreInfo {
-    /// Its address.
+    /// The host name or address of rank 0.
     pub master_addr: String,
-    /// Its port.
+    /// The port of rank 0.
     pub master_port: u16,
 }
 
@@ -46,13 +46,13 @@ impl RendezvousStoreInfo {
     /// The key of the port in a store.
     pub const MASTER_PORT_KEY: &str = "MASTER_PORT";
 
-    /// Rank 0 publishes where it listens, and everyone, rank 0 too, reads it from the store.
+    /// Publishes the address of rank 0 in the store, if this is rank 0, and reads it from there on every rank.
     ///
-    /// `listens` is what rank 0 publishes: its address and a port that it holds already, so that nobody
-    /// else can take it. Other ranks give nothing.
+    /// `listens` is what rank 0 publishes: its address and a port that it has already reserved. Other ranks give
+    /// `None`.
     ///
     /// # Errors
-    /// As for the store. Without `listens` at rank 0, everyone waits for the store's time-out.
+    /// The errors of the store. Without `listens` at rank 0, every rank waits until the store's time-out.
     pub async fn build(
         rank: u32,
         store: &dyn Store,

@@ -1,4 +1,4 @@
-//! What a node says of itself, and the port that it keeps for the group.
+//! The identity of this node, and the port that it reserves for the group.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -8,18 +8,18 @@ use tokio::net::TcpSocket;
 
 use crate::util::random;
 
-/// An id that no other node has, ever, and that still tells people which node it is.
+/// A node id that is never used twice, and that names host and process for people.
 pub(super) fn node_id(host: &str) -> String {
     let plain = |c: char| if c.is_ascii_alphanumeric() || c == '.' { c } else { '-' };
     let host: String = host.chars().map(plain).collect();
-    // In containers all hosts may have the same name, and all processes the same number.
+    // In containers, hosts may share a name and processes a number.
     format!("{host}-{}-{:016x}", std::process::id(), random::number())
 }
 
-/// A port of this host that is taken from now on, until the socket is dropped: this one, or any if it is 0.
+/// Reserves a port of this host until the socket is dropped: this port, or any if it is 0.
 ///
-/// It does not listen yet. Whoever is to listen there takes the socket over, or binds the port as well
-/// with address reuse, as PyTorch's store does; nobody is given it by chance in between.
+/// The socket does not listen yet. The program that will listen takes the socket over, or binds the port as well
+/// with address reuse, as PyTorch's store does. The system assigns the port to no other program in between.
 pub(super) fn reserve_port(address: &str, port: u16) -> io::Result<(TcpSocket, u16)> {
     let [first, rest @ ..] = interfaces(address);
     let or_at = |socket: io::Result<TcpSocket>, ip| socket.or_else(|_| bound(ip, port));
@@ -28,7 +28,7 @@ pub(super) fn reserve_port(address: &str, port: u16) -> io::Result<(TcpSocket, u
     Ok((socket, port))
 }
 
-/// Where to listen for those who are told `address`: the first of these that can be had.
+/// The addresses to listen on for clients that are given `address`, in order of preference.
 fn interfaces(address: &str) -> [IpAddr; 3] {
     let named = match address {
         "localhost" => Some(IpAddr::from(Ipv4Addr::LOCALHOST)),
@@ -46,7 +46,7 @@ fn bound(ip: IpAddr, port: u16) -> io::Result<TcpSocket> {
         IpAddr::V6(_) => TcpSocket::new_v6()?,
     };
     if ip == Ipv6Addr::UNSPECIFIED {
-        // Of both kinds.
+        // IPv4 and IPv6.
         rustix::net::sockopt::set_ipv6_v6only(&socket, false)?;
     }
     socket.set_reuseaddr(true)?;
@@ -54,7 +54,7 @@ fn bound(ip: IpAddr, port: u16) -> io::Result<TcpSocket> {
     Ok(socket)
 }
 
-/// A port that is kept until somebody takes it.
+/// A reserved port that is kept until a caller takes its socket.
 #[derive(Debug, Clone, Default)]
 pub(super) struct HeldPort(Arc<Mutex<Option<TcpSocket>>>);
 

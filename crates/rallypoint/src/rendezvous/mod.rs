@@ -1,11 +1,12 @@
-//! Rendezvous: nodes meet, agree who is in and who has which rank, and meet again when that changes.
+//! Rendezvous: nodes form a group, agree on its members and their ranks, and form another when the membership
+//! changes.
 //!
-//! - [`RendezvousHandler`]: what a node's agent talks to, whatever is behind it.
-//! - [`RendezvousError`]: the five ways in which a meeting does not come about.
-//! - [`RendezvousParameters`]: what a node is told; [`EtcdOptions`] and [`DynamicOptions`] are what the
-//!   backends make of it.
+//! - [`RendezvousHandler`]: the interface of a node's agent to any backend.
+//! - [`RendezvousError`]: the five errors of a rendezvous.
+//! - [`RendezvousParameters`]: the settings of a node; [`EtcdOptions`] and [`DynamicOptions`] are the typed
+//!   options of the backends.
 //! - [`RendezvousHandlerRegistry`]: the backends by name.
-//! - [`dynamic`]: the handler for any store that can compare and set.
+//! - [`dynamic`]: the protocol over one shared document, for stores that have only compare-and-set.
 
 mod address;
 pub mod dynamic;
@@ -81,7 +82,7 @@ impl std::fmt::Debug for RunAccess {
     }
 }
 
-/// A node's way into the group of its run.
+/// The rendezvous of one node: joins the groups of its run.
 ///
 /// The methods may be called from any task. Dropping the future of
 /// [`next_rendezvous`](Self::next_rendezvous) takes the node out of the round again.
@@ -96,37 +97,37 @@ pub trait RendezvousHandler: Send + Sync {
     /// Waits until a group has formed that this node is in.
     ///
     /// # Errors
-    /// [`RendezvousError`] says why none has.
+    /// [`RendezvousError`] if no group has formed.
     async fn next_rendezvous(&self) -> Result<RendezvousInfo, RendezvousError>;
 
-    /// Whether the run is closed: no further group will form. The news spreads with a delay, so this
-    /// is no means of synchronisation.
+    /// Whether the run is closed: no further group will form. Nodes learn of it with a delay, so this is no means
+    /// of synchronisation.
     ///
     /// # Errors
-    /// [`RendezvousError::Connection`] if nobody could be asked.
+    /// [`RendezvousError::Connection`] if the servers could not be reached.
     async fn is_closed(&self) -> Result<bool, RendezvousError>;
 
-    /// Closes the run for all of its nodes, for good. Who did it first, as what, and why, is what the others are
-    /// told.
+    /// Closes the run for all of its nodes. The first call decides the node, the outcome and the reason that the
+    /// other nodes are given.
     ///
     /// # Errors
-    /// [`RendezvousError::Connection`] if nobody could be told.
+    /// [`RendezvousError::Connection`] if the servers could not be reached.
     async fn close(&self, outcome: RunOutcome, reason: &str) -> Result<(), RendezvousError>;
 
     /// Closes the run before the job is done: [`close`](Self::close) as [`RunOutcome::Failed`].
     ///
     /// # Errors
-    /// [`RendezvousError::Connection`] if nobody could be told.
+    /// [`RendezvousError::Connection`] if the servers could not be reached.
     async fn set_closed(&self, reason: &str) -> Result<(), RendezvousError> {
         self.close(RunOutcome::Failed, reason).await
     }
 
-    /// How many nodes would like a new round: late ones that there is room for, and members that the
-    /// group has lost or that have gone ahead. Anything but 0 means: stop the workers and call
+    /// The number of nodes that ask for a new round: late nodes that the group has room for, lost members, and
+    /// members that have already left for the next round. Anything but 0 means: stop the workers and call
     /// [`next_rendezvous`](Self::next_rendezvous). Nodes beyond the largest size do not count.
     ///
     /// # Errors
-    /// [`RendezvousError::Connection`] if that is not known.
+    /// [`RendezvousError::Connection`] if the number is not known.
     async fn num_nodes_waiting(&self) -> Result<usize, RendezvousError>;
 
     /// Whether the node that has rank 0 serves a store for the workers at the address in
@@ -147,12 +148,11 @@ pub trait RendezvousHandler: Send + Sync {
     /// for may say how long that still takes. Receivers of the status see it a moment later.
     fn refresh(&self) {}
 
-    /// Leaves the group, or the round it waits for, without closing the run: for a node whose own part has
-    /// failed, or that is to go. The others meet again without it.
+    /// Leaves the group, or the round it waits for, without closing the run: for a node whose workers have failed,
+    /// or that is asked to leave. The remaining nodes form a new group.
     async fn leave(&self);
 
-    /// Leaves, and releases what was held. A member of the current group closes the run with it, since
-    /// its part of the job is over; a node that only waited leaves the others alone. True if all of that
-    /// came about.
+    /// Leaves, and releases all resources. A member of the current group closes the run, since its part of the job
+    /// is over; a node that only waited does not. True if all of that succeeded.
     async fn shutdown(&self) -> bool;
 }

@@ -1,4 +1,4 @@
-//! The backends by name, built in or brought along.
+//! The backends by name: those of this crate, and registered ones.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,60 +14,60 @@ use crate::config::{ConfigError, RendezvousParameters};
 use crate::config::{did_you_mean, list, suggest};
 use crate::log_target::RENDEZVOUS;
 
-/// Why a handler could not be made.
+/// The error of a creator of handlers.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum CreateError {
-    /// The parameters make no sense.
+    /// The parameters are invalid.
     #[error(transparent)]
     Parameter(#[from] ConfigError),
-    /// They do, but it came to nothing.
+    /// The handler could not connect.
     #[error(transparent)]
     Rendezvous(#[from] RendezvousError),
 }
 
-/// What is wrong with a registration, or why there is no handler.
+/// The error of a registration, or of a request for a handler.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum RegistryError {
-    /// A backend needs a name.
+    /// The name of the backend is empty.
     #[error("backend \"\": register it under a name that is not empty")]
     EmptyName,
-    /// Another creator has the name.
+    /// Another creator is registered under the name.
     #[error("backend {name:?} is registered already, with another creator; choose another name")]
     Taken {
-        /// The name.
+        /// The requested name of the backend.
         name: String,
     },
-    /// There is no backend of this name.
+    /// No backend is registered under the name.
     #[error(
         "no backend {name:?} is registered{}{}",
         did_you_mean(.suggestion.as_deref()),
         registered(.known)
     )]
     Unknown {
-        /// The name.
+        /// The requested name of the backend.
         name: String,
-        /// The name that was probably meant.
+        /// The most similar registered name, if one is similar.
         suggestion: Option<String>,
-        /// The names that there are.
+        /// The registered names.
         known: Vec<String>,
     },
-    /// The creator made a handler for something else.
+    /// The creator made a handler of another backend.
     #[error(
         "the creator registered as backend {asked:?} made a handler that calls itself {made:?}; \
          its backend() must return the name that it is registered under"
     )]
     WrongBackend {
-        /// The name that was asked for.
+        /// The requested name.
         asked: String,
-        /// The handler's own.
+        /// The name that the handler returns.
         made: String,
     },
-    /// The parameters make no sense.
+    /// The parameters are invalid.
     #[error(transparent)]
     Parameter(#[from] ConfigError),
-    /// They do, but it came to nothing.
+    /// The handler could not connect.
     #[error(transparent)]
     Rendezvous(#[from] RendezvousError),
 }
@@ -91,7 +91,7 @@ fn registered(known: &[String]) -> String {
 type Created = Result<Arc<dyn RendezvousHandler>, CreateError>;
 type Creating = Pin<Box<dyn Future<Output = Created> + Send>>;
 
-/// Makes handlers of one backend. Clones are the same creator.
+/// Creates the handlers of one backend. Clones are the same creator.
 #[derive(Clone)]
 pub struct RendezvousHandlerCreator(Arc<dyn Fn(RendezvousParameters) -> Creating + Send + Sync>);
 
@@ -128,7 +128,7 @@ const ALIASES: [(&str, &str); 2] = [("etcd-v2", "dynamic"), ("etcd-v3", "etcd")]
 /// [`dynamic`](super::dynamic), PyTorch's protocol over one shared document. PyTorch's name `etcd-v2` leads to
 /// `dynamic` and `etcd-v3` to `etcd`, unless another backend is registered under these names.
 ///
-/// A backend of one's own is a type that is a [`RendezvousHandler`], and a function that makes one:
+/// A custom backend is a type that implements [`RendezvousHandler`], and a function that creates it:
 ///
 /// ```
 /// use async_trait::async_trait;
@@ -201,12 +201,12 @@ impl RendezvousHandlerRegistry {
         Self { creators: builtin.collect() }
     }
 
-    /// The names that are taken, in order.
+    /// The registered names, in order.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.creators.keys().map(String::as_str)
     }
 
-    /// Makes a backend known. Doing so twice with the same creator is no error.
+    /// Registers a backend. Registering the same creator twice is no error.
     ///
     /// # Errors
     /// [`RegistryError::EmptyName`], or [`RegistryError::Taken`] if another creator has the name.
@@ -226,11 +226,11 @@ impl RendezvousHandlerRegistry {
         Ok(())
     }
 
-    /// Makes a handler of the backend that the parameters name.
+    /// Creates a handler of the backend that the parameters name.
     ///
     /// # Errors
-    /// [`RegistryError::Unknown`] if there is none, [`RegistryError::WrongBackend`] if its creator made
-    /// something else, and whatever the creator says.
+    /// [`RegistryError::Unknown`] if the name is not registered, [`RegistryError::WrongBackend`] if the creator made
+    /// a handler of another backend, and the errors of the creator.
     pub async fn create_handler(
         &self,
         mut parameters: RendezvousParameters,

@@ -1,4 +1,4 @@
-//! Waits until a server answers, and says what stands in the way.
+//! The wait for a first answer of a server, with the cause in the log while none answers.
 
 use std::error::Error;
 use std::io::{self, ErrorKind};
@@ -13,19 +13,19 @@ use crate::client::{Client, ClientError, describe};
 use crate::log_target::RENDEZVOUS;
 use crate::rendezvous::RendezvousError;
 
-/// What a server may take to answer, however little time there is.
+/// The least time for one attempt, however little time is left.
 const LEAST_ATTEMPT: Duration = Duration::from_millis(100);
 
-/// After so long a failure is worth knowing, whatever time is left.
+/// The most time for one attempt, so that the log names the cause soon.
 const ATTEMPT: Duration = Duration::from_secs(3);
 
-/// An obstacle that stays is said again after this, and then after twice as much each time.
+/// The log repeats an unchanged cause after this time, and then each time after twice as long.
 const AGAIN: Duration = Duration::from_secs(10);
 
-/// Waits until a server answers, and sees to the run's lease on the way.
+/// Waits until a server answers, and grants or renews the run's lease.
 ///
 /// # Errors
-/// [`RendezvousError::Connection`] if none has after `patience`, or if waiting does not help.
+/// [`RendezvousError::Connection`] if no server has answered after `patience`, or if the error is not retryable.
 pub(super) async fn wait_for_server(
     client: &Client,
     keys: &Keys,
@@ -36,14 +36,14 @@ pub(super) async fn wait_for_server(
     let mut failures = 0;
     let mut said: Option<(Obstacle, Instant, Duration)> = None;
     loop {
-        // One request must not take longer than all of them may.
+        // One attempt must not take longer than the whole wait.
         let left = patience.saturating_sub(begun.elapsed()).max(LEAST_ATTEMPT);
         let hasty = client.with_timeout(client.timeout().min(left).min(ATTEMPT));
         let error = match hold_run_lease(&hasty, keys.run_lease()).await {
             Ok(()) => return Ok(()),
             Err(error) => error,
         };
-        // Certificates do not become good by waiting.
+        // A retry does not mend a certificate.
         if is_fatal(&error) || error.is_tls_error() || begun.elapsed() >= patience {
             return Err(connection_error(servers, error));
         }
@@ -62,18 +62,18 @@ pub(super) async fn wait_for_server(
     }
 }
 
-/// Why no server answers.
+/// The cause for which no server answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Obstacle {
-    /// The name stands for no address here.
+    /// The host name does not resolve.
     Name,
-    /// Nobody listens there.
+    /// The connection is refused: no program listens on the port.
     Refused,
-    /// Whoever answers speaks something else.
+    /// A program answers in another protocol.
     Foreign,
-    /// Nothing comes back.
+    /// No packet comes back.
     Silent,
-    /// Something else.
+    /// Another cause.
     Other,
 }
 
@@ -85,11 +85,11 @@ impl Obstacle {
             return Self::Other;
         };
         let text = describe(source);
-        // By the text, since these layers keep nothing else of an error of the layer below.
+        // By the text, since these layers keep nothing else of the error below.
         if text.contains("dns error") || text.contains("failed to lookup address") {
             return Self::Name;
         }
-        // One that has no use for what it is sent may answer otherwise, or end the connection.
+        // A server of another protocol answers in its own, or closes the connection.
         let foreign = ["http2 error", "protocol error", "broken pipe", "Connection reset"];
         if foreign.iter().any(|sign| text.contains(sign)) {
             return Self::Foreign;

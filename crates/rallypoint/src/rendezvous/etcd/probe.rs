@@ -1,7 +1,7 @@
 //! The proof that a node is dead: the host of its liveness socket refuses connections.
 //!
 //! A liveness socket is a listening socket that the launcher of a node, its guard and all of its workers have
-//! inherited. Who connects is greeted by one line that has the socket's token. When the last of these processes is
+//! inherited. A client that connects is greeted by one line with the socket's token. When the last of these processes is
 //! gone, the kernel of the host closes the socket, and refuses connections from then on.
 //!
 //! A firewall that rejects connections looks the same: it answers in the name of the host. It is told from a death by
@@ -9,14 +9,14 @@
 //!
 //! - Only an address that has greeted *this very process*, with the right token, can be refused in a way that counts
 //!   ([`Probe::verify`]). So a port that was never reachable from here proves nothing.
-//! - A proof is begun only when the node's presence connection has ended by an orderly close without a goodbye
+//! - A proof is begun only when the node's peer liveness connection has ended by an orderly close without a goodbye
 //!   ([`Ended::Closed`](crate::store::Ended::Closed)). The kernel of the host sends that when a process dies. A
 //!   firewall that drops or rejects a connection can only go silent or send a reset, and a reset never begins a
 //!   proof. A proxy, which ends connections in good order when it dies itself, is known by the addresses that the
 //!   two ends of the connection have for it: over a proxy, or where addresses are translated, they differ, and no
 //!   proof is begun.
-//! - Two connections in a row are refused, [`APART`] apart. Whatever else fails (a time-out, an unreachable network,
-//!   a reset of a connection that was accepted) proves nothing, and is tried again.
+//! - Two connections in a row are refused, [`APART`] apart. Any other failure (a time-out, an unreachable network,
+//!   a reset of a connection that was accepted) proves nothing, and is retried.
 
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
@@ -35,32 +35,32 @@ use crate::store::keep_alive;
 /// How long a liveness socket may take to greet, and to accept or refuse a connection.
 const GREETING: Duration = Duration::from_secs(2);
 
-/// What a greeting begins with; the token and a line feed follow.
+/// The beginning of a greeting; the token and a line feed follow.
 const WORD: &str = "rallypoint-guard ";
 
-/// How far apart the two refusals are that prove a death.
+/// The time between the two refusals that prove a death.
 const APART: Duration = Duration::from_millis(20);
 
-/// How long to wait before another attempt, at first and in the end.
+/// The backoff between attempts: the first delay, and the longest.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LAST_PAUSE: Duration = Duration::from_secs(1);
 
-/// A connection that says more than this is not held any longer.
+/// A connection that receives more bytes than this is closed.
 const TALKATIVE: usize = 4 << 10;
 
-/// So many addresses are remembered; then the memory begins anew, which only costs proofs.
+/// The most addresses that are remembered. Beyond that the memory is cleared, which only costs proofs.
 const REMEMBERED: usize = 1 << 16;
 
-/// What has happened to another node, as far as its connection tells.
+/// A change of another node, as its liveness connection shows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum PeerEvent {
-    /// Its connection has ended without a goodbye, which proves nothing.
+    /// The node's connection ended without a goodbye, which proves nothing.
     Suspect { node: String },
-    /// None of its processes is left.
+    /// The node is proved dead: none of its processes is left.
     Dead { node: String },
 }
 
-/// Which liveness sockets have greeted this process. Clones share what they know.
+/// The liveness sockets that have greeted this process. Clones share them.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Probe(Arc<Mutex<BTreeMap<LivenessAddress, SocketAddr>>>);
 
@@ -69,7 +69,7 @@ impl Probe {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How many have greeted.
+    /// The number of sockets that have greeted.
     pub(super) fn count(&self) -> usize {
         self.verified().len()
     }
@@ -77,7 +77,7 @@ impl Probe {
     /// Connects once, and remembers the socket if it greets.
     ///
     /// # Errors
-    /// Why it did not.
+    /// The cause, if the socket did not greet.
     pub(super) async fn verify(&self, address: &LivenessAddress) -> io::Result<()> {
         if self.verified().contains_key(address) {
             return Ok(());
@@ -93,9 +93,9 @@ impl Probe {
     }
 
     /// Returns when it is proved that the last process which held the socket is dead. A socket that has not greeted before
-    /// is asked to, and proves nothing until it has. Dropping the future gives up on it.
+    /// is asked to, and proves nothing until it has. Dropping the future ends the proof.
     ///
-    /// While the socket accepts connections, one of them is held, so that its end tells when to look again.
+    /// While the socket accepts connections, one of them is held: its end is the time for the next attempt.
     pub(super) async fn dead(&self, address: &LivenessAddress) {
         let mut pause = FIRST_PAUSE;
         while self.verify(address).await.is_err() {
@@ -133,7 +133,7 @@ impl Probe {
     }
 }
 
-/// Which of the addresses greets with the right token.
+/// The address that greets with the right token.
 async fn greeted_by(address: &LivenessAddress) -> io::Result<SocketAddr> {
     let LivenessAddress { host, port, token } = address;
     let mut failed = io::Error::new(ErrorKind::NotFound, format!("{host} has no address"));
@@ -157,7 +157,7 @@ async fn greeting(socket: SocketAddr, token: &str) -> io::Result<()> {
     Ok(())
 }
 
-/// Waits for the end of a connection, whichever it is.
+/// Waits until a connection ends, in any way.
 async fn outlast(mut stream: TcpStream) {
     // A host that vanishes must not be waited for without end, although that proves nothing.
     let _ = keep_alive(&stream);

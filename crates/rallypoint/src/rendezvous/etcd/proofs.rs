@@ -1,4 +1,4 @@
-//! The verifications and proofs that a driver has under way.
+//! The running proofs of death, and the greetings of liveness sockets that they need.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,32 +14,32 @@ use super::probe::Probe;
 
 use crate::log_target::RENDEZVOUS;
 
-/// So many liveness sockets are asked to greet at a time.
+/// The number of liveness sockets that are asked to greet at the same time.
 const AT_ONCE: usize = 32;
 
-/// How long to wait before a liveness socket is asked again that did not greet.
+/// The delays before a liveness socket that did not greet is asked again.
 const ASK_AGAIN: [Duration; 2] = [Duration::from_millis(200), Duration::from_secs(2)];
 
-/// What has come of one of them.
+/// The result of one task.
 #[derive(Debug)]
 enum Done {
     /// A socket has greeted, or not.
     Asked,
-    /// This node is dead.
+    /// The node with this id is dead.
     Dead(String),
 }
 
-/// Dropping it ends all of them.
+/// The running proofs and verifications. Dropping it ends all of them.
 #[derive(Debug)]
 pub(super) struct Proofs {
     probe: Probe,
     tasks: JoinSet<Done>,
     /// The proofs, by node.
     under_way: BTreeMap<String, AbortHandle>,
-    /// How many sockets are being asked to greet.
+    /// The number of sockets that are being asked to greet.
     asking: usize,
     places: Arc<Semaphore>,
-    /// It was said that a liveness socket does not greet. Once is enough: most often it is so for all of them.
+    /// Whether the log has said that a liveness socket does not greet. Once is enough: usually none of them does.
     said: Arc<AtomicBool>,
 }
 
@@ -57,7 +57,7 @@ impl Default for Proofs {
 }
 
 impl Proofs {
-    /// Has the liveness socket of a node greet, so that its death can be proved later.
+    /// Asks the liveness socket of a node to greet, so that the death of the node can be proved later.
     pub(super) fn verify(&mut self, node: &str, address: LivenessAddress) {
         let (probe, places, node) = (self.probe.clone(), self.places.clone(), node.to_owned());
         let said = self.said.clone();
@@ -88,7 +88,7 @@ impl Proofs {
         });
     }
 
-    /// Begins to wait for the proof that a node is dead.
+    /// Starts a proof that a node is dead.
     pub(super) fn prove(&mut self, node: &str, address: LivenessAddress) {
         let (probe, dead) = (self.probe.clone(), node.to_owned());
         let task = self.tasks.spawn(async move {
@@ -100,26 +100,26 @@ impl Proofs {
         }
     }
 
-    /// A node that was suspected has come back.
+    /// Ends the proof about a node that has reconnected.
     pub(super) fn call_off(&mut self, node: &str) {
         if let Some(task) = self.under_way.remove(node) {
             task.abort();
         }
     }
 
-    /// Ends all of them, and keeps what is known of sockets that have greeted.
+    /// Ends all tasks, and keeps the sockets that have greeted.
     pub(super) fn end(&mut self) {
-        // A set of its own: those that were done meanwhile are not heard any more either.
+        // A new set, so that results of finished tasks are dropped as well.
         self.tasks = JoinSet::new();
         self.asking = 0;
         self.under_way.clear();
     }
 
-    /// Waits until a node is proved to be dead, and returns its name. It may be given up and called again.
+    /// Waits until a node is proved to be dead, and returns its id. Cancel-safe.
     pub(super) async fn proved(&mut self) -> String {
         loop {
             match self.tasks.join_next().await {
-                // A proof that was called off in the moment in which it was done is none.
+                // A proof that was ended in the moment of its success does not count.
                 Some(Ok(Done::Dead(node))) if self.under_way.remove(&node).is_some() => {
                     return node;
                 }

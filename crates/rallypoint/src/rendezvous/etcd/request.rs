@@ -6,19 +6,19 @@ use tokio::time::{Instant, sleep};
 
 use crate::client::{Client, ClientError, KeepAliveStream};
 
-/// How long the run lives when no member is left to keep it alive.
+/// The lifetime of the run's keys when no member renews its lease.
 pub(super) const RUN_TTL: Duration = Duration::from_secs(2 * 3600);
 
-/// How often a request is repeated that the server refuses, in case it changes its mind.
+/// The delay before a refused request is retried: permissions may change.
 pub(super) const REFUSED: Duration = Duration::from_secs(1);
 
-/// How long to wait before the `failures`-th repetition.
+/// The backoff before the `failures`-th retry, with jitter.
 pub(super) fn delay(failures: u32) -> Duration {
     let longest = Duration::from_millis(20).saturating_mul(1 << failures.min(6));
     longest.mul_f64(0.5 + fastrand::f64() / 2.0)
 }
 
-/// Whether there is no point in trying again: the server is there and does not want us.
+/// Whether the error is not retryable: the server answered and refused the request.
 pub(super) fn is_fatal(error: &ClientError) -> bool {
     !matches!(error, ClientError::Unavailable { .. } | ClientError::OutcomeUnknown { .. })
 }
@@ -26,7 +26,7 @@ pub(super) fn is_fatal(error: &ClientError) -> bool {
 /// Sends `txn` until it is answered. Every transaction of the node is idempotent: it may be executed twice.
 ///
 /// # Errors
-/// Only such as would come back each time. `troubles` hears of the others.
+/// The errors that are not retryable. `troubles` receives the others.
 pub(super) async fn send(
     client: Client,
     txn: Txn,
@@ -37,8 +37,8 @@ pub(super) async fn send(
     loop {
         let error = match client.txn(txn.clone()).await {
             Ok(result) => return Ok(result),
-            // The node's own lease, or the run's. The former is reported by its session, which makes
-            // this request pointless; the latter is made anew.
+            // The node's own lease, or the run's. The session reports the loss of the former, which makes this
+            // request pointless; the latter is granted again.
             Err(ClientError::Kv(KvError::LeaseNotFound)) => {
                 match hold_run_lease(&client, run_lease).await {
                     Ok(()) => ClientError::Kv(KvError::LeaseNotFound),
@@ -50,7 +50,7 @@ pub(super) async fn send(
             Err(error) => error,
         };
         troubles(error);
-        // The first repetition need not wait: the client has moved on to another server.
+        // The first retry need not wait: the client has moved on to another server.
         if failures > 0 {
             sleep(delay(failures)).await;
         }
@@ -58,7 +58,7 @@ pub(super) async fn send(
     }
 }
 
-/// Sees to it that the run's lease exists and has its full time again.
+/// Grants the run's lease, or renews it if it exists.
 pub(super) async fn hold_run_lease(client: &Client, lease: LeaseId) -> Result<(), ClientError> {
     let seconds = i64::try_from(RUN_TTL.as_secs()).unwrap_or(i64::MAX);
     match client.lease_grant(seconds, Some(lease)).await {
@@ -69,7 +69,7 @@ pub(super) async fn hold_run_lease(client: &Client, lease: LeaseId) -> Result<()
                 let mut stream = KeepAliveStream::open(client, lease, bound).await?;
                 stream.answer().await
             };
-            // If it is gone in this moment, or not to be had, the next to need it will see.
+            // If the renewal fails, the next request that needs the lease grants it again.
             let _ = tokio::time::timeout_at(bound, renewed).await;
             Ok(())
         }

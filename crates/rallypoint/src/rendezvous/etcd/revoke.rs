@@ -1,4 +1,4 @@
-//! The end of a dead node's lease, before its time.
+//! Revokes the lease of a dead node before it expires.
 use rallypoint_core::kv::{KeyRange, KvError};
 use rallypoint_core::rendezvous::keys::Keys;
 use tokio::time::sleep;
@@ -7,10 +7,10 @@ use super::request::{delay, is_fatal};
 use crate::client::{Client, ClientError};
 use crate::log_target::RENDEZVOUS;
 
-/// Revokes the lease of a node that is proved to be dead, so that all that it announced vanishes. Tries until the server
-/// has answered; if it does not let us, the lease ends by itself.
+/// Revokes the lease of a node that is proved to be dead, so that all of its keys are deleted. Retries until the server
+/// has answered; if the server refuses, the lease expires.
 ///
-/// No other node ever has this id, so it does not matter how late this is.
+/// Node ids are never used twice, so a late revocation is harmless.
 pub(super) async fn revoke_dead(client: Client, keys: Keys, node: String) {
     let mut failures = 0;
     loop {
@@ -53,7 +53,7 @@ async fn revoke(client: &Client, keys: &Keys, node: &str) -> Result<bool, Client
     let Some(kv) = found.kvs.first().filter(|kv| kv.lease != 0) else { return Ok(false) };
     match client.lease_revoke(kv.lease).await {
         Ok(()) => Ok(true),
-        // Others have seen the death as well.
+        // Another node has revoked the lease first.
         Err(ClientError::Kv(KvError::LeaseNotFound)) => Ok(false),
         Err(error) => Err(error),
     }
