@@ -105,6 +105,10 @@ pub(crate) struct OptionSpec {
     /// The backends that have the option.
     pub(crate) backends: &'static [Backend],
     /// The meaning, as part of a sentence: plain text in which code stands in backticks.
+    #[cfg_attr(
+        not(feature = "cli"),
+        allow(dead_code, reason = "the help of the command prints it")
+    )]
     pub(crate) meaning: &'static str,
 }
 
