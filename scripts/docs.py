@@ -292,6 +292,10 @@ def check_variables():
     for variable in sorted(read - named):
         if "_TEST_" not in variable:
             wrong(page, 1, f"does not name {variable}")
+    targets = (ROOT / "crates/rallypoint/src/log_target.rs").read_text()
+    for target in re.findall(r'= "(rallypoint::\w+)"', targets):
+        if f"`{target}`" not in page.read_text():
+            wrong(page, 1, f"does not name the log target {target}")
 
 
 def check_messages():
