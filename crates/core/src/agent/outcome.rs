@@ -143,7 +143,7 @@ pub enum NodeError {
     #[error("the workers could not be started: {0}")]
     NotStarted(String),
     /// The node's workers survive SIGKILL, so no other workers can take their place.
-    #[error("the workers were killed but do not go: {0}")]
+    #[error("the workers survive SIGKILL: {0}")]
     NotStopped(String),
 }
 
@@ -167,10 +167,13 @@ impl fmt::Display for NodeOutcome {
         match self {
             Self::Succeeded(PeersAtExit::Done) => f.write_str("all workers of all nodes succeeded"),
             Self::Succeeded(PeersAtExit::NotDone) => {
-                f.write_str("the workers of this node succeeded; other nodes are not done yet")
+                f.write_str("the workers of this node succeeded; other nodes have not finished")
             }
             Self::Succeeded(PeersAtExit::WentOn(why)) => {
-                write!(f, "the workers of this node succeeded; the others go on without it: {why}")
+                write!(
+                    f,
+                    "the workers of this node succeeded; the other nodes continue without it: {why}"
+                )
             }
             Self::NotNeeded(reason) => write!(f, "this node was not needed: {reason}"),
             Self::WorkerFailed(reason) => write!(f, "the job {reason}"),

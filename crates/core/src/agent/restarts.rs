@@ -213,7 +213,7 @@ mod tests {
         let (_, late) = budget.consume(5, 9, "", Duration::ZERO);
         assert_eq!(late, RestartAnswer::Granted { short_lives: 0 });
         let (_, next) = budget.consume(6, 9, "", Duration::ZERO);
-        assert_eq!(next, RestartAnswer::Granted { short_lives: 1 }, "it was nobody's fault");
+        assert_eq!(next, RestartAnswer::Granted { short_lives: 1 }, "the failure was collateral");
     }
 
     #[test]
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_forgiven_is_given_back_once() {
+    fn a_refund_is_made_once() {
         let mut budget = RestartBudget::default();
         assert!(consume(&mut budget, 1, 1));
         budget = budget.refund(1, "").refund(1, "");
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_can_be_forgiven_and_so_can_a_report_that_comes_late() {
+    fn a_refusal_and_a_late_report_can_be_refunded() {
         let mut budget = RestartBudget::default();
         assert!(!consume(&mut budget, 1, 0));
         budget = budget.refund(1, "a member was lost");

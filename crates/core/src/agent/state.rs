@@ -1,7 +1,7 @@
-//! The machine: what state a node's agent is in, and what each input makes of it.
+//! The agent's state machine: its states, and the transition for each input.
 //!
-//! `workers` is about those that end by themselves, `news` is what comes from outside, and `stopping` is the
-//! part that begins when the workers are to go.
+//! `workers` handles workers that exit by themselves, `events` handles the rendezvous and signals, and `stopping` the
+//! time between the decision to stop the workers and the next step.
 
 mod events;
 mod stopping;
@@ -19,10 +19,10 @@ use super::placement::Placement;
 use super::why::Why;
 use crate::kv::Time;
 
-/// A store in which ranks cannot be agreed on so many rounds in a row is not likely to get better.
+/// The number of rounds in a row without ranks after which the node gives up.
 const MOST_UNPLACED: u32 = 3;
 
-/// Where the agent is. The [module](super) has a picture.
+/// The state of the agent. The [module](super) has a diagram.
 #[derive(Debug)]
 enum AgentState {
     Idle,
@@ -42,30 +42,30 @@ struct StartedWorkers {
     round: u64,
     nodes: u32,
     base_rank: u32,
-    /// When they were started.
+    /// The time of the start.
     since: Time,
-    /// The local ranks of those that are gone.
+    /// The local ranks of workers that have exited.
     gone: BTreeSet<u32>,
 }
 
-/// The workers were told that they will be stopped.
+/// The workers have got notice of their stop.
 #[derive(Debug, Clone)]
 struct Noticing {
     workers: StartedWorkers,
     until: Time,
     why: Why,
-    /// By this signal the node was told to go when they are.
+    /// The signal that asked the node to leave after its workers, if there was one.
     leaves: Option<i32>,
 }
 
 impl Noticing {
-    /// A member leaves, this one or another: that it is gone is no news then.
+    /// Whether a member announced its departure, this node or another: its loss is expected then.
     fn is_of_a_departure(&self) -> bool {
         self.leaves.is_some() || matches!(self.why, Why::Changed(GroupChange::PeerLeaves(_)))
     }
 }
 
-/// The workers are done, and others may not be.
+/// The workers have succeeded, and those of other nodes may still run.
 #[derive(Debug, Clone, Copy)]
 struct Barrier {
     round: u64,
@@ -90,21 +90,21 @@ struct Barrier {
 pub struct Agent {
     settings: AgentSettings,
     state: AgentState,
-    /// How many times workers were started.
+    /// The number of starts.
     starts: u64,
-    /// In how many rounds in a row the workers got no ranks.
+    /// The number of rounds in a row without ranks for the workers.
     unplaced: u32,
-    /// The round in which a restart was asked for, until the next group forms.
+    /// The round in which this node asked for a restart, until the next group forms.
     asked: Option<u64>,
     /// The workers that failed in the last start, in order.
     failures: Vec<WorkerFailure>,
-    /// How many signals the launcher got.
+    /// The number of signals that the launcher received.
     signals: u32,
     outputs: VecDeque<AgentOutput>,
 }
 
 impl Agent {
-    /// An agent that has not begun.
+    /// An agent before [`AgentInput::Begin`].
     pub fn new(settings: AgentSettings) -> Self {
         Self {
             settings,
@@ -118,7 +118,7 @@ impl Agent {
         }
     }
 
-    /// Takes in what happened. Fetch the outputs afterwards.
+    /// Handles an input. Poll the outputs afterwards.
     pub fn handle(&mut self, now: Time, input: AgentInput) {
         match input {
             AgentInput::Begin => {
@@ -150,12 +150,12 @@ impl Agent {
         self.check_time(now);
     }
 
-    /// What is to be done, in order.
+    /// The next output to execute.
     pub fn poll_output(&mut self) -> Option<AgentOutput> {
         self.outputs.pop_front()
     }
 
-    /// When to come back with [`AgentInput::Wake`] if nothing else happens before.
+    /// The time of the next [`AgentInput::Wake`], unless another input comes first.
     pub fn next_wake(&self) -> Option<Time> {
         match &self.state {
             AgentState::Noticing(noticing) => Some(noticing.until),
@@ -165,10 +165,10 @@ impl Agent {
         }
     }
 
-    /// What the agent waits for, in a few words; nothing if its workers run, or if it is over.
+    /// What the agent waits for, in a few words; `None` while its workers run, and after the end.
     pub fn waits_for(&self) -> Option<&'static str> {
         Some(match &self.state {
-            AgentState::Idle => "the word to begin",
+            AgentState::Idle => "the start of the job",
             AgentState::Rendezvous => "a group to form",
             AgentState::Placing(_) => {
                 "the other nodes of the group to say how many workers they have"
@@ -180,7 +180,7 @@ impl Agent {
         })
     }
 
-    /// Until when the node pauses before workers that live only shortly are started again, if it does.
+    /// The end of the restart backoff, if the node is in one.
     pub fn pauses_until(&self) -> Option<Time> {
         match &self.state {
             AgentState::Stopping(stopping) => stopping.pauses_until(),
@@ -218,7 +218,7 @@ impl Agent {
         let AgentState::Rendezvous = self.state else { return };
         let outcome = match no_group {
             NoGroup::NotNeeded(reason) => {
-                // A later group has done without this node, so what failed here before is made good.
+                // A later group succeeded without this node, so its earlier failures do not matter.
                 self.failures.clear();
                 NodeOutcome::NotNeeded(reason)
             }
@@ -226,7 +226,7 @@ impl Agent {
             NoGroup::Closed(closed) if closed.reason != CloseReason::Succeeded => {
                 NodeOutcome::RunFailed(closed)
             }
-            // The others did not need this node, but this node needed them.
+            // The peers finished without this node, but this node has workers to restart.
             NoGroup::Closed(closed) if !self.failures.is_empty() => {
                 NodeOutcome::NodeFailed(NodeError::LeftBehind(closed))
             }
@@ -268,7 +268,7 @@ impl Agent {
         self.finish(NodeOutcome::NodeFailed(NodeError::NotPlaced { attempts, reason }));
     }
 
-    /// Does what is due, and what has become possible.
+    /// Makes the transitions that time or completed stops allow.
     fn check_time(&mut self, now: Time) {
         match &self.state {
             AgentState::Noticing(noticing) if noticing.until <= now => {

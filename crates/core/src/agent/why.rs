@@ -52,8 +52,8 @@ impl fmt::Display for GroupChange {
             Self::NodesWaiting(nodes) => write!(f, "{nodes} nodes wait to join"),
             Self::PeerLost(nodes) if nodes.is_empty() => f.write_str("a member was lost"),
             Self::PeerLost(nodes) => write!(f, "members were lost: {}", nodes.join(", ")),
-            Self::GoneAhead(reason) => write!(f, "the others meet again: {reason}"),
-            Self::Replaced(round) => write!(f, "round {round} went on without this node"),
+            Self::GoneAhead(reason) => write!(f, "the other nodes started another round: {reason}"),
+            Self::Replaced(round) => write!(f, "round {round} formed without this node"),
             Self::PeerLeaves(departure) => write!(f, "a member leaves: {}", departure.why),
             Self::PeerFailed(blame) => write!(f, "a worker of another node failed: {blame}"),
         }

@@ -294,6 +294,7 @@ pub enum RendezvousFailure {
 
 /// What a node knows of its group and its run.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub struct RendezvousView {
     /// Whether the node has read the documents in force.
     pub known: bool,

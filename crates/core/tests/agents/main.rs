@@ -4,8 +4,8 @@
 //! - `world`, which is shared with another test program: virtual time, the network, the server, nodes with
 //!   their sessions and guards, what goes wrong, and what must hold after every step.
 //! - `plan`: how the agents are set, and what goes wrong how often.
-//! - `top`: what the launcher does around the agent; `news`: what it tells the agent; `workers`: the model of
-//!   the processes; `shared`: what nodes share besides the rendezvous.
+//! - `top`: the launcher around the agent; `events`: the membership events that it gives the agent; `workers`: the
+//!   model of the processes; `shared`: what nodes share besides the rendezvous.
 //! - `invariants`: what must hold after every step, and what must have been seen in all runs together.
 //!
 //! `RALLYPOINT_AGENTS_RUNS` says how many runs, `RALLYPOINT_AGENTS_FROM` with which seed to begin,
@@ -110,10 +110,10 @@ fn one_seed() {
 fn every_broken_variant_is_found() {
     let table = [
         (Wrong::StopsTooSoon, Broken::Nothing, FaultFilter::Kind, "one workers at a time"),
-        (Wrong::ForgetsHaste, Broken::NoGuard, FaultFilter::Cut, "fencing"),
+        (Wrong::ForgetsEarlierKill, Broken::NoGuard, FaultFilter::Cut, "fencing"),
         (Wrong::Nothing, Broken::NoGuard, FaultFilter::Standstill, "fencing"),
         (Wrong::GrantsEveryRestart, Broken::Nothing, FaultFilter::Kind, "budget"),
-        (Wrong::LosesNews, Broken::Nothing, FaultFilter::Kind, "an end"),
+        (Wrong::LosesEvents, Broken::Nothing, FaultFilter::Kind, "an end"),
     ];
     for (wrong, broken, only, invariant) in table {
         let kind = Kind { wrong, broken, only };

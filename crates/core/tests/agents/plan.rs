@@ -15,11 +15,11 @@ pub(crate) enum Wrong {
     /// Says that workers are gone as soon as they are told to go.
     StopsTooSoon,
     /// Takes no notice when workers must go sooner than was said first, with a guard that does not either.
-    ForgetsHaste,
+    ForgetsEarlierKill,
     /// Lets the budget grant everything.
     GrantsEveryRestart,
     /// Tells nobody of lost peers.
-    LosesNews,
+    LosesEvents,
 }
 
 /// How the agents are set, and how their workers fare.
@@ -27,7 +27,7 @@ pub(crate) enum Wrong {
 pub(crate) struct Work {
     pub(crate) settings: AgentSettings,
     pub(crate) max_restarts: u32,
-    /// The longest delay of any news within a node.
+    /// The longest delay of an event within a node.
     pub(crate) delay: Millis,
     /// How long workers work.
     pub(crate) work: Millis,

@@ -4,7 +4,7 @@
 use rallypoint_core::agent::{AgentInput, Departure, RestartBudget};
 
 use crate::plan::Wrong;
-use crate::top::{Alarm, Charge};
+use crate::top::{Alarm, RestartRequest};
 use crate::world::events::{Timer, Who, World};
 use crate::world::inspector::GroupId;
 use crate::world::plan::Millis;
@@ -18,11 +18,11 @@ impl World {
     }
 
     /// The node asks for a restart, again and again until it has an answer.
-    pub(crate) fn charges(&mut self, who: Who, number: u64, charge: Charge) {
+    pub(crate) fn consumes(&mut self, who: Who, number: u64, request: RestartRequest) {
         if !self.reaches_server(who) {
-            return self.ring(who, AGAIN, Timer::Top(Alarm::Charge(number, charge)));
+            return self.ring(who, AGAIN, Timer::Top(Alarm::Consume(number, request)));
         }
-        let Charge { round, blame, lived } = charge;
+        let RestartRequest { round, blame, lived } = request;
         let max = match self.job.wrong {
             Wrong::GrantsEveryRestart => u32::MAX,
             _ => self.job.work.max_restarts,
@@ -49,7 +49,7 @@ impl World {
     }
 
     /// The node gives a restart back, if it can.
-    pub(crate) fn forgives(&mut self, who: Who, round: u64, group: Option<GroupId>) {
+    pub(crate) fn refunds(&mut self, who: Who, round: u64, group: Option<GroupId>) {
         if !self.reaches_server(who) {
             return self.ring(who, AGAIN, Timer::Top(Alarm::Refund(round, group)));
         }

@@ -73,7 +73,7 @@ pub(crate) enum Alarm {
     /// The run is to be closed.
     Close(CloseReason),
     /// The budget is asked, on the errand of this number, and answers.
-    Charge(u64, Charge),
+    Consume(u64, RestartRequest),
     Counted(u64, Box<AgentInput>),
     Refund(u64, Option<GroupId>),
     /// The others of this round are told that the node goes at this time, and why.
@@ -90,7 +90,7 @@ pub(crate) enum Alarm {
 
 /// What the budget is asked.
 #[derive(Debug, Clone)]
-pub(crate) struct Charge {
+pub(crate) struct RestartRequest {
     pub(crate) round: u64,
     pub(crate) blame: String,
     pub(crate) lived: Duration,
@@ -122,7 +122,7 @@ pub(crate) struct Top {
     closing: bool,
     leaving: bool,
     wake: Option<Millis>,
-    /// When the last news came of its processes, and of others: both come in order.
+    /// The times of the last events of its processes, and of others: both come in order.
     told: [Millis; 2],
 }
 
@@ -175,7 +175,7 @@ impl World {
         self.ring(who, delay, Timer::Top(alarm));
     }
 
-    /// The same for news that comes in order: of processes (0), or of others (1).
+    /// Rings in order, for events: of processes (0), or of others (1).
     pub(crate) fn alarm_in_order(&mut self, who: Who, channel: usize, alarm: Alarm) {
         let delay = self.random.between(0, self.job.work.delay);
         let last = &mut self.nodes[who].top.told[channel];
@@ -245,11 +245,11 @@ impl World {
         let node = &mut self.nodes[who];
         let top = &mut node.top;
         let known = top.group.map(|round| KnownGroup { round, asked: top.asked == Some(round) });
-        let news = top.events.tell((&view, &top.budget), known, node.fenced);
-        for input in news {
+        let events = top.events.tell((&view, &top.budget), known, node.fenced);
+        for input in events {
             use rallypoint_core::agent::GroupChange::PeerLost;
             let lost = matches!(&input, AgentInput::Changed { change: PeerLost(_), .. });
-            if !(lost && self.job.wrong == Wrong::LosesNews) {
+            if !(lost && self.job.wrong == Wrong::LosesEvents) {
                 self.handles(who, input)?;
             }
         }
@@ -322,8 +322,8 @@ impl World {
             AgentOutput::ConsumeRestart { round, blame, lived } => {
                 top.asked = Some(round);
                 top.counting += 1;
-                let charge = Alarm::Charge(top.counting, Charge { round, blame, lived });
-                self.alarm(who, charge);
+                let request = Alarm::Consume(top.counting, RestartRequest { round, blame, lived });
+                self.alarm(who, request);
             }
             AgentOutput::RefundRestart { round, .. } => {
                 let group = top.workers.as_ref().map(round_of);
@@ -376,17 +376,17 @@ impl World {
                 let (outcome, reason) = (closing.outcome(), closing.message().to_owned());
                 self.give(who, Rendezvous::Close { outcome, reason })
             }
-            Alarm::Charge(number, charge) if number == top.counting => {
-                self.charges(who, number, charge);
+            Alarm::Consume(number, request) if number == top.counting => {
+                self.consumes(who, number, request);
                 Ok(())
             }
-            Alarm::Charge(..) => Ok(()),
+            Alarm::Consume(..) => Ok(()),
             Alarm::Announce(round, stops_at, why) => {
                 self.announces(who, round, stops_at, why);
                 Ok(())
             }
             Alarm::Refund(round, group) => {
-                self.forgives(who, round, group);
+                self.refunds(who, round, group);
                 Ok(())
             }
             Alarm::Hears(budget) => {

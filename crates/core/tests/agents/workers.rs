@@ -119,7 +119,7 @@ impl World {
 
     /// A process ends by itself, or is killed.
     fn worker_ends(&mut self, who: Who, attempt: u64, local_rank: u32, exit: Exit) {
-        let Some(workers) = self.crew_of(who, attempt) else { return };
+        let Some(workers) = self.workers_of(who, attempt) else { return };
         if !workers.alive.remove(&local_rank) {
             return;
         }
@@ -154,7 +154,7 @@ impl World {
 
     pub(crate) fn notified(&mut self, who: Who, attempt: u64, stops_at: Millis) {
         let left = stops_at.saturating_sub(self.now);
-        let Some(workers) = self.crew_of(who, attempt) else { return };
+        let Some(workers) = self.workers_of(who, attempt) else { return };
         workers.noticed = true;
         for local_rank in workers.alive.clone() {
             if self.random.chance(600) {
@@ -166,8 +166,8 @@ impl World {
     }
 
     pub(crate) fn stops(&mut self, who: Who, attempt: u64, signal: i32, kill_at: Millis) {
-        let forgets = self.job.wrong == Wrong::ForgetsHaste;
-        let Some(workers) = self.crew_of(who, attempt) else { return };
+        let forgets = self.job.wrong == Wrong::ForgetsEarlierKill;
+        let Some(workers) = self.workers_of(who, attempt) else { return };
         if workers.kill_at.is_some() && forgets {
             return;
         }
@@ -191,7 +191,7 @@ impl World {
     /// The launcher kills what is left of its workers, if their time is over.
     pub(crate) fn kills(&mut self, who: Who, attempt: u64) {
         let now = self.now;
-        let Some(workers) = self.crew_of(who, attempt) else { return };
+        let Some(workers) = self.workers_of(who, attempt) else { return };
         if workers.kill_at.is_none_or(|kill_at| kill_at > now) || !workers.lives() {
             return;
         }
@@ -234,14 +234,14 @@ impl World {
     }
 
     fn perhaps_stopped(&mut self, who: Who, attempt: u64) {
-        let Some(workers) = self.crew_of(who, attempt) else { return };
+        let Some(workers) = self.workers_of(who, attempt) else { return };
         if workers.kill_at.is_some() && !workers.lives() {
             self.alarm_in_order(who, 0, Alarm::Process(AgentInput::Stopped { attempt }));
         }
     }
 
     /// The processes of a start.
-    fn crew_of(&mut self, who: Who, attempt: u64) -> Option<&mut ModelWorkers> {
+    fn workers_of(&mut self, who: Who, attempt: u64) -> Option<&mut ModelWorkers> {
         self.nodes[who].top.workers.as_mut().filter(|workers| workers.attempt == attempt)
     }
 }

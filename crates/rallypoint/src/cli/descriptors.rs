@@ -1,4 +1,4 @@
-//! How many connections this process may have, and whether that is enough.
+//! The limit on this process's connections, and a warning if it is too low.
 
 use std::sync::Once;
 
@@ -7,13 +7,13 @@ use rustix::process::{Resource, getrlimit};
 use crate::log_target::CLI;
 use crate::process;
 
-/// What a process has open besides connections.
+/// Descriptors that a process has open besides connections.
 const BESIDES: u64 = 64;
 
-/// How many times the connections that are known of may come: a worker may have several to the store.
+/// The factor on the known number of connections: a worker may have several to the store.
 const AT_MOST: u64 = 4;
 
-/// Raises the limit of open descriptors as far as it goes, and says so once if it is not enough for so many
+/// Raises the limit of open descriptors to the hard limit, and warns once if that is too low for this number of
 /// connections.
 pub(super) fn raise_descriptor_limit(connections: Option<u64>) {
     static SAID: Once = Once::new();
@@ -30,7 +30,7 @@ pub(super) fn raise_descriptor_limit(connections: Option<u64>) {
                     target: CLI,
                     limit,
                     needed,
-                    "too few descriptors may be open if this node serves the others: raise the hard limit \
+                    "too few descriptors may be open if this node runs the server: raise the hard limit \
                      (`ulimit -Hn`, LimitNOFILE= of systemd, `--ulimit nofile=` of docker)"
                 );
             });
@@ -39,8 +39,8 @@ pub(super) fn raise_descriptor_limit(connections: Option<u64>) {
     }
 }
 
-/// The same for a process whose children get its limit, unless it sees to it that they do not: only if the limit
-/// might not be enough. Returns the soft limit that was there before, if it was raised.
+/// Raises the limit of a process whose children inherit it, only if it might be too low for this number of connections.
+/// Returns the former soft limit, if it was raised, so that the caller can restore it in children.
 pub fn make_room(connections: u64) -> Option<u64> {
     let soft = getrlimit(Resource::Nofile).current?;
     if connections.saturating_mul(AT_MOST).saturating_add(BESIDES) <= soft {

@@ -1,7 +1,7 @@
-//! The `rallypoint` command: what was typed, and what to do about it.
+//! The `rallypoint` command.
 //!
-//! Data goes to standard output, everything else to standard error. Exit codes: 0 done, 1 failed,
-//! 2 the command line was wrong; `rallypoint run` has [more](rallypoint_core::agent#exit-codes).
+//! Data goes to standard output, everything else to standard error. Exit codes: 0 success, 1 failure,
+//! 2 wrong command line; `rallypoint run` has [more](rallypoint_core::agent#exit-codes).
 
 mod bench;
 mod descriptors;
@@ -30,7 +30,7 @@ use crate::launch::job::Environment;
 use crate::launch::{Console, launch};
 use crate::log_target::CLI;
 
-/// Whatever a command failed with: it is only ever printed.
+/// The error of a command, which is only ever printed.
 type AnyError = Box<dyn Error + Send + Sync>;
 
 /// Elastic rendezvous for distributed training
@@ -83,7 +83,7 @@ pub fn exit_code(arguments: impl IntoIterator<Item = OsString>, python: Option<S
             return run_job(&matches, format, HostFacts::look(environment).under(python));
         }
         Ok(Parsed::Other(cli)) => {
-            // A benchmark plays thousands of nodes, each with something to say.
+            // A benchmark runs thousands of nodes, each of which logs.
             let usual = if matches!(cli.command, CliCommand::Serve(_)) { "info" } else { "warn" };
             start_log(cli.log_format, usual, std::io::stderr);
             let done = match cli.command {
@@ -104,7 +104,7 @@ pub fn exit_code(arguments: impl IntoIterator<Item = OsString>, python: Option<S
     }
 }
 
-/// What was typed.
+/// A parsed command line.
 enum Parsed {
     Run(ArgMatches, LogFormat),
     Other(Cli),
@@ -124,7 +124,7 @@ fn parse(
             _ => usage(error),
         }
     })?;
-    // What depends on the value of another option, which the parser has no words for.
+    // Conflicts that depend on the value of another option, which clap cannot express.
     if let Some((name @ "serve", given)) = given.subcommand()
         && let Err(reason) = serve::check(given)
     {
@@ -139,7 +139,7 @@ fn parse(
     cli.map(Parsed::Other).map_err(|error| usage(error.format(&mut command)))
 }
 
-/// Says what is wrong with the command line. Asked-for help is nothing wrong.
+/// Prints what is wrong with the command line, or the requested help, which is a success.
 fn refuse(error: &RunError) -> u8 {
     let RunError::Usage(usage) = error else {
         report(error, LogFormat::Text);
@@ -154,7 +154,7 @@ fn run_job(matches: &ArgMatches, format: LogFormat, host: HostFacts) -> u8 {
     let job = match run::prepare(matches, &host) {
         Ok(RunAction::Launch(job)) => *job,
         Ok(RunAction::Show(text)) => {
-            // Nobody may be there to read it.
+            // The reader may be gone.
             let _ = std::io::stdout().write_all(text.as_bytes());
             return DONE;
         }
@@ -168,8 +168,8 @@ fn run_job(matches: &ArgMatches, format: LogFormat, host: HostFacts) -> u8 {
         }
     };
     start_log(format, &run::default_log_filter(), console.clone());
-    // This node may run the server, and may have rank 0: each node is a connection to both, and each worker
-    // one to the store of the latter.
+    // This node may run the server, and may have rank 0: each node has a connection to both, and each worker
+    // one to the store of rank 0.
     let of_a_node = u64::from(job.agent.local_workers) + 2;
     let nodes = u64::try_from(job.rendezvous.parameters.max_nodes).unwrap_or(u64::MAX);
     raise_descriptor_limit(Some(nodes.saturating_mul(of_a_node)));
@@ -187,7 +187,7 @@ fn run_job(matches: &ArgMatches, format: LogFormat, host: HostFacts) -> u8 {
     code
 }
 
-/// Says an error: as a line of the log if a program reads that.
+/// Prints an error: as a log line if a program reads the log.
 fn report(error: &dyn Error, format: LogFormat) {
     match format {
         LogFormat::Text => {
@@ -205,15 +205,15 @@ fn start_log<W>(format: LogFormat, usual: &str, writer: W)
 where
     W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
 {
-    // RUST_LOG as everywhere; without it, what an operator wants to know and no more.
+    // RUST_LOG overrides the default level.
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(usual));
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_ansi(std::io::stderr().is_terminal())
         .with_writer(writer);
-    // A program that calls `run` twice, or has a log of its own, keeps the one it has.
+    // A program that calls `run` twice, or has a subscriber of its own, keeps its first one.
     let _ = match format {
-        // Which module speaks is of use to us alone.
+        // Targets matter to developers alone.
         LogFormat::Text => builder.with_target(false).try_init(),
         LogFormat::Json => builder.json().try_init(),
     };

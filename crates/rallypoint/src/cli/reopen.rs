@@ -24,7 +24,7 @@ Examples:
 
 Exit codes: 0 the run is open again; 1 it was not closed, or no server answers; 2 the command line is wrong.";
 
-/// Seconds for which a server may be late.
+/// The time limit for reaching a server, in seconds.
 const PATIENCE: &str = "10";
 
 #[derive(Debug, Args)]

@@ -152,7 +152,7 @@ impl Screen {
                 ConsoleItem::Dropped(count) => {
                     tracing::warn!(
                         target: LAUNCH,
-                        "{count} log lines were dropped: nobody read them"
+                        "{count} log lines were dropped: the reader of standard error is too slow"
                     );
                 }
             }
@@ -199,7 +199,7 @@ impl Below {
     }
 }
 
-/// What is written is whole lines of a log, on standard error, as far as somebody reads them. Never blocks.
+/// Queues whole log lines for standard error; drops them if the reader is too slow. Never blocks.
 impl Write for &Console {
     fn write(&mut self, lines: &[u8]) -> io::Result<usize> {
         self.queue.push(lines);

@@ -190,7 +190,7 @@ impl AgentDriver {
             if timeout(TELLING, told).await.is_err() {
                 tracing::debug!(
                     target: LAUNCH,
-                    "the others could not be told in time that a restart is given back"
+                    "a refunded restart or a departure could not be written in time"
                 );
             }
             if let Some(closing) = closing {

@@ -1,6 +1,6 @@
-//! What the agent is told of its group and its run, in the order in which it happened.
+//! Membership events for the agent, in the order in which they happened.
 //!
-//! A handler tells what is so, not what changed: the news is what follows from it and was not told before.
+//! The handler reports states, not changes: an event is an input that follows from the state and was not given before.
 
 use std::time::Duration;
 
@@ -13,18 +13,18 @@ use super::wait_reporter::Detail;
 use crate::rendezvous::HandlerStatus;
 use crate::session::Loss;
 
-/// What happens to the group and the run.
+/// The events of the group and the run.
 pub(super) struct MembershipEvents {
     source: EventSource,
-    /// What was told of this group already.
+    /// The inputs already given for this group.
     told: Vec<AgentInput>,
     fenced: Option<Loss>,
 }
 
 enum EventSource {
-    /// The handler and the count of restarts report every change.
+    /// The handler and the restart counter report every change.
     Live { status: watch::Receiver<HandlerStatus>, budget: watch::Receiver<RestartBudget> },
-    /// It has ended, which it should not, and whether that was told.
+    /// The handler has ended, which is a bug, and whether the agent was told.
     Ended { told: bool },
 }
 
@@ -37,7 +37,7 @@ impl MembershipEvents {
         Self { source, told: Vec::new(), fenced: None }
     }
 
-    /// Waits until there may be something new. Cancel-safe.
+    /// Waits until there may be a new event. Cancel-safe.
     pub(super) async fn changed(&mut self) {
         let alive = match &mut self.source {
             EventSource::Live { status, budget } => tokio::select! {
@@ -52,21 +52,21 @@ impl MembershipEvents {
         }
     }
 
-    /// A new group has formed, or none is there any more: what was told was of another. A session that is
-    /// lost now was lost in the new one, even if its meeting was not over yet for us.
+    /// Starts over for a new group, or for none. A session that is lost now belongs to the new group, even if the
+    /// agent has not heard of that group yet.
     pub(super) fn begin(&mut self) {
         self.told.clear();
         self.fenced = None;
     }
 
-    /// What the node waits for, in more words than the agent has.
+    /// What the node waits for, in more detail than the agent knows.
     pub(super) fn waits_for(&self) -> Option<Detail> {
         let EventSource::Live { status, .. } = &self.source else { return None };
         let RendezvousView { waits_for, patience, .. } = &status.borrow().view;
         waits_for.clone().map(|waits_for| Detail { waits_for, patience: *patience })
     }
 
-    /// What was not told yet.
+    /// The events that were not given yet.
     pub(super) fn tell(&mut self, now: Time, known: Option<KnownGroup>) -> Vec<AgentInput> {
         let (mut events, fenced) = match &mut self.source {
             EventSource::Live { status, budget } => {
@@ -76,7 +76,7 @@ impl MembershipEvents {
             EventSource::Ended { told: true } => return Vec::new(),
             EventSource::Ended { told } => {
                 *told = true;
-                // Nobody keeps the session alive, so others take this node's place, if they have not yet.
+                // Nothing renews the lease any more, so another node may take this node's rank.
                 let reason = "the rendezvous has ended by itself; this is a bug".to_owned();
                 return vec![AgentInput::SessionLost { deadline: now, reason }];
             }
@@ -94,12 +94,12 @@ impl MembershipEvents {
     }
 }
 
-/// How long it is until others may take this node's place.
+/// The time until another node may take this node's rank.
 fn left(loss: &Loss) -> Duration {
     match loss {
         Loss::Expired { ttl, silent, .. } => ttl.saturating_sub(*silent),
         Loss::Forgotten { left } => *left,
-        // It may have happened already.
+        // It may have taken it already.
         _ => Duration::ZERO,
     }
 }

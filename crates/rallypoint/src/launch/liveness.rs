@@ -1,4 +1,4 @@
-//! What others see of this node when it is gone, and what becomes of its workers when it stands still.
+//! This node's liveness: the socket by which peers detect its death, and the fence that kills its workers.
 
 use rallypoint_core::rendezvous::documents::LivenessAddress;
 use tokio_util::task::AbortOnDropHandle;
@@ -12,23 +12,23 @@ use crate::util::blocking::blocking;
 
 /// The guard, the socket that it holds until the last worker is gone, and the fence.
 pub(super) struct Liveness {
-    /// Without it the others learn of our end by our lease alone.
+    /// Without it, peers detect the death of this node by lease expiry alone.
     _socket: Option<LivenessSocket>,
     fencing: Option<AbortOnDropHandle<()>>,
     _reaping: Option<AbortOnDropHandle<()>>,
 }
 
 impl Liveness {
-    /// Starts the guard, which everything else depends on, and names its socket in the parameters.
+    /// Starts the guard, which everything else depends on, and puts its socket into the parameters.
     ///
     /// # Errors
-    /// [`LaunchError::System`], if there is no guard.
+    /// [`LaunchError::System`], if the guard cannot be started.
     pub(super) async fn start(parameters: &mut RendezvousParameters) -> Result<Self, LaunchError> {
         let RendezvousParameters { endpoint, local_addr, .. } = parameters;
         let socket = match LivenessSocket::for_node(endpoint, local_addr.as_deref()) {
             Ok(socket) => Some(socket),
             Err(error) => {
-                let words = "others will learn that this node is gone only when its lease is over";
+                let words = "peers will detect the death of this node by lease expiry alone";
                 tracing::warn!(
                     target: LAUNCH,
                     %error, "{words}; --local-addr names another address"
@@ -47,7 +47,7 @@ impl Liveness {
         Ok(Self { _socket: socket, fencing: None, _reaping: reaping })
     }
 
-    /// From here on the guard ends the workers when the lease has not been renewed in time.
+    /// From now on the guard kills the workers when the lease is not renewed in time.
     pub(super) fn follow(&mut self, peers: &Peers) {
         let fencing = tokio::spawn(follow_fence(peers.run().fence_at.clone()));
         self.fencing = Some(AbortOnDropHandle::new(fencing));

@@ -1,11 +1,12 @@
 //! `rallypoint run`, from a job specification to an exit code: one node's agent, with real processes and real peers.
 //!
-//! - `driver`: the loop between the agent of [`rallypoint_core::agent`], which decides, and the world.
-//! - `peers`, `news`, `restarts`: the other nodes: meeting them, what happens to them, what the job has used.
-//! - `workers`: the processes.
-//! - `liveness`: the guard, what others see of our end, and the fence.
-//! - `outcome`: what is left to do then.
-//! - `signals`, `console`, `waiting`, `report`: whoever started the launcher.
+//! - `job`: the job specification.
+//! - `driver`: the loop that drives the agent of [`rallypoint_core::agent`], which decides.
+//! - `peers`, `events`, `restarts`: the rendezvous with the other nodes, membership events, and the restart counter.
+//! - `workers`: the worker processes.
+//! - `liveness`: the guard, the liveness socket, and the fence.
+//! - `shutdown`: the steps after the agent has finished.
+//! - `signals`, `console`, `wait_reporter`, `report`: the user's side.
 
 mod console;
 mod driver;
@@ -42,49 +43,49 @@ use crate::log_target::LAUNCH;
 use crate::rendezvous::RegistryError;
 use crate::util::blocking::blocking;
 
-/// Why nothing was run.
+/// Why the launcher did not start the job.
 #[derive(Debug, Error)]
 pub(crate) enum LaunchError {
-    /// The system does not let us.
-    #[error("the operating system refused")]
+    /// The guard, the runtime or the signal handlers cannot be set up.
+    #[error("cannot set up the launcher's guard, runtime or signal handlers")]
     System(#[from] io::Error),
-    /// The server of the job is to run here, and cannot.
+    /// The embedded server cannot be started on this host.
     #[error(transparent)]
     Host(#[from] EmbeddedServerError),
-    /// The program is none, or there is no place for its files.
+    /// The program cannot be executed, or the log directory cannot be created.
     #[error(transparent)]
     Workers(#[from] StartError),
-    /// The others do not let us in.
+    /// The server refuses this node's secret.
     #[error("{0}; give all nodes of the job the same, by --secret-file or RALLYPOINT_SECRET")]
     Secret(SecretError),
-    /// It was over before this node came.
+    /// The run was closed before this node joined.
     #[error(
         "run {run_id:?} is over, so this node has nothing to do: {closed}; a new job needs another \
-         --rdzv-id, or --reopen to begin this one anew"
+         --rdzv-id, or --reopen to open this one again"
     )]
     Closed { run_id: String, closed: RunClosure },
-    /// The others cannot be reached.
+    /// The rendezvous cannot be opened.
     #[error(transparent)]
     Peers(#[from] RegistryError),
 }
 
-/// Runs the workers of this node, with the others, until it is over. Returns the exit code.
+/// Runs this node's part of the job to its end. Returns the exit code.
 ///
 /// # Errors
-/// [`LaunchError`], if it did not even begin.
+/// [`LaunchError`], if the job did not start.
 pub(crate) fn launch(job: JobSpec, console: &Arc<Console>) -> Result<i32, LaunchError> {
-    // Before anybody counts on this node.
+    // Before other nodes count on this one.
     workers::check(&job.program)?;
     let runtime = runtime(&job)?;
     let done = runtime.block_on(run(job, console));
-    // A name server or a disk that hangs is nothing to wait for; what must be done was waited for.
+    // Remaining blocking calls, such as name lookups, need not finish; everything required has finished.
     runtime.shutdown_background();
     done
 }
 
-/// A server for many nodes has work for many threads; everything else waits most of the time.
+/// An embedded server for several nodes uses several threads; everything else needs one.
 fn runtime(job: &JobSpec) -> io::Result<Runtime> {
-    // A name that is out of date is rare, and its host can serve with one thread.
+    // A stale name is rare, and one thread suffices to serve in that case.
     let serves = !matches!(
         job.rendezvous.server,
         ServerPlacement::Elsewhere | ServerPlacement::Undecided { resolves: true }
@@ -98,7 +99,7 @@ fn runtime(job: &JobSpec) -> io::Result<Runtime> {
 }
 
 async fn run(mut job: JobSpec, console: &Arc<Console>) -> Result<i32, LaunchError> {
-    // Before anything is there that they could leave behind.
+    // Before there is anything that a signal could leave behind.
     let mut signals = SignalListener::listen(&job.handled)?;
     say(&job);
     let mut liveness = Liveness::start(&mut job.rendezvous.parameters).await?;
@@ -120,7 +121,7 @@ async fn run(mut job: JobSpec, console: &Arc<Console>) -> Result<i32, LaunchErro
     spec.environment = job.environment(peers.node_id(), peers.use_agent_store());
     let mut driver = AgentDriver::new(&job, spec, peers.clone(), signals, waiting);
     let result = driver.run().await;
-    // Whoever only stands by is not to serve when all are about to go.
+    // A standby must not start to serve while the job ends.
     let host = match host {
         Some(host) if !host.serves() => {
             host.stop().await;
@@ -129,7 +130,7 @@ async fn run(mut job: JobSpec, console: &Arc<Console>) -> Result<i32, LaunchErro
         host => host,
     };
     let (workers, mut signals) = driver.end().await;
-    // Whatever they have left is ended with them.
+    // Kills the processes that the workers left.
     let exit_records =
         blocking(move || workers.map(|workers| workers.exit_records()).unwrap_or_default()).await;
     written(&output, &result, &mut signals).await;
@@ -141,7 +142,7 @@ async fn run(mut job: JobSpec, console: &Arc<Console>) -> Result<i32, LaunchErro
     Ok(result.exit_code)
 }
 
-/// Connects to the others, and says so if that takes long.
+/// Opens the rendezvous, and reports the wait if it takes long.
 async fn open(job: &JobSpec, waiting: &mut WaitReporter) -> Result<Peers, RegistryError> {
     let parameters = job.rendezvous.parameters.clone();
     let waits_for = format!("a server at {}", parameters.endpoint);
@@ -156,7 +157,7 @@ async fn open(job: &JobSpec, waiting: &mut WaitReporter) -> Result<Peers, Regist
     }
 }
 
-/// A server that the nodes bring knows of users and passwords, but its users only of a secret.
+/// Words an authentication error of the embedded server, whose password is the shared secret.
 fn no_peers(job: &JobSpec, error: RegistryError) -> LaunchError {
     let secret = match &error {
         RegistryError::Rendezvous(error) => job.rendezvous.secret_error(error),
@@ -165,7 +166,7 @@ fn no_peers(job: &JobSpec, error: RegistryError) -> LaunchError {
     secret.map_or_else(|| error.into(), LaunchError::Secret)
 }
 
-/// What was decided without being asked for.
+/// Logs the values that were not on the command line, and the warnings.
 fn say(job: &JobSpec) {
     for origin in &job.provenance {
         tracing::info!(target: LAUNCH, "{origin}");

@@ -1,4 +1,4 @@
-//! The other nodes of the job: meeting them, agreeing with them, leaving them.
+//! The other nodes of the job: the rendezvous, rank assignment, and the exit barrier.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,17 +25,17 @@ use crate::rendezvous::{
 use crate::store::{Store, StoreError};
 use crate::util::clock::boot_time;
 
-/// How long the end of this node's part may take to tell the others.
+/// The time limit for closing the run, and for leaving it.
 const GOODBYE: Duration = Duration::from_secs(10);
 
-/// A year: the agent says when it has waited long enough.
+/// A year: the agent has its own time limit.
 const FOR_EVER: Duration = Duration::from_secs(365 * 24 * 3600);
 
-/// How long to wait before the exit barrier is tried again: at first, and in the end.
+/// The backoff between attempts at the exit barrier: first, and longest.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LAST_PAUSE: Duration = Duration::from_secs(2);
 
-/// Why the workers have no ranks.
+/// Why the workers got no ranks.
 #[derive(Debug, Error)]
 enum NoRanks {
     #[error(transparent)]
@@ -44,7 +44,7 @@ enum NoRanks {
     Placement(#[from] PlacementError),
 }
 
-/// A way to the others.
+/// The rendezvous of the job, and its restart counter.
 pub(super) struct Peers {
     handler: Arc<dyn RendezvousHandler>,
     run: RunAccess,
@@ -52,7 +52,7 @@ pub(super) struct Peers {
 }
 
 impl Peers {
-    /// Connects. Waits for a server that is late.
+    /// Opens the rendezvous. Waits for a server that is not up yet.
     pub(super) async fn open(
         parameters: RendezvousParameters,
         max_restarts: u32,
@@ -67,7 +67,7 @@ impl Peers {
         Ok(Self { handler, run, restarts })
     }
 
-    /// What the others call this node.
+    /// The id of this node in the run.
     pub(super) fn node_id(&self) -> &str {
         &self.run.node_id
     }
@@ -81,17 +81,17 @@ impl Peers {
         &self.run
     }
 
-    /// Has what is waited for said anew: it may have a time in it.
+    /// Refreshes the description of the wait, which may contain a time.
     pub(super) fn refresh(&self) {
         self.handler.refresh();
     }
 
-    /// What happens to the group and the run.
+    /// The membership events of this node.
     pub(super) fn events(&self) -> MembershipEvents {
         MembershipEvents::new(self.run.status.clone(), self.restarts.changes())
     }
 
-    /// Waits for the next group. If this is given up, the node leaves the round.
+    /// Waits for the next group. Dropping the future leaves the round.
     pub(super) async fn next_rendezvous(&self) -> Result<(NodeGroup, RendezvousInfo), NoGroup> {
         let info = self.handler.next_rendezvous().await.map_err(no_group)?;
         let RendezvousInfo { rank, world_size, round, .. } = info;
@@ -101,27 +101,27 @@ impl Peers {
         Ok((NodeGroup { round, rank, nodes: world_size, restarts, store }, info))
     }
 
-    /// Whether the time of this node's place has passed without a renewal of its lease: then its guard has ended its
+    /// Whether the fence has passed without a renewal of the lease: then the guard has killed the
     /// workers, or is about to.
     pub(super) fn is_overdue(&self) -> bool {
         let fence = *self.run.fence_at.borrow();
         fence.is_some_and(|fence| fence <= boot_time())
     }
 
-    /// Waits until this node's place is its own for a while. If it has lost it, that is told otherwise, and nobody
-    /// waits here any more.
+    /// Waits until the fence is in the future. If the session is lost, another event says so, and the agent drops this
+    /// wait.
     pub(super) async fn is_sure_of_its_place(&self) {
         let mut fence = self.run.fence_at.clone();
         let is_ahead = |fence: &Option<Time>| fence.is_none_or(|fence| fence > boot_time());
         let _ = fence.wait_for(is_ahead).await;
     }
 
-    /// By whom the run was closed and why, if it was over before this node came.
+    /// The closure of the run, if it was closed before this node joined.
     pub(super) fn closed(&self) -> Option<RunClosure> {
         self.run.status.borrow().view.closed.as_ref().map(RunClosure::from)
     }
 
-    /// Closes the run, if that can be done in a reasonable time.
+    /// Closes the run, within a time limit.
     pub(super) async fn close(&self, closing: &CloseReason) {
         let closing = self.handler.close(closing.outcome(), closing.message());
         match timeout(GOODBYE, closing).await {
@@ -129,19 +129,19 @@ impl Peers {
             Ok(Err(error)) => {
                 tracing::warn!(
                     target: LAUNCH,
-                    %error, "the others could not be told that it is over"
+                    %error, "the run could not be closed"
                 )
             }
             Err(_) => {
                 tracing::warn!(
                     target: LAUNCH,
-                    "the others could not be told in time that it is over"
+                    "the run could not be closed in time"
                 )
             }
         }
     }
 
-    /// Leaves the others alone.
+    /// Leaves the rendezvous, within a time limit.
     pub(super) async fn leave(&self) {
         let _ = timeout(GOODBYE, self.handler.leave()).await;
     }
@@ -158,7 +158,7 @@ fn no_group(error: RendezvousError) -> NoGroup {
 }
 
 /// Agrees on the ranks of the workers, as torchrun's agents do. With `identical`, every node is known to have
-/// the same workers, and nobody is asked.
+/// the same number of workers and the same role, and the store is not used.
 pub(super) async fn ranks(
     store: &dyn Store,
     group: &NodeGroup,
@@ -204,8 +204,8 @@ async fn agree(store: &dyn Store, own: RoleInfo, nodes: u32) -> Result<Placement
     Ok(placements[0])
 }
 
-/// Waits until the workers of all nodes are done, however often that has to be tried: to give up would
-/// disturb those who are not.
+/// Waits until the workers of all nodes have finished, with retries: giving up would
+/// disturb nodes whose workers still run.
 pub(super) async fn exit_barrier(store: &dyn Store, group: &NodeGroup) -> AgentInput {
     let mut pause = FIRST_PAUSE;
     while let Err(error) = all_done(store, group).await {
@@ -216,9 +216,9 @@ pub(super) async fn exit_barrier(store: &dyn Store, group: &NodeGroup) -> AgentI
     AgentInput::BarrierPassed { round: group.round }
 }
 
-/// Not the barrier of a store, which counts: a count whose answer is lost may or may not have been made.
-/// Here every node says that it is done, rank 0 waits for all of them and says so, and to say it twice is
-/// no harm.
+/// One attempt at the exit barrier. Not the barrier of a store, whose counter is not idempotent: an increment without an
+/// answer may or may not have happened. Here each node sets a key, and rank 0 waits for all of them and sets another;
+/// both writes are idempotent.
 async fn all_done(store: &dyn Store, group: &NodeGroup) -> Result<(), StoreError> {
     let NodeGroup { rank, nodes, .. } = *group;
     let done = exit_barrier_done;

@@ -1,4 +1,4 @@
-//! The job's restarts, and who is about to leave: one document that all nodes of the run share.
+//! The restart counter: the job's restarts and announced departures, in one document that all nodes of the run share.
 
 use std::future::Future;
 use std::time::Duration;
@@ -16,11 +16,11 @@ use tokio_util::task::AbortOnDropHandle;
 use crate::client::{Client, ClientError};
 use crate::log_target::LAUNCH;
 
-/// How long to wait before a server is asked again: at first, and in the end.
+/// The backoff between attempts to reach a server: first, and longest.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LAST_PAUSE: Duration = Duration::from_secs(1);
 
-/// The budget, and how many restarts it allows.
+/// The shared restart budget, and its limit.
 pub(super) struct RestartCounter {
     max: u32,
     client: Client,
@@ -31,7 +31,7 @@ pub(super) struct RestartCounter {
 }
 
 impl RestartCounter {
-    /// The one of the run that has these keys.
+    /// The counter of the run with these keys.
     pub(super) fn new(client: &Client, keys: &Keys, max: u32) -> Self {
         let (client, key) = (client.clone(), keys.restarts());
         let (sender, known) = watch::channel(RestartBudget::default());
@@ -40,22 +40,22 @@ impl RestartCounter {
         Self { max, client, key, lease: keys.run_lease(), known, _following }
     }
 
-    /// Follows what is consumed, on this node and on others.
+    /// The budget as it changes, by this node and by others.
     pub(super) fn changes(&self) -> watch::Receiver<RestartBudget> {
         self.known.clone()
     }
 
-    /// Asks for a restart after a failure in `round`, whose workers have lived so long, until there is an answer.
+    /// Asks for a restart after a failure in `round`, whose workers `lived` this long. Retries until there is an answer.
     pub(super) async fn consume(&self, round: u64, blame: &str, lived: Duration) -> RestartAnswer {
         self.update(|budget| budget.consume(round, self.max, blame, lived)).await
     }
 
-    /// Gives back what was asked for in `round`.
+    /// Refunds the restart of `round`.
     pub(super) async fn refund(&self, round: u64, why: &str) {
         self.update(|budget| (budget.refund(round, why), ())).await;
     }
 
-    /// Tells the other nodes of the group of `round` that this one stops its workers at this time, and why.
+    /// Announces to the other nodes of the group of `round` that this one stops its workers at this time, and why.
     pub(super) async fn announce(&self, round: u64, stops_at: Instant, why: &str) {
         let departure = || {
             let left = stops_at.saturating_duration_since(Instant::now()).as_millis();
@@ -68,24 +68,24 @@ impl RestartCounter {
         self.update(|budget| (budget.announce(departure()), ())).await;
     }
 
-    /// How many restarts were used before `round`.
+    /// The number of restarts used before `round`.
     pub(super) async fn used_before(&self, round: u64) -> u32 {
         self.update(|budget| (budget.clone(), budget.used_before(round))).await
     }
 
-    /// Puts in force what `change` makes of the budget, and returns what it says of it.
+    /// Applies `change` to the budget by compare-and-set, and returns its result.
     async fn update<T>(&self, change: impl Fn(&RestartBudget) -> (RestartBudget, T)) -> T {
         again(|| self.try_update(&change)).await
     }
 
-    /// What is left of it if the server has forgotten: how many were used, and how soon. Its rounds begin anew.
+    /// The budget after the server lost its state: the counts that this node remembers. Rounds start again from 0.
     fn remembered(&self) -> RestartBudget {
         let RestartBudget { used, short_lives, .. } = *self.known.borrow();
         RestartBudget { used, short_lives, ..RestartBudget::default() }
     }
 
-    /// Once. Nothing if another node was quicker. It may have been carried out also if it failed; to do it
-    /// twice makes no difference.
+    /// One attempt. `None` if another node wrote first. A failed attempt may have been executed; the change is
+    /// idempotent.
     async fn try_update<T>(
         &self,
         change: &impl Fn(&RestartBudget) -> (RestartBudget, T),
@@ -94,7 +94,7 @@ impl RestartCounter {
         let found = found.kvs.first();
         let budget = found.map_or_else(|| self.remembered(), read);
         let (next, said) = change(&budget);
-        // What only this node remembers, the others must know as well.
+        // After the server lost its state, the remembered counts are written even without a change.
         let is_known = found.is_some() || budget.used == 0;
         if next == budget && is_known {
             return Ok(Some(said));
@@ -109,15 +109,15 @@ impl RestartCounter {
     }
 }
 
-/// What stands there. What cannot be read was not written by a launcher, and counts as nothing.
+/// Decodes the budget. An undecodable value was not written by a launcher, and counts as empty.
 fn read(kv: &KeyValue) -> RestartBudget {
     decode(&kv.key, &kv.value).unwrap_or_else(|error| {
-        tracing::warn!(target: LAUNCH, %error, "the count of restarts begins anew");
+        tracing::warn!(target: LAUNCH, %error, "the restart budget is unreadable, and starts again from 0");
         RestartBudget::default()
     })
 }
 
-/// Tries until it has an answer. Whoever waits for it can give up at any time.
+/// Retries until there is an answer. Cancel-safe.
 async fn again<T, F>(mut attempt: impl FnMut() -> F) -> T
 where
     F: Future<Output = Result<Option<T>, ClientError>>,
@@ -130,7 +130,7 @@ where
             Err(error) => {
                 tracing::debug!(
                     target: LAUNCH,
-                    %error, "the count of restarts could not be reached"
+                    %error, "the restart budget could not be reached"
                 );
                 sleep(pause).await;
                 pause = (pause * 2).min(LAST_PAUSE);
@@ -139,7 +139,7 @@ where
     }
 }
 
-/// Keeps up with the document: watches it, then reads it, and begins anew when the watch cannot go on.
+/// Follows the document: watches it, reads it, and starts again when the watch ends.
 async fn follow(client: Client, key: String, known: watch::Sender<RestartBudget>) {
     let mut pause = FIRST_PAUSE;
     loop {
@@ -152,7 +152,7 @@ async fn follow(client: Client, key: String, known: watch::Sender<RestartBudget>
                 known.send_replace(read(kv));
             }
             while let Ok(batch) = watcher.next().await {
-                // It goes only with the run, or with a server that has forgotten everything.
+                // It is deleted only with the run, or by the loss of the server's state.
                 let news = |event: &&Event| {
                     event.kind == EventKind::Put && event.kv.mod_revision > found.revision
                 };

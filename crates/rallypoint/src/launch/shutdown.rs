@@ -1,4 +1,4 @@
-//! The end: what is still written, said and served when the agent has nothing left to do.
+//! Shutdown after the agent has finished: remaining output, the report, and the embedded server.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -17,14 +17,14 @@ use crate::log_target::LAUNCH;
 use crate::rendezvous::RunAccess;
 use crate::util::blocking::blocking;
 
-/// Who has not taken the output of workers by then, when all of them are gone, takes his time.
+/// The time after which a slow reader of the workers' output is logged.
 const SLOW: Duration = Duration::from_secs(2);
 
-/// Where a launcher above this one looks for what went wrong.
+/// The variable with the error file of an outer launcher.
 const ERROR_FILE: &str = "TORCHELASTIC_ERROR_FILE";
 
-/// Waits until everything is written that the workers have said, as any program waits for who reads it. A signal
-/// ends that; to a launcher that was told to go by one, it matters little.
+/// Waits until all output of the workers is written, as any program waits for its reader. A signal
+/// ends the wait; a launcher that a signal stopped does not wait for a slow reader.
 pub(super) async fn written(
     output: &OutputCopiers,
     result: &RunResult,
@@ -38,17 +38,17 @@ pub(super) async fn written(
     if !is_told_to_go {
         tracing::warn!(
             target: LAUNCH,
-            "nobody reads the last output of the workers; a signal ends the wait for it"
+            "the reader of the workers' output is slow; a signal ends the wait for it"
         );
         tokio::select! {
             () = finish => return,
             _ = signals.next() => {}
         }
     }
-    tracing::warn!(target: LAUNCH, "the last output of the workers is lost: nobody read it");
+    tracing::warn!(target: LAUNCH, "the last output of the workers is lost: its reader was too slow");
 }
 
-/// Says how it ended, with the files of a failure looked at away from the threads that must not wait.
+/// Reports the outcome. The files of a failure are read on a blocking thread.
 pub(super) async fn finish(
     job: &JobSpec,
     result: RunResult,
@@ -77,18 +77,18 @@ pub(super) async fn finish(
     .await;
 }
 
-/// The server is here, and others may need it. Whoever does not want to wait says so by another signal.
+/// Keeps the embedded server up until the other nodes no longer need it. A signal ends the wait.
 pub(super) async fn stay(run: &RunAccess, signals: &mut SignalListener) {
     tokio::select! {
         gone = clients_gone(&run.client, &run.keys) => {
             if let Err(error) = gone {
-                tracing::debug!(target: LAUNCH, %error, "nobody can tell who is left");
+                tracing::debug!(target: LAUNCH, %error, "cannot determine which nodes still need the server");
             }
         }
         signal = signals.next() => {
             tracing::warn!(
                 target: LAUNCH,
-                signal, "not staying any longer; the others lose their server"
+                signal, "stopping the embedded server while other nodes may need it"
             );
         }
     }

@@ -1,4 +1,4 @@
-//! The limit of open descriptors: raised for this process, and as it was for the children.
+//! The limit of open descriptors: raised for this process, unchanged for its children.
 //!
 //! Every node of a job is a connection to its server, and every worker one to rank 0's store, so the usual soft limit
 //! of 1,024 is soon reached. A child does not get the raised one: programs that use `select` cannot live with
@@ -14,10 +14,10 @@ static BEFORE: OnceLock<Option<u64>> = OnceLock::new();
 
 /// Raises the soft limit of open descriptors to the hard one. Children get the one that was there before.
 ///
-/// Returns how many there may be now; nothing if there is no limit.
+/// Returns the new limit, or `None` without a limit.
 ///
 /// # Errors
-/// If the system does not allow it.
+/// The system call failed.
 pub fn raise_descriptor_limit() -> io::Result<Option<u64>> {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     if current != maximum {
@@ -28,7 +28,7 @@ pub fn raise_descriptor_limit() -> io::Result<Option<u64>> {
     Ok(maximum)
 }
 
-/// The soft limit that a child is to have, if it is not ours.
+/// The soft limit of a child, if it differs from the limit of this process.
 pub(super) fn of_children() -> Option<u64> {
     BEFORE.get().copied().flatten()
 }
@@ -36,6 +36,6 @@ pub(super) fn of_children() -> Option<u64> {
 /// Sets the soft limit of this process, which is about to become another program.
 pub(super) fn lower_to(soft: u64) {
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
-    // A program with too high a limit works as well as most.
+    // Best effort: most programs work with the higher limit.
     let _ = setrlimit(Resource::Nofile, Rlimit { current: Some(soft), maximum });
 }

@@ -1,4 +1,4 @@
-//! A directory for as long as it is needed.
+//! Temporary directories that the guard removes if this process cannot.
 
 use std::fs::{self, DirBuilder};
 use std::io;
@@ -18,18 +18,18 @@ pub(crate) struct TemporaryDirectory {
 }
 
 impl TemporaryDirectory {
-    /// Makes one where the system keeps such directories. Its name begins with `prefix`.
+    /// Creates a directory below the system's temporary directory. Its name begins with `prefix`.
     pub(crate) fn new(prefix: &str) -> io::Result<Self> {
-        // The guard does not know what a relative path was relative to.
+        // Absolute: the guard has another working directory.
         let parent = std::path::absolute(std::env::temp_dir())?;
         let name = format!("{prefix}{}-{:016x}", std::process::id(), fastrand::u64(..));
         let path = parent.join(name);
-        // The guard hears of it first, so that there is no moment at which it would be left behind.
+        // The guard is told first, so that no crash can leave the directory behind.
         let entry = GuardEntry::directory(&path)?;
         guard::program().add(&entry)?;
         let made = DirBuilder::new().mode(0o700).create(&path);
         if let Err(source) = made {
-            // It is not ours.
+            // The directory belongs to another process.
             guard::program().forget(&entry);
             let text = format!("cannot make the directory {path:?}: {source}");
             return Err(io::Error::new(source.kind(), text));
@@ -52,7 +52,7 @@ impl Drop for TemporaryDirectory {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 guard::program().forget(&self.entry)
             }
-            // The guard will try again when we are gone.
+            // The guard tries again when this process is gone.
             Err(error) => {
                 tracing::warn!(
                     target: PROCESS,

@@ -1,21 +1,21 @@
-//! The parts that this program plays for itself when it is started again.
+//! The helper roles of this program when it starts itself again.
 
 use std::ffi::{OsStr, OsString};
 use std::process::ExitCode;
 
 use super::{gate, guard, program};
 
-/// A part, by its name in a list of processes and its place on the command line.
+/// A helper role, with its process name and its command-line argument.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum HelperRole {
-    /// Ends what its parent leaves behind.
+    /// Kills the processes that its parent leaves behind.
     Guard,
-    /// Waits to be guarded, and becomes another program.
+    /// Waits until it is guarded, and then executes another program.
     Gate,
 }
 
 impl HelperRole {
-    /// Short, and not that of the program: whoever ends all `rallypoint` by their name does not mean it.
+    /// The process name. Not `rallypoint`, so that `pkill rallypoint` does not kill the guard.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Guard => "rp-guard",
@@ -31,14 +31,15 @@ impl HelperRole {
     }
 }
 
-/// To be called first in `main`, by a program that starts children with this library.
+/// Runs a helper role, if this process was started for one. Call it first in `main`, in a program that starts children
+/// with this library.
 ///
 /// The library starts the same program again for two small tasks: a *guard*, which ends the children when the
-/// program is killed, and a *gate* before each child. This sees by the first argument whether the process is
-/// one of them. Then it does that task to its end, and `main` is to return what it returns. Otherwise it
-/// returns nothing, at once, and the program goes on.
+/// program is killed, and a *gate* before each child. The first argument tells whether this process is
+/// one of them. If so, this function completes the task, and `main` must return its exit code. Otherwise it
+/// returns `None` at once.
 ///
-/// A program that does not call it needs a `rallypoint` command of the same version to play those parts: named
+/// A program that does not call it needs a `rallypoint` command of the same version for these roles: named
 /// by `RALLYPOINT_BINARY`, beside the program, in the directory above, or in the `PATH`.
 ///
 /// ```
@@ -61,8 +62,8 @@ pub fn reexecuted() -> Option<ExitCode> {
     done.map(ExitCode::from)
 }
 
-/// The same for a program that has its arguments from elsewhere, and was [registered](super::register): those
-/// after the program's name. The exit code is a number.
+/// [`reexecuted`] for a [registered](super::register) program that gets its arguments from elsewhere: `arguments` are
+/// those after the program's name. The exit code is a number.
 pub fn helper(arguments: impl IntoIterator<Item = OsString>) -> Option<u8> {
     let mut arguments = arguments.into_iter();
     let first = arguments.next()?;

@@ -1,7 +1,7 @@
-//! The gate: a process that waits for one word before it becomes the program that it was started for.
+//! The exec gate: a process that waits for a go message before it executes the program that it was started for.
 //!
-//! Until then the guard may not have heard of it. If we are killed first, the word never comes, and nothing was
-//! started. It hands on its environment as it is, and the descriptors that come with the word.
+//! Before the message the guard may not know the process. If the launcher is killed first, the message never comes, and
+//! the program never starts. The gate passes on its environment unchanged, and the descriptors in the message.
 
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -16,21 +16,21 @@ use super::entry::HelperRole;
 use super::link::{self, Received, Way};
 use super::{descriptors, program, signals};
 
-/// The word. What follows it is the limit of descriptors that the program is to have, if it is not the gate's.
+/// The go message. The program's descriptor limit follows it, if it differs from the gate's.
 const GO: &[u8] = b"go";
 
-/// The end of the word, if the first descriptor that comes with it is the program's standard input.
+/// The end of the message, if its first descriptor is the program's standard input.
 const INPUT: &[u8] = b" input";
 
-/// As with a shell: what is there cannot be executed; there is nothing.
+/// A shell's exit codes for a file that cannot be executed, and for no file.
 const NOT_EXECUTABLE: u8 = 126;
 const NOT_FOUND: u8 = 127;
 
-/// Nobody has let it through.
+/// The exit code without a go message.
 const CLOSED: u8 = 1;
 
-/// What a program expects to end it, or to tell of its children, and what a scheduler, a shell's `&` or Python
-/// may have left ignored. Not SIGHUP: whoever uses `nohup` means the workers too.
+/// Signals that programs rely on, and that a scheduler, a shell's `&` or Python may have left ignored. Not SIGHUP:
+/// `nohup` is meant for the workers too.
 const EXPECTED: [Signal; 8] = [
     Signal::INT,
     Signal::QUIT,
@@ -42,27 +42,27 @@ const EXPECTED: [Signal; 8] = [
     Signal::XFSZ,
 ];
 
-/// The command of a gate before this program, whose arguments are to follow.
+/// The command of a gate before this program. The program's arguments follow.
 pub(super) fn command(program: OsString) -> io::Result<Command> {
     let mut command = program::command(HelperRole::Gate)?;
     command.arg(program).process_group(0);
     Ok(command)
 }
 
-/// Our side of a gate.
+/// The launcher's side of a gate.
 #[derive(Debug)]
 pub(super) struct ExecGate(OwnedFd);
 
 impl ExecGate {
-    /// To be given to a command before it is started.
+    /// Attaches a gate to a command that is not started yet.
     pub(super) fn before(command: &mut Command) -> io::Result<Self> {
         let (ours, theirs) = link::pair()?;
         command.stdin(theirs);
         Ok(Self(ours))
     }
 
-    /// Lets the process become its program, which has these descriptors open until it ends, and perhaps a standard
-    /// input.
+    /// Lets the process execute its program, which keeps these descriptors open until it ends, and gets a standard
+    /// input if there is one.
     pub(super) fn open(
         self,
         descriptors: &[BorrowedFd<'_>],
@@ -77,11 +77,11 @@ impl ExecGate {
     }
 }
 
-/// What the process itself does.
+/// The body of the gate process.
 pub(super) fn stand(arguments: impl IntoIterator<Item = OsString>) -> u8 {
     let mut arguments = arguments.into_iter();
     let Some(program) = arguments.next() else { return CLOSED };
-    // What comes with the word is open until this process is another program, and then that one's.
+    // The descriptors of the message stay open in the program.
     let received = link::receive(io::stdin().as_fd(), Way::WaitAndHandOn);
     let Received::Message(word, mut held) = received else { return CLOSED };
     let Some(limit) = word.strip_prefix(GO) else { return CLOSED };
@@ -101,10 +101,10 @@ pub(super) fn stand(arguments: impl IntoIterator<Item = OsString>) -> u8 {
     }
 }
 
-/// Lets the program begin with the usual effect of those signals that are ignored and should not be.
+/// Restores the default action of signals that should not be ignored.
 ///
-/// A signal that has a handler has its usual effect again in the next program, and setting a handler is all
-/// that can be done without `unsafe` code. Those that are not expected stay as they are.
+/// `exec` resets a signal with a handler to its default action, and setting a handler is all
+/// that is possible without `unsafe` code. Other signals stay as they are.
 fn expect_signals() -> Option<impl Sized> {
     let wanted: Vec<Signal> =
         EXPECTED.into_iter().filter(|one| signals::is_ignored(*one)).collect();

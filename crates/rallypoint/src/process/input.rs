@@ -1,8 +1,8 @@
 //! Standard input for a child, and the terminal that it may be.
 //!
-//! A child leads a process group of its own, and a group that is not in the foreground of its terminal is stopped when
-//! it reads from it. So the child's group is put there before it begins, and ours again when it has ended. Meanwhile
-//! Ctrl-C is the child's alone; Ctrl-Z is turned off, since nobody would notice a child that was stopped by it.
+//! A child leads a process group of its own, and the kernel stops a background group that reads from its terminal. So
+//! the child's group is put into the foreground before it starts, and this process's group when it has ended. Meanwhile
+//! Ctrl-C reaches the child alone. Ctrl-Z is turned off: nothing would resume a stopped child.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -15,19 +15,19 @@ use rustix::termios::{
 
 use crate::log_target::PROCESS;
 
-/// A character that nobody can type.
+/// A character that no key produces.
 const DISABLED: u8 = 0;
 
-/// Our standard input, to be given to a child. Dropping it takes the terminal back.
+/// This process's standard input, for a child. Dropping it takes the terminal back.
 #[derive(Debug)]
 pub(crate) struct StandardInput {
     input: OwnedFd,
-    /// How the terminal was set before, if it is one and it was ours to give.
+    /// The terminal's settings before, if this process was in its foreground.
     terminal: Option<Termios>,
 }
 
 impl StandardInput {
-    /// That of this process.
+    /// The standard input of this process.
     pub(crate) fn inherited() -> io::Result<Self> {
         let input = io::stdin().as_fd().try_clone_to_owned()?;
         let is_ours = isatty(&input) && tcgetpgrp(&input).is_ok_and(|group| group == getpgrp());
@@ -35,7 +35,7 @@ impl StandardInput {
         Ok(Self { input, terminal })
     }
 
-    /// Whether it is a terminal in whose foreground we were.
+    /// Whether it is a terminal, with this process in its foreground.
     pub(crate) fn is_terminal(&self) -> bool {
         self.terminal.is_some()
     }
@@ -55,7 +55,8 @@ impl StandardInput {
         })
     }
 
-    /// Puts our own group there again, with the terminal as it was: a child that was killed has not done so.
+    /// Puts this process's group into the foreground again and restores the terminal's settings, which a killed child
+    /// has not restored.
     pub(crate) fn take_back(&self) {
         let Some(before) = &self.terminal else { return };
         let taken = from_behind(|| {
@@ -74,7 +75,7 @@ impl Drop for StandardInput {
     }
 }
 
-/// Does something to a terminal that would stop us if we are not in its foreground and the signal for that came through.
+/// Changes a terminal with SIGTTOU blocked, which would otherwise stop a background process.
 fn from_behind<T>(work: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
     let stop = SigSet::from(Signal::SIGTTOU);
     let before = stop.thread_swap_mask(nix::sys::signal::SigmaskHow::SIG_BLOCK)?;

@@ -1,4 +1,4 @@
-//! What two of our processes say to each other: messages that arrive whole or not at all, with descriptors.
+//! Messages with descriptors between two processes of this program. A message arrives whole or not at all.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -11,19 +11,19 @@ use rustix::net::{
     sendmsg, socketpair,
 };
 
-/// No message is longer: a path and a word.
+/// The limit on a message: a path and a word.
 const LONGEST: usize = 64 * 1024;
 
-/// How many descriptors a message can have.
+/// The limit on descriptors in a message.
 const MOST: usize = 64;
 
-/// Two ends, both closed on exec. Each sees the end of the other by the kernel, whatever the reason.
+/// Two ends, both closed on exec. The kernel reports the end of one to the other, whatever the reason.
 pub(super) fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
     let kind = SocketType::SEQPACKET;
     Ok(socketpair(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None)?)
 }
 
-/// Says something, or fails at once with [`Errno::AGAIN`] if the other end has not listened for long.
+/// Sends a message, or fails at once with [`Errno::AGAIN`] if the other end has not read for long.
 pub(super) fn send(
     link: impl AsFd,
     message: &[u8],
@@ -46,17 +46,17 @@ pub(super) fn send(
     }
 }
 
-/// What came by a link.
+/// The result of a receive.
 #[derive(Debug)]
 pub(super) enum Received {
     Message(Vec<u8>, Vec<OwnedFd>),
-    /// Nothing yet.
+    /// No message yet.
     Nothing,
-    /// The other end is gone.
+    /// The other end is closed.
     End,
 }
 
-/// How to wait for a message, and whether the programs that we become have the descriptors as well.
+/// Whether to block for a message, and whether its descriptors stay open on exec.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Way {
     Look,
@@ -75,7 +75,7 @@ pub(super) fn receive(link: impl AsFd, way: Way) -> Received {
         let mut control = RecvAncillaryBuffer::new(&mut space);
         let mut into = [IoSliceMut::new(&mut bytes)];
         let received = match recvmsg(&link, &mut into, &mut control, flags) {
-            // The other end was closed before it had read everything. What it had said comes next.
+            // The other end closed before it had read everything. Its own messages come next.
             Err(Errno::INTR | Errno::CONNRESET) => continue,
             Err(Errno::AGAIN) => return Received::Nothing,
             Err(_) => return Received::End,

@@ -1,4 +1,4 @@
-//! A socket that answers for as long as anybody of this node is left.
+//! The liveness socket: it accepts connections as long as any process of this node is left.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
@@ -14,45 +14,45 @@ use crate::log_target::PROCESS;
 use crate::rendezvous::Endpoint;
 use crate::util::random;
 
-/// How many may wait to be answered.
+/// The limit on connections that wait for the greeting.
 const BACKLOG: i32 = 1024;
 
-/// A listening socket that this process, its guard and every worker hold, each until its end.
+/// A listening socket that this process, its guard and every worker hold until they end.
 ///
-/// So if its host refuses connections at this address, all of them are gone. As long as one is there, a
-/// connection is made; and while this process or the guard is, whoever connects is told
-/// `rallypoint-guard <token>` and a line break, by which it can know later that it asks the same one.
+/// So if its host refuses connections at this address, all of them are gone. As long as one is left, the kernel accepts
+/// a connection; and while this process or the guard lives, a client is sent
+/// `rallypoint-guard <token>` and a line break, which identifies the node.
 ///
-/// Dropping it closes it here and in the guard. Workers that run hold theirs until they end.
+/// Dropping it closes it here and in the guard. Running workers hold their copies until they end.
 #[derive(Debug)]
 pub struct LivenessSocket {
     address: SocketAddr,
     token: String,
-    keeper: Arc<GuardHandle>,
-    /// Its end tells the thread that answers until there is a guard. After that nobody reads it.
+    handle: Arc<GuardHandle>,
+    /// Dropping it ends the thread that answers until there is a guard.
     _answering: io::PipeWriter,
 }
 
 impl LivenessSocket {
-    /// Listens at some port of this address; of all addresses of both kinds, if it is `::`.
+    /// Listens on a free port of this address; on all IPv4 and IPv6 addresses, if it is `::`.
     ///
     /// # Errors
-    /// What the system says: the address may be none of this host.
+    /// The address cannot be bound; it may not belong to this host.
     pub fn open(address: IpAddr) -> io::Result<Self> {
         let socket = Arc::new(bound(address)?);
         let address = socket.local_addr()?;
         let token = random::token();
-        let keeper = guard::program();
-        keeper.listen(&token, socket.clone())?;
-        let answering = answer(&keeper, &token, &socket)?;
-        Ok(Self { address, token, keeper, _answering: answering })
+        let handle = guard::program();
+        handle.listen(&token, socket.clone())?;
+        let answering = answer(&handle, &token, &socket)?;
+        Ok(Self { address, token, handle, _answering: answering })
     }
 
-    /// Listens where the other nodes of a run reach this one: at `local_addr` if that is an address, on loopback if
-    /// all of the endpoint is, or else on all addresses.
+    /// Listens where the other nodes of a run reach this one: on `local_addr` if that is an address, on loopback if
+    /// the whole endpoint is on loopback, or else on all addresses.
     ///
     /// # Errors
-    /// None of them can be listened at.
+    /// No address can be bound.
     pub fn for_node(endpoint: &str, local_addr: Option<&str>) -> io::Result<Self> {
         let [first, rest @ ..] = &addresses(endpoint, local_addr)[..] else {
             return Err(io::ErrorKind::AddrNotAvailable.into());
@@ -69,17 +69,17 @@ impl LivenessSocket {
         opened
     }
 
-    /// The port that it listens at.
+    /// The port of the socket.
     pub fn port(&self) -> u16 {
         self.address.port()
     }
 
-    /// Where it listens.
+    /// The address of the socket.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// What nobody can know who has not asked it, or been told: 128 random bits.
+    /// The token in the greeting: 128 random bits, known to nodes that connected or were told.
     pub fn token(&self) -> &str {
         &self.token
     }
@@ -87,7 +87,7 @@ impl LivenessSocket {
 
 impl Drop for LivenessSocket {
     fn drop(&mut self) {
-        self.keeper.close(&self.token);
+        self.handle.close(&self.token);
     }
 }
 
@@ -126,23 +126,23 @@ fn bound(address: IpAddr) -> io::Result<TcpListener> {
     Ok(TcpListener::from(socket))
 }
 
-/// Answers as long as there is no guard that does, until what is returned is dropped.
+/// Answers as long as there is no guard, until the returned value is dropped.
 fn answer(
-    keeper: &Arc<GuardHandle>,
+    handle: &Arc<GuardHandle>,
     token: &str,
     socket: &Arc<TcpListener>,
 ) -> io::Result<io::PipeWriter> {
     let (end, answering) = io::pipe()?;
-    if keeper.has_guard() {
+    if handle.has_guard() {
         return Ok(answering);
     }
     let mut greeter = Greeter::default();
     greeter.add(token.to_owned(), socket.as_fd().try_clone_to_owned()?);
-    let (keeper, end) = (Arc::downgrade(keeper), OwnedFd::from(end));
+    let (handle, end) = (Arc::downgrade(handle), OwnedFd::from(end));
     let thread = thread::Builder::new().name("liveness".to_owned());
     thread.spawn(move || {
         // A guard that comes later answers first, or this thread does so once more.
-        while keeper.upgrade().is_some_and(|keeper| !keeper.has_guard()) {
+        while handle.upgrade().is_some_and(|handle| !handle.has_guard()) {
             let mut watched = vec![PollFd::new(&end, PollFlags::IN)];
             watched.extend(greeter.watched());
             let _ = poll(&mut watched, None);

@@ -1,37 +1,37 @@
-//! Workers that were not started by us, known by what stands in their environment.
+//! Marks: workers that another program started, recognized by a variable in their environment.
 
 use std::io;
 use std::sync::Arc;
 
 use super::guard::{self, GuardEntry, GuardHandle};
 
-/// Every process that began with a certain variable of a certain value in its environment, and all of their
-/// descendants, for as long as this is there: they end when this process does, and when the [fence](super::fence_at)
-/// passes. Neither this process nor its guard is meant, nor a child that this library has started for other ends.
+/// Guards every process that started with this variable and value in its environment, and all of their descendants: the
+/// guard kills them when this process ends, and when the [fence](super::fence_at)
+/// passes. This process, its guard, and children that this library started for other purposes are exempt.
 ///
-/// Dropping it leaves them alone. A process that nobody else may look at, as one that has changed its user,
-/// is not seen.
+/// Dropping it stops guarding them. A process whose environment cannot be read, such as one that changed its user,
+/// is not recognized.
 #[derive(Debug)]
 pub struct Mark {
     entry: GuardEntry,
-    keeper: Arc<GuardHandle>,
+    handle: Arc<GuardHandle>,
 }
 
 impl Mark {
-    /// From now on. The value must be one that no other process has.
+    /// Guards marked processes from now on. The value must be unique to them.
     ///
     /// # Errors
-    /// The name or the value says nothing, or there is no [guard](super::start_guard).
+    /// The name or the value is empty, or the [guard](super::start_guard) cannot be started.
     pub fn new(name: &str, value: &str) -> io::Result<Self> {
         let entry = GuardEntry::marked(name, value)?;
-        let keeper = guard::program();
-        keeper.add(&entry)?;
-        Ok(Self { entry, keeper })
+        let handle = guard::program();
+        handle.add(&entry)?;
+        Ok(Self { entry, handle })
     }
 }
 
 impl Drop for Mark {
     fn drop(&mut self) {
-        self.keeper.forget(&self.entry);
+        self.handle.forget(&self.entry);
     }
 }

@@ -1,22 +1,24 @@
-//! Child processes that never outlive us, and directories that do not either.
+//! Child processes and temporary directories that never outlive this process.
 //!
-//! A program that uses what starts children begins with [`reexecuted`]. The rest is for programs that meet
-//! others: [`LivenessSocket`], by which others see that nobody of this node is left, and [`fence_at`], the moment
-//! at which the workers of a node end that nobody has heard of any more.
+//! A program that starts children with this module begins with [`reexecuted`]. The rest is for nodes of a
+//! job: [`LivenessSocket`], by which peers detect that no process of this node is left, and [`fence_at`], the time
+//! at which the workers of a node are killed unless its lease is renewed.
 //!
 //! Each child leads a process group of its own. `ProcessGroup::start` is for a child whose group ends with it, as a
-//! whole; `ProcessGroup::start_lasting` for a worker, whose group may need time of its own. A group is ours as long as its
-//! leader was not reaped: until then the kernel gives its number to nobody else. Of a lasting group the number
-//! is kept by whoever is left in it. So a group is signalled, and forgotten by the `guard`, only before its
-//! leader is reaped or its last member is gone. Where others reap, or the kernel does since SIGCHLD is ignored,
-//! it is forgotten as soon as that is seen, and not signalled any more.
+//! whole; `ProcessGroup::start_lasting` for a worker, whose group may outlive it. A group can be signalled safely until its
+//! leader is reaped: until then the kernel does not reuse its number. The number of a lasting group
+//! stays in use as long as a process is left in it. So a group is signalled, and the `guard` keeps it, only until its
+//! leader is reaped or its last process is gone. If another part of the program reaps the leader, or the kernel does
+//! because SIGCHLD is ignored, the group is dropped as soon as that is seen, and not signalled any more.
 //!
-//! - `entry`, `program`: the parts that this program plays when it is started again, and how it is.
-//! - `gate`: what every child is at first. `guard`: what ends it if we cannot. `link`: how we talk to both.
+//! - `entry`, `program`: the helper roles of this program, and how it starts itself again.
+//! - `gate`: the process before each child's program. `guard`: kills children if this process cannot. `link`: messages
+//!   to both.
 //! - `input`: standard input of a child, and its terminal.
-//! - `liveness`: the socket. `mark`: workers that others start. `survivors`, `table`: who is left of a group; the list of processes.
-//! - `reaper`, `signals`: children that were left to us; signals that were ignored before we began.
-//! - `descriptors`: how many may be open, here and in the children.
+//! - `liveness`: the liveness socket. `mark`: workers that another program starts.
+//! - `survivors`, `table`: processes that are left of a group; the process table.
+//! - `reaper`, `signals`: orphans; signals that were ignored at the start.
+//! - `descriptors`: the limit of open descriptors, here and in the children.
 
 mod descriptors;
 mod directory;
@@ -63,13 +65,13 @@ pub use self::program::register;
 pub(crate) use self::reaper::{is_needed, reap_strangers};
 use crate::log_target::PROCESS;
 
-/// How long a process may take to be gone after SIGKILL before we go on without it.
+/// The time that a drop waits for killed processes to disappear.
 const DEATH: Duration = Duration::from_secs(2);
 
 /// A child and all of its descendants that did not leave its process group.
 ///
 /// Dropping it kills all of them at once and waits until they are gone: some milliseconds, and at most
-/// two seconds if the kernel cannot end them. What is left then is left to the guard.
+/// two seconds if the kernel cannot end them. The guard takes care of the rest.
 #[derive(Debug)]
 pub(crate) struct ProcessGroup {
     pid: Pid,
@@ -77,11 +79,11 @@ pub(crate) struct ProcessGroup {
     life: watch::Receiver<GroupLife>,
 }
 
-/// How much of a group there is. How its leader ended is an error if it was not left to us to reap it.
+/// The state of a group. The leader's exit status is an error if another part of the program reaped it.
 #[derive(Debug, Clone, Copy)]
 enum GroupLife {
     Whole,
-    /// The leader has ended, and others may be left.
+    /// The leader has ended, and other processes may be left.
     Headless(Result<ExitStatus, Errno>),
     Gone(Result<ExitStatus, Errno>),
 }
@@ -95,18 +97,18 @@ impl GroupLife {
     }
 }
 
-/// What a child makes of a signal.
+/// The result of offering a signal to a child.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Offer {
-    /// It was sent to the child.
+    /// The signal was sent to the child.
     Taken,
-    /// The child has no handler for it, so it was not sent.
+    /// The child has no handler for the signal, so it was not sent.
     Deadly,
     /// The child has ended.
-    Nobody,
+    Gone,
 }
 
-/// What becomes of the others when the leader ends.
+/// The fate of the group's other processes when the leader ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Rest {
     IsKilled,
@@ -122,16 +124,16 @@ impl Rest {
     }
 }
 
-/// The workers of this process end at this moment, unless a later one is named before: the guard kills them then,
-/// also if this process stands still. It is a moment of `CLOCK_BOOTTIME`. Waits for nobody.
+/// Sets the fence: the guard kills the workers of this process at this time, unless a later one is set before. It does so
+/// also if this process is stopped. The time is of `CLOCK_BOOTTIME`. Does not block.
 ///
-/// A guard that finds that it has slept through that moment, as all of a suspended node does, holds the workers and
-/// waits a second for a later one.
+/// A guard that was suspended past the fence, as on a suspended node, stops the workers and
+/// waits a second for a later fence before it kills them.
 pub fn fence_at(moment: Option<Time>) {
     guard::program().fence_at(moment);
 }
 
-/// Tells the guard of each new fence, until whoever names them is gone.
+/// Forwards each new fence to the guard, until the sender is dropped.
 pub async fn follow_fence(mut fence: watch::Receiver<Option<Time>>) {
     loop {
         fence_at(*fence.borrow_and_update());
@@ -141,39 +143,39 @@ pub async fn follow_fence(mut fence: watch::Receiver<Option<Time>>) {
     }
 }
 
-/// The fence at which the guard has last killed workers, if it has.
+/// The last fence at which the guard killed workers, if there is one.
 pub fn fenced() -> Option<Time> {
     guard::program().fenced()
 }
 
-/// Starts the guard before there is anything to guard, so that nobody has to wait for it then.
+/// Starts the guard ahead of the first child, so that the child need not wait for it.
 ///
 /// # Errors
-/// There is [no program](reexecuted) to start, or it is none of this version.
+/// There is [no program](reexecuted) to start, or it has another version.
 pub fn start_guard() -> io::Result<()> {
     guard::program().begin()
 }
 
-/// A command that a [`ProcessGroup`] can be started with: this program, with nothing on its standard input.
+/// A command for a [`ProcessGroup`]: this program behind an exec gate, without standard input.
 pub(crate) fn command(program: impl AsRef<OsStr>) -> io::Result<Command> {
     gate::command(program.as_ref().to_owned())
 }
 
 impl ProcessGroup {
-    /// Starts a command that [`command`] made. What it leaves of its group is killed when it ends.
+    /// Starts a command from [`command`]. When the child ends, the rest of its group is killed.
     ///
-    /// A program that cannot be executed is no error here: it ends at once with status 126 or 127.
+    /// A program that cannot be executed is not an error here: the child ends at once with status 126 or 127.
     pub(crate) fn start(command: &mut Command) -> io::Result<Self> {
         Self::start_with(command, Rest::IsKilled, None)
     }
 
-    /// The same for a worker: it is fenced, and holds the liveness sockets. What it leaves of its group when it ends
-    /// is left alone, and can still be signalled.
+    /// Starts a worker: it is fenced, and holds the liveness sockets. When it ends, the rest of its group
+    /// lives on, and can still be signalled.
     pub(crate) fn start_lasting(command: &mut Command) -> io::Result<Self> {
         Self::start_with(command, Rest::IsLeft, None)
     }
 
-    /// The same for a worker that somebody types at.
+    /// Starts a worker with this standard input.
     pub(crate) fn start_with_input(
         command: &mut Command,
         input: &StandardInput,
@@ -186,31 +188,31 @@ impl ProcessGroup {
         rest: Rest,
         input: Option<&StandardInput>,
     ) -> io::Result<Self> {
-        let keeper = guard::program();
+        let handle = guard::program();
         if rest == Rest::IsKilled {
-            keeper.unmark(command);
+            handle.unmark(command);
         }
         let gate = ExecGate::before(command)?;
         let started = command.spawn();
-        // Or else it would be open here as long as there is the command.
+        // Otherwise it would stay open here as long as the command.
         command.stdin(Stdio::null());
         let mut child = started?;
         let pid = Pid::from_child(&child);
         let entry = rest.entry(pid);
-        let watched = keeper.add(&entry).and_then(|()| watch_life(pid, entry.clone(), rest));
+        let watched = handle.add(&entry).and_then(|()| watch_life(pid, entry.clone(), rest));
         let life = match watched {
             Ok(life) => life,
             Err(error) => {
-                // It ends at its gate.
+                // The child ends at its gate.
                 drop(gate);
-                keeper.forget(&entry);
+                handle.forget(&entry);
                 let _ = child.wait();
                 return Err(error);
             }
         };
         let group = Self { pid, entry, life };
-        // Others know of workers by them.
-        let sockets = if rest == Rest::IsLeft { keeper.sockets() } else { Vec::new() };
+        // Peers detect live workers by them.
+        let sockets = if rest == Rest::IsLeft { handle.sockets() } else { Vec::new() };
         let held: Vec<BorrowedFd<'_>> = sockets.iter().map(|socket| socket.as_fd()).collect();
         if let Some(input) = input {
             input.give_to(pid)?;
@@ -219,26 +221,26 @@ impl ProcessGroup {
         Ok(group)
     }
 
-    /// The number of the child, and of its group.
+    /// The process id of the child, which is also the id of its group.
     pub(crate) fn id(&self) -> u32 {
         self.pid.as_raw_nonzero().get().unsigned_abs()
     }
 
-    /// Sends a signal to the whole group, or what is left of it; to nobody if it has ended.
+    /// Sends a signal to all processes that are left in the group.
     pub(crate) fn signal(&self, signal: Signal) {
-        // While we hold this, no end can be told, and a leader is reaped only after that.
+        // The leader is reaped only after its end is published, which this borrow blocks.
         let life = self.life.borrow();
         if self.is_ours(*life) {
-            // There may be nobody who takes it any more.
+            // The group may be gone.
             let _ = kill_process_group(self.pid, signal);
         }
     }
 
-    /// Sends a signal to the child alone, unless it would die of it.
+    /// Sends a signal to the child alone, unless it would kill the child.
     pub(crate) fn offer(&self, signal: Signal) -> Offer {
         let life = self.life.borrow();
         if !matches!(*life, GroupLife::Whole) || !self.is_ours(*life) {
-            return Offer::Nobody;
+            return Offer::Gone;
         }
         if !signals::is_expected(self.pid, signal) {
             return Offer::Deadly;
@@ -247,7 +249,7 @@ impl ProcessGroup {
         Offer::Taken
     }
 
-    /// Whether its number is still its own, and it is not the child of what we are a copy of.
+    /// Whether the group still has its number, and is a child of this process and not of one that it was forked from.
     fn is_ours(&self, life: GroupLife) -> bool {
         match life {
             GroupLife::Whole => look(self.pid, WaitIdOptions::NOHANG).is_ok(),
@@ -256,25 +258,25 @@ impl ProcessGroup {
         }
     }
 
-    /// Waits until the child has ended. Can be asked again, and dropping the future loses nothing.
+    /// Waits until the child has ended. Can be called again. Cancel-safe.
     ///
-    /// How it ended is an error if the program has somebody else who reaps its children.
+    /// The exit status is an error if another part of the program reaps its children.
     pub(crate) fn exited(&self) -> impl Future<Output = io::Result<ExitStatus>> + Send + use<> {
         let mut life = self.life.clone();
         async move {
-            // The thread says so before it ends.
+            // The thread publishes the end before it exits.
             let life = life.wait_for(|life| life.ended().is_some()).await;
             let ended = life.map_or(None, |life| life.ended());
             Ok(ended.unwrap_or(Err(Errno::CHILD))?)
         }
     }
 
-    /// Whether anything may be left of the group.
+    /// Whether processes of the group may be left.
     pub(crate) fn is_left(&self) -> bool {
         !matches!(*self.life.borrow(), GroupLife::Gone(_))
     }
 
-    /// Waits until nothing is left of the group. Can be asked again, and dropping the future loses nothing.
+    /// Waits until no process of the group is left. Can be called again. Cancel-safe.
     pub(crate) fn gone(&self) -> impl Future<Output = ()> + Send + use<> {
         let mut life = self.life.clone();
         async move {
@@ -300,7 +302,7 @@ impl Drop for ProcessGroup {
     }
 }
 
-/// Looks for the end of a child without reaping it. It fails if it is no child of ours, or no longer.
+/// Checks whether a child has ended, without reaping it. Fails if it is not a child of this process, or was reaped.
 fn look(pid: Pid, how: WaitIdOptions) -> Result<Option<WaitIdStatus>, Errno> {
     wait(pid, how | WaitIdOptions::NOWAIT)
 }
@@ -314,7 +316,7 @@ fn wait(pid: Pid, how: WaitIdOptions) -> Result<Option<WaitIdStatus>, Errno> {
     }
 }
 
-/// Waits for the end of a child, and leaves it to be reaped.
+/// Waits for the end of a child, without reaping it.
 fn end_of(leader: Pid) -> Result<ExitStatus, Errno> {
     let status = look(leader, WaitIdOptions::empty())?.ok_or(Errno::CHILD)?;
     let raw = match (status.exit_status(), status.terminating_signal()) {
@@ -324,11 +326,11 @@ fn end_of(leader: Pid) -> Result<ExitStatus, Errno> {
     Ok(ExitStatus::from_raw(raw))
 }
 
-/// Tells when the leader ends, and when the group is gone; sees to the rest, and forgets it.
+/// Publishes the end of the leader and of the group, kills the rest if it should, and tells the guard to forget it.
 ///
-/// A thread, since it works with every kernel and host: it needs neither a descriptor for a process
-/// (Linux 5.3) nor a handler for SIGCHLD. And it does so at once, not when somebody comes to ask: until
-/// then the leader may have been reaped behind our back, and its number given to a stranger.
+/// A thread works with every kernel and runtime: it needs neither a pidfd
+/// (Linux 5.3) nor a SIGCHLD handler. And it acts at once, not when a caller asks: until
+/// then another part of the program could reap the leader, and the kernel could reuse its number.
 fn watch_life(
     leader: Pid,
     entry: GuardEntry,

@@ -1,4 +1,4 @@
-//! Which program is started for a guard or a gate: this one again, or a `rallypoint` that was found.
+//! The program of a guard or a gate: this one again, or a `rallypoint` command.
 
 use std::env;
 use std::ffi::OsString;
@@ -12,36 +12,36 @@ use rustix::fs::{Access, access};
 
 use super::entry::HelperRole;
 
-/// Names a `rallypoint` command for programs that are none themselves.
+/// The variable with the path of a `rallypoint` command, for other programs that use the library.
 const VARIABLE: &str = "RALLYPOINT_BINARY";
 
-/// The program that runs, even if its file was replaced or removed meanwhile.
+/// The running program, even if its file was replaced or removed meanwhile.
 const SELF: &str = "/proc/self/exe";
 
 static REGISTERED: RwLock<Option<Vec<OsString>>> = RwLock::new(None);
 
-/// Says how this program is started again: a program with its first arguments, such that it comes to
-/// [`helper`](super::helper) with those that follow.
+/// Registers the command that starts this program again: a program with its first arguments, which calls
+/// [`helper`](super::helper) with the arguments that follow.
 ///
-/// A program that begins with [`reexecuted`](super::reexecuted) need not. Nothing that was not registered,
-/// or found under the name of `rallypoint`, is ever started for a guard.
+/// A program that begins with [`reexecuted`](super::reexecuted) need not call this. Only a registered program,
+/// or one named `rallypoint`, is ever started as a guard.
 pub fn register(command: impl IntoIterator<Item = OsString>) {
     let command: Vec<OsString> = command.into_iter().collect();
     let known = (!command.is_empty()).then_some(command);
     *REGISTERED.write().unwrap_or_else(PoisonError::into_inner) = known;
 }
 
-/// This program, which has just called [`reexecuted`](super::reexecuted).
+/// Registers this program, which has just called [`reexecuted`](super::reexecuted).
 pub(super) fn register_self() {
     register([SELF.into()]);
 }
 
-/// Whether it is known what is started. What was only found may be of another version.
+/// Whether the program is registered. One that was only found may have another version.
 pub(super) fn is_registered() -> bool {
     REGISTERED.read().unwrap_or_else(PoisonError::into_inner).is_some()
 }
 
-/// The command that plays this part. The arguments of the part are to follow.
+/// The command of this helper role. The role's arguments follow.
 pub(super) fn command(part: HelperRole) -> io::Result<Command> {
     let registered = REGISTERED.read().unwrap_or_else(PoisonError::into_inner).clone();
     let words = match registered {
@@ -50,19 +50,19 @@ pub(super) fn command(part: HelperRole) -> io::Result<Command> {
     };
     let mut command = Command::new(&words[0]);
     if words[0] == SELF {
-        // Not the name of a file that is none to others.
+        // Not `/proc/self/exe`, which means another file to other processes.
         command.arg0(part.name());
     }
     command.args(&words[1..]).arg(part.argument());
     Ok(command)
 }
 
-/// Where a `rallypoint` may be, the most certain place first.
+/// The paths where a `rallypoint` command may be, the most certain first.
 fn places() -> Vec<PathBuf> {
     if let Some(named) = env::var_os(VARIABLE).filter(|named| !named.is_empty()) {
         return vec![named.into()];
     }
-    // Beside us, and above: cargo has its tests and examples in directories beside its programs.
+    // Beside this program, and above: cargo puts tests and examples into directories below its programs.
     let here = env::current_exe().unwrap_or_default();
     let beside = here.ancestors().skip(1).take(2).map(Path::to_owned);
     let path = env::var_os("PATH").unwrap_or_default();

@@ -1,7 +1,7 @@
-//! Reaps what others have left to us, where we are the first process of a container, or a subreaper.
+//! Reaps orphans where this process is the init process of a container, or a subreaper.
 //!
-//! A child that ends stays in the list of processes until its parent has asked how it ended. Children whose
-//! parent is gone are given to the first process, which in a container is often us, and nobody else would ask.
+//! A process that ends stays a zombie until its parent reads its exit status. Orphans are reparented to the init
+//! process, which in a container is often this one.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -13,15 +13,15 @@ use tokio::time::sleep;
 use super::{guard, table};
 use crate::util::blocking::blocking;
 
-/// Whoever was not asked for in this time is a stranger: our own are, as soon as they end.
+/// The age of a zombie after which it counts as an orphan: children of this module are reaped as soon as they end.
 const STRANGE: Duration = Duration::from_secs(1);
 
-/// Whether the children of others become ours.
+/// Whether orphans are reparented to this process.
 pub(crate) fn is_needed() -> bool {
     getpid().is_init() || child_subreaper().is_ok_and(|set| set.is_some())
 }
 
-/// Reaps strangers, until it is dropped. For a program whose own children are all of this module.
+/// Reaps orphans, until the future is dropped. For a program whose own children are all of this module.
 pub(crate) async fn reap_strangers() {
     let Ok(mut ended) = signal(SignalKind::child()) else { return };
     let mut known = HashSet::new();
@@ -34,13 +34,13 @@ pub(crate) async fn reap_strangers() {
     }
 }
 
-/// Reaps those who were there at the last look. Returns those who were not.
+/// Reaps the zombies in `known`. Returns the new ones.
 fn look(known: &HashSet<Pid>) -> HashSet<Pid> {
-    let keeper = guard::program();
+    let handle = guard::program();
     let here = getpid().as_raw_nonzero().get();
     let has_ended =
         |pid: &Pid| table::stat(*pid).is_some_and(|stat| stat.parent == here && stat.has_ended());
-    let strange = |pid: &Pid| has_ended(pid) && !keeper.waits_for(*pid);
+    let strange = |pid: &Pid| has_ended(pid) && !handle.waits_for(*pid);
     let (old, new) = table::pids().into_iter().filter(strange).partition(|pid| known.contains(pid));
     let old: HashSet<Pid> = old;
     for pid in old {

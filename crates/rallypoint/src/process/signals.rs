@@ -1,17 +1,16 @@
-//! Which signals a process has a mind to take: those that somebody before us has ignored, which a program inherits,
-//! and those that a child handles.
+//! Signal dispositions: signals that this process inherited as ignored, and signals that a child handles.
 
 use std::fs;
 
 use rustix::process::{Pid, Signal};
 
-/// Whether this process ignores it.
+/// Whether this process ignores the signal.
 pub(crate) fn is_ignored(signal: Signal) -> bool {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     has(&status, "SigIgn:", signal)
 }
 
-/// Whether a process handles a signal, ignores it or keeps it for later: it does not die of it.
+/// Whether a process handles, ignores or blocks a signal, so that it does not die of it.
 pub(super) fn is_expected(process: Pid, signal: Signal) -> bool {
     let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
     ["SigCgt:", "SigIgn:", "SigBlk:"].into_iter().any(|set| has(&status, set, signal))

@@ -1,39 +1,39 @@
-//! The processes of this host, as the kernel lists them.
+//! The process table of this host, from `/proc`.
 
 use std::fs;
 
 use rustix::process::Pid;
 
-/// What is known of a process from its line in `/proc`.
+/// The fields of `/proc/<pid>/stat` that this module uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Stat {
     pub(super) state: u8,
     pub(super) parent: i32,
     pub(super) group: i32,
-    /// When it began. No other process with its number has the same.
+    /// The start time, which tells processes with the same number apart.
     pub(super) begun: u64,
 }
 
 impl Stat {
-    /// It has ended, and waits to be reaped.
+    /// Whether the process is a zombie.
     pub(super) fn has_ended(self) -> bool {
         matches!(self.state, b'Z' | b'X')
     }
 }
 
-/// All numbers, in no order.
+/// All process ids, in no order.
 pub(super) fn pids() -> Vec<Pid> {
     let Ok(processes) = fs::read_dir("/proc") else { return Vec::new() };
     let pid = |entry: fs::DirEntry| Pid::from_raw(entry.file_name().to_str()?.parse().ok()?);
     processes.flatten().filter_map(pid).collect()
 }
 
-/// What is known of one, if there is such a process.
+/// The state of a process, if it exists.
 pub(super) fn stat(pid: Pid) -> Option<Stat> {
     parse(&fs::read(format!("/proc/{pid}/stat")).ok()?)
 }
 
-/// The name may hold anything; what stands behind it is plain.
+/// Parses the fields after the process name, which may contain any character.
 fn parse(stat: &[u8]) -> Option<Stat> {
     let name_ends = stat.iter().rposition(|byte| *byte == b')')?;
     let mut fields = str::from_utf8(&stat[name_ends + 1..]).ok()?.split_ascii_whitespace();

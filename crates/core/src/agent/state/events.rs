@@ -1,4 +1,4 @@
-//! News from outside: of the group, the session, the run, and whoever started the launcher.
+//! Events of the group, the session and the run, and signals to the launcher.
 
 use super::stopping::Next;
 use super::{Agent, AgentState, Noticing, StartedWorkers};
@@ -34,11 +34,11 @@ impl Agent {
                     None => self.stop_and_then(now, workers, why, None),
                 }
             }
-            // Of two notices the earlier end counts.
+            // Of two notices the earlier deadline applies.
             AgentState::Noticing(noticing) if noticing.workers.round == round && left.is_some() => {
                 noticing.until = stops_at.unwrap_or(now).min(noticing.until);
             }
-            // That others are quicker to heed the same notice, or to go, is no reason to cut it short.
+            // Peers may act on the same notice, or leave, earlier; that does not cut the notice short.
             AgentState::Noticing(noticing)
                 if gone_ahead || lost && noticing.is_of_a_departure() => {}
             AgentState::Noticing(noticing) if noticing.workers.round == round => {
@@ -57,8 +57,8 @@ impl Agent {
                     false => self.rejoin_unasked(why),
                 }
             }
-            // After a failure the others meet again, and that will be told. To leave before would look like
-            // a lost member, which excuses failures.
+            // After a failure the peers start another round, which is an event of its own. Leaving before it would
+            // look like a lost member, which excuses failures.
             AgentState::AtBarrier(barrier)
                 if barrier.round == round && left.is_none() && !failed =>
             {
@@ -75,7 +75,7 @@ impl Agent {
         self.outputs.push_back(AgentOutput::NotifyWorkers { attempt, stops_at, why });
     }
 
-    /// Stops the workers, to meet again or to leave.
+    /// Stops the workers, to rejoin the rendezvous or to leave.
     pub(super) fn stop_and_then(
         &mut self,
         now: Time,
@@ -86,13 +86,13 @@ impl Agent {
         self.stop(workers, SIGTERM, self.kill_at(now), why.clone(), next(why, leaves));
     }
 
-    /// The same without giving them time.
+    /// Kills the workers, to rejoin the rendezvous or to leave.
     fn kill_and_then(&mut self, now: Time, workers: StartedWorkers, why: Why, leaves: Option<i32>) {
         self.stop(workers, SIGKILL, now, why.clone(), next(why, leaves));
     }
 
-    /// Another node may take this node's rank at `deadline`, so its workers must be gone by then. Half of the
-    /// time is for them to go by themselves, the other half for the kill to do its work.
+    /// Another node may take this node's rank at `deadline`, so its workers must be gone by then. They have
+    /// half of the time to exit by themselves; the other half is for the kill to take effect.
     pub(super) fn fenced(&mut self, now: Time, deadline: Time, reason: String) {
         let why = Why::SessionLost(reason);
         let half = deadline.saturating_sub(now) / 2;
@@ -115,7 +115,7 @@ impl Agent {
             AgentState::AtBarrier(_) => {
                 self.finish(NodeOutcome::Succeeded(PeersAtExit::WentOn(why)))
             }
-            // A meeting sees to its own session.
+            // The rendezvous reopens its session by itself.
             AgentState::Idle | AgentState::Rendezvous | AgentState::Finished => {}
         }
     }
@@ -130,7 +130,7 @@ impl Agent {
             return self.finish(NodeOutcome::Succeeded(others));
         }
         if closed.reason == CloseReason::Succeeded {
-            // Whoever still works may finish; a further group there will not be.
+            // Running workers may finish; no further group forms.
             return;
         }
         match &self.state {
@@ -141,7 +141,7 @@ impl Agent {
                 self.stop(workers, SIGTERM, self.kill_at(now), why, next);
             }
             AgentState::Stopping(_) => self.finish_instead(NodeOutcome::RunFailed(closed)),
-            // A meeting learns it by itself, and also whether this node was needed.
+            // The rendezvous reports it by itself, and also whether this node was needed.
             _ => {}
         }
     }
@@ -158,7 +158,7 @@ impl Agent {
                 self.announce(&workers, stops_at, &why);
                 self.notify(workers, stops_at, why, Some(signal));
             }
-            // The workers were told already that they will be stopped.
+            // The workers have got notice already.
             AgentState::Noticing(noticing) if has_notice => {
                 noticing.until = noticing.until.min(stops_at);
                 noticing.leaves = Some(signal);
@@ -186,7 +186,7 @@ impl Agent {
         }
     }
 
-    /// Tells the others of the group, if there are any, that this node goes.
+    /// Announces this node's departure to the other nodes of the group, if there are any.
     fn announce(&mut self, workers: &StartedWorkers, stops_at: Time, why: &Why) {
         if workers.nodes > 1 {
             let (round, why) = (workers.round, format!("{}: {why}", self.settings.host));
@@ -195,7 +195,7 @@ impl Agent {
     }
 }
 
-/// What comes after the workers: the next meeting, unless the node was told to go.
+/// The step after the workers are gone: the next rendezvous, unless a signal asked the node to leave.
 fn next(why: Why, leaves: Option<i32>) -> Next {
     match leaves {
         Some(signal) => Next::Finish(NodeOutcome::Signalled(signal)),

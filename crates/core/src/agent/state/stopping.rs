@@ -1,4 +1,4 @@
-//! The workers are to go: why, until when, and what comes after.
+//! Stopping the workers: the reason, the deadline, and the next step.
 
 use super::{Agent, AgentState, StartedWorkers};
 use crate::agent::failure::{Exit, WorkerFailure};
@@ -8,36 +8,36 @@ use crate::agent::restarts::RestartAnswer;
 use crate::agent::why::Why;
 use crate::kv::Time;
 
-/// Workers that are to go.
+/// Workers that are being stopped.
 #[derive(Debug)]
 pub(super) struct Stopping {
     pub(super) workers: StartedWorkers,
-    /// The signals that they got from us.
+    /// The signals that the agent sent.
     sent: Vec<i32>,
-    /// What is left of them then is killed.
+    /// The time at which remaining processes are killed.
     pub(super) kill_at: Time,
-    /// Nothing is left of them.
+    /// Whether no process of the workers is left.
     gone: bool,
     next: Next,
 }
 
-/// What comes when the workers are gone.
+/// The step after the workers are gone.
 #[derive(Debug)]
 pub(super) enum Next {
-    /// The next meeting.
+    /// Join the next round.
     Rendezvous(Why),
-    /// The next meeting if the budget allows it, or something excuses the failure by then.
+    /// Join the next round if the budget allows it, or an event excuses the failure in time.
     Ask {
         failure: WorkerFailure,
         failed: Time,
         settled: Time,
         answer: Option<RestartAnswer>,
-        /// The others meet again, so a refusal is not the end.
+        /// The peers have started another round, so a refusal does not end the job.
         ahead: Option<Why>,
     },
-    /// The next meeting, at this time.
+    /// Join the next round at this time.
     Pause { until: Time, why: Why },
-    /// Nothing.
+    /// End with this outcome.
     Finish(NodeOutcome),
 }
 
@@ -51,7 +51,7 @@ impl Stopping {
         }
     }
 
-    /// The workers are gone, and it is too early for others.
+    /// The end of the restart backoff, once the workers are gone.
     pub(super) fn pauses_until(&self) -> Option<Time> {
         match &self.next {
             Next::Pause { until, .. } if self.gone => Some(*until),
@@ -63,8 +63,8 @@ impl Stopping {
         match &self.next {
             _ if !self.gone => "the workers to stop",
             Next::Ask { answer: None, .. } => "the job's budget to allow a restart",
-            Next::Pause { .. } => "the end of the pause after workers that lived only shortly",
-            _ => "news of a lost peer, which would excuse the failure",
+            Next::Pause { .. } => "the end of the restart backoff",
+            _ => "the report of a lost peer, which would excuse the failure",
         }
     }
 }
@@ -84,12 +84,12 @@ impl Agent {
         self.outputs.push_back(AgentOutput::StopWorkers { attempt, signal, kill_at, why });
     }
 
-    /// When workers are killed that are told to go now.
+    /// The kill deadline of workers that are asked to stop now.
     pub(super) fn kill_at(&self, now: Time) -> Time {
         now.saturating_add(self.settings.shutdown_timeout)
     }
 
-    /// Moves the end of the workers forward, never back.
+    /// Moves the kill deadline forward, never back.
     pub(super) fn hasten(&mut self, signal: i32, kill_at: Time, why: &Why) {
         if matches!(&self.state, AgentState::Stopping(stopping) if kill_at < stopping.kill_at) {
             self.pass_on(signal, kill_at, why);
@@ -106,8 +106,8 @@ impl Agent {
         }
     }
 
-    /// A worker that was told to go is gone. If it went in another way, it had failed with the first: that
-    /// is not another failure, but may say more about it.
+    /// Handles the exit of a worker that was asked to stop. An exit by another signal or code means that it failed
+    /// together with the first: not another failure, but possibly more detail.
     pub(super) fn fell(&mut self, failure: WorkerFailure) {
         let non_retryable = self.is_non_retryable(&failure.exit);
         let AgentState::Stopping(stopping) = &self.state else { return };
@@ -122,14 +122,14 @@ impl Agent {
         }
     }
 
-    /// Tells the others at once; the workers may take their time.
+    /// Closes the run at once, while the workers still stop.
     pub(super) fn give_up(&mut self, reason: CloseReason) {
         self.asked = None;
         self.outputs.push_back(AgentOutput::Close(reason.clone()));
         self.finish_instead(NodeOutcome::WorkerFailed(reason));
     }
 
-    /// It ends with this, unless it ends already.
+    /// Makes this outcome the next step, unless the agent already ends with another.
     pub(super) fn finish_instead(&mut self, outcome: NodeOutcome) {
         if let AgentState::Stopping(Stopping { next, .. }) = &mut self.state
             && !matches!(next, Next::Finish(_))
@@ -138,8 +138,8 @@ impl Agent {
         }
     }
 
-    /// The others meet again, most likely for the failure here, and wait for this node. So it still hears whether
-    /// it is to pause before.
+    /// The peers have started another round, most likely because of the failure here, and wait for this node. The
+    /// node still waits for the budget's answer, which may require a backoff.
     pub(super) fn peers_rejoin(&mut self, why: Why) {
         let AgentState::Stopping(Stopping { next, .. }) = &mut self.state else { return };
         match next {
@@ -149,7 +149,7 @@ impl Agent {
         }
     }
 
-    /// The group is over for another reason than the failure of a worker here, so nobody need be asked.
+    /// The group ended for another reason than the failure here, so the budget is not asked.
     pub(super) fn rejoin_unasked(&mut self, why: Why) {
         if let AgentState::Stopping(Stopping { next, .. }) = &mut self.state
             && matches!(next, Next::Ask { .. } | Next::Pause { .. })
@@ -158,7 +158,7 @@ impl Agent {
         }
     }
 
-    /// The failure was not the workers' fault, so the restart is given back.
+    /// The failure was collateral, so the restart is refunded.
     pub(super) fn excuse(&mut self, why: Why) {
         if let Some(round) = self.asked.take() {
             self.outputs.push_back(AgentOutput::RefundRestart { round, why });
@@ -192,7 +192,7 @@ impl Agent {
         }
     }
 
-    /// Workers that cannot even be killed hold what the next ones would need.
+    /// Workers that survive SIGKILL hold resources that the next ones would need, so the node gives up.
     pub(super) fn not_stopped(&mut self, attempt: u64, reason: String) {
         let AgentState::Stopping(stopping) = &mut self.state else { return };
         if stopping.workers.attempt == attempt {
@@ -201,7 +201,7 @@ impl Agent {
         }
     }
 
-    /// Goes on as soon as it is clear how, and nothing is left of the workers.
+    /// Takes the next step, once it is decided and no process of the workers is left.
     pub(super) fn proceed(&mut self, now: Time) {
         if let Some(reason) = self.last_word(now) {
             self.give_up(reason);
@@ -227,7 +227,7 @@ impl Agent {
         }
     }
 
-    /// As what the run is to be closed, if no restart is left and nothing has excused the failure in time.
+    /// The reason to close the run, if no restart is left and no event has excused the failure in time.
     fn last_word(&self, now: Time) -> Option<CloseReason> {
         let AgentState::Stopping(stopping) = &self.state else { return None };
         let Next::Ask { settled, answer, .. } = &stopping.next else { return None };

@@ -1,4 +1,4 @@
-//! Workers that end by themselves, or never begin.
+//! Workers that exit by themselves, or cannot be started.
 
 use super::stopping::Next;
 use super::{Agent, AgentState, Barrier, Noticing, StartedWorkers};
@@ -15,7 +15,7 @@ impl Agent {
         self.stop(workers, SIGKILL, now, Why::NotStarted(reason), next);
     }
 
-    /// The workers, if they are those of this start and are not being stopped.
+    /// The workers of this start, unless they are being stopped.
     fn workers_of(&self, attempt: u64) -> Option<StartedWorkers> {
         match &self.state {
             AgentState::Running(workers) | AgentState::Noticing(Noticing { workers, .. }) => {
@@ -60,7 +60,7 @@ impl Agent {
         }
     }
 
-    /// A worker failed that nobody had told to go.
+    /// Handles the failure of a worker that was not asked to stop.
     fn failed(&mut self, now: Time, workers: StartedWorkers, failure: WorkerFailure) {
         let round = workers.round;
         let settle = if workers.nodes > 1 { self.settings.settle } else { Time::ZERO };

@@ -18,10 +18,10 @@ use crate::client::{Client, ClientOptions};
 pub(super) enum Bench {
     /// Time for many nodes to form a group
     #[command(after_help = rendezvous::AFTER_HELP)]
-    Rendezvous(rendezvous::Rendezvous),
+    Rendezvous(rendezvous::RendezvousBench),
     /// Latency of the calls of a store on etcd
     #[command(after_help = store::AFTER_HELP)]
-    Store(store::Store),
+    Store(store::StoreBench),
 }
 
 impl Bench {
@@ -35,18 +35,18 @@ impl Bench {
     }
 }
 
-/// The servers to measure on.
-struct Target {
+/// The servers of a benchmark.
+struct BenchTarget {
     endpoint: String,
     _own: Option<Child>,
 }
 
-impl Target {
-    /// Those of an endpoint, or one of our own. That is a process of its own: a descriptor limit that
+impl BenchTarget {
+    /// The servers of an endpoint, or a new one in a process of its own: a descriptor limit that
     /// suffices for the clients need not suffice for both sides.
     async fn find(endpoint: Option<&str>) -> Result<Self, AnyError> {
         if let Some(endpoint) = endpoint {
-            // A node would wait for a server that is late; whoever measures wants to know at once.
+            // A node would wait for a server that is not up yet; a benchmark fails at once.
             Client::connect(ClientOptions::new(endpoint.split(','))).await?.status().await?;
             return Ok(Self { endpoint: endpoint.to_owned(), _own: None });
         }

@@ -10,7 +10,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::super::AnyError;
-use super::{Target, print};
+use super::{BenchTarget, print};
 use crate::client::{ClientOptions, Traffic};
 use crate::rendezvous::{EtcdRendezvousHandler, HandlerOptions, RendezvousHandler, RunOutcome};
 
@@ -25,14 +25,14 @@ Examples:
   rallypoint bench rendezvous --nodes 256 --endpoint 127.0.0.1:2379 --json";
 
 #[derive(Args)]
-pub(in crate::cli) struct Rendezvous {
-    /// How many nodes
+pub(in crate::cli) struct RendezvousBench {
+    /// Number of nodes
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     nodes: u32,
-    /// Servers to meet on; without them, one of our own that is started for this
+    /// Rendezvous servers [default: a new server for this benchmark]
     #[arg(long, value_name = "HOST:PORT,…")]
     endpoint: Option<String>,
-    /// Form the group so many times; the nodes come back from each round into the next
+    /// Number of rounds; the nodes rejoin after each round
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
     /// Print one JSON object for each round instead of a table
@@ -40,26 +40,26 @@ pub(in crate::cli) struct Rendezvous {
     json: bool,
 }
 
-/// One round, measured.
+/// The measurements of one round.
 #[derive(Debug, Serialize)]
-struct Measured {
+struct RoundMeasurement {
     nodes: u32,
     round: u64,
-    /// From the first call to the last rank.
+    /// The time from the first call to the last rank.
     seconds: f64,
-    /// Messages that a node sent, on average: calls, and what it asked for on streams.
+    /// Messages that a node sent, on average: calls, and requests on streams.
     requests_per_node: f64,
     /// Messages that a node received, on average.
     messages_per_node: f64,
-    /// The size of both.
+    /// Bytes sent and received by a node, on average.
     bytes_per_node: f64,
     /// Of all nodes together.
     bytes: u64,
 }
 
-impl Rendezvous {
+impl RendezvousBench {
     pub(super) async fn run(self) -> Result<(), AnyError> {
-        let target = Target::find(self.endpoint.as_deref()).await?;
+        let target = BenchTarget::find(self.endpoint.as_deref()).await?;
         let handlers = self.open(&target.endpoint).await?;
         if !self.json {
             let header =
@@ -71,16 +71,17 @@ impl Rendezvous {
             if self.json {
                 print(&serde_json::to_string(&measured)?);
             } else {
-                let Measured { nodes, round, seconds, .. } = measured;
-                let Measured { requests_per_node, messages_per_node, bytes_per_node, .. } =
-                    measured;
+                let RoundMeasurement { nodes, round, seconds, .. } = measured;
+                let RoundMeasurement {
+                    requests_per_node, messages_per_node, bytes_per_node, ..
+                } = measured;
                 print(&format!(
                     "{nodes:>14}{round:>14}{seconds:>14.4}{requests_per_node:>14.2}\
                      {messages_per_node:>14.2}{bytes_per_node:>14.0}"
                 ));
             }
         }
-        // Closed first: nobody then begins another round while the others leave.
+        // Closed first, so that no node starts another round while others leave.
         if let Some(handler) = handlers.first() {
             handler.close(RunOutcome::Succeeded, "the benchmark is over").await?;
         }
@@ -92,7 +93,7 @@ impl Rendezvous {
         Ok(())
     }
 
-    /// Makes the handlers, some at a time, so that the server's queue of new connections suffices.
+    /// Opens the handlers in batches, so that the server's queue of new connections suffices.
     async fn open(&self, endpoint: &str) -> Result<Vec<Arc<EtcdRendezvousHandler>>, AnyError> {
         let nodes = self.nodes as usize;
         let run_id = format!("bench-{:016x}", fastrand::u64(..));
@@ -102,7 +103,7 @@ impl Rendezvous {
             let options = HandlerOptions {
                 local_addr: Some("127.0.0.1".to_owned()),
                 timeout: Duration::from_secs(300),
-                // A machine that plays ten thousand nodes must not lose one to its own load.
+                // A host that runs ten thousand nodes must not lose one to its own load.
                 lease_ttl: Duration::from_secs(60),
                 use_agent_store: false,
                 ..HandlerOptions::new(run_id.clone(), nodes, nodes)
@@ -128,7 +129,10 @@ impl Rendezvous {
         Ok(handlers)
     }
 
-    async fn measure(&self, handlers: &[Arc<EtcdRendezvousHandler>]) -> Result<Measured, AnyError> {
+    async fn measure(
+        &self,
+        handlers: &[Arc<EtcdRendezvousHandler>],
+    ) -> Result<RoundMeasurement, AnyError> {
         let before = total(handlers);
         let start = Arc::new(Barrier::new(handlers.len() + 1));
         let mut meeting = JoinSet::new();
@@ -156,7 +160,7 @@ impl Rendezvous {
         let per_node = |count: u64| count as f64 / handlers.len() as f64;
         let bytes =
             after.bytes_sent + after.bytes_received - before.bytes_sent - before.bytes_received;
-        Ok(Measured {
+        Ok(RoundMeasurement {
             nodes: self.nodes,
             round,
             seconds,
@@ -168,7 +172,7 @@ impl Rendezvous {
     }
 }
 
-/// What all handlers have asked for and been told so far.
+/// The traffic of all handlers so far.
 fn total(handlers: &[Arc<EtcdRendezvousHandler>]) -> Traffic {
     handlers.iter().map(|handler| handler.client().traffic()).fold(
         Traffic::default(),

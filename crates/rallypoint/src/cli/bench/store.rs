@@ -11,7 +11,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::super::AnyError;
-use super::{Target, print};
+use super::{BenchTarget, print};
 use crate::client::{Client, ClientOptions};
 use crate::store::{EtcdStore, Store as _};
 
@@ -23,21 +23,21 @@ Examples:
   rallypoint bench store
   rallypoint bench store --endpoint 127.0.0.1:2379 --json";
 
-/// How many clients add at once.
+/// The number of clients that add concurrently.
 const ADDING: [usize; 3] = [1, 32, 128];
 
-/// How many keys the store has when one of them is read.
+/// The number of keys in the store when one of them is read.
 const KEYS: [usize; 2] = [10, 1_000];
 
-/// Whatever it waits for, a benchmark that waits longer has failed.
+/// The time limit for every call of the benchmark.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 #[derive(Args)]
-pub(in crate::cli) struct Store {
-    /// Servers to keep the store on; without them, one of our own that is started for this
+pub(in crate::cli) struct StoreBench {
+    /// Servers of the store [default: a new server for this benchmark]
     #[arg(long, value_name = "HOST:PORT,…")]
     endpoint: Option<String>,
-    /// How often each call is made
+    /// Number of calls of each kind
     #[arg(long, value_name = "N", default_value_t = 500, value_parser = clap::value_parser!(u32).range(1..))]
     calls: u32,
     /// Print one JSON object for each kind of call instead of a table
@@ -45,15 +45,15 @@ pub(in crate::cli) struct Store {
     json: bool,
 }
 
-/// One kind of call, measured.
+/// The measurements of one kind of call.
 #[derive(Debug, Serialize)]
-struct Measured {
+struct StoreMeasurement {
     what: String,
     median_us: f64,
     p99_us: f64,
 }
 
-impl Measured {
+impl StoreMeasurement {
     fn new(what: impl Into<String>, mut times: Vec<Duration>) -> Self {
         times.sort_unstable();
         let at = |part: f64| {
@@ -64,22 +64,22 @@ impl Measured {
     }
 }
 
-impl Store {
+impl StoreBench {
     pub(super) async fn run(self) -> Result<(), AnyError> {
-        let target = Target::find(self.endpoint.as_deref()).await?;
+        let target = BenchTarget::find(self.endpoint.as_deref()).await?;
         let client = Client::connect(ClientOptions::new(target.endpoint.split(','))).await?;
-        // What was written goes with the lease, also if this is stopped half way.
+        // The lease deletes the keys, also if the benchmark is interrupted.
         let lease = client.lease_grant(600, None).await?.id;
         let run =
             Run { endpoint: target.endpoint, lease, name: fastrand::u64(..), calls: self.calls };
         if !self.json {
             print(&format!("{:<32}{:>14}{:>14}", "", "median, µs", "p99, µs"));
         }
-        let report = |measured: Measured| -> Result<(), AnyError> {
+        let report = |measured: StoreMeasurement| -> Result<(), AnyError> {
             if self.json {
                 print(&serde_json::to_string(&measured)?);
             } else {
-                let Measured { what, median_us, p99_us } = measured;
+                let StoreMeasurement { what, median_us, p99_us } = measured;
                 print(&format!("{what:<32}{median_us:>14.0}{p99_us:>14.0}"));
             }
             Ok(())
@@ -97,7 +97,7 @@ impl Store {
     }
 }
 
-/// One run of the benchmark: where its stores lie.
+/// One run of the benchmark, and the prefix of its stores.
 struct Run {
     endpoint: String,
     lease: LeaseId,
@@ -106,7 +106,7 @@ struct Run {
 }
 
 impl Run {
-    /// A client of the store of this name, with a connection of its own.
+    /// A client of this store, with a connection of its own.
     async fn open(&self, store: &str) -> Result<EtcdStore, AnyError> {
         let options =
             ClientOptions { timeout: PATIENCE, ..ClientOptions::new(self.endpoint.split(',')) };
@@ -115,7 +115,7 @@ impl Run {
         Ok(EtcdStore::new(client, prefix, self.lease, PATIENCE))
     }
 
-    async fn set(&self) -> Result<Measured, AnyError> {
+    async fn set(&self) -> Result<StoreMeasurement, AnyError> {
         let store = self.open("set").await?;
         let mut times = Vec::new();
         for _ in 0..self.calls {
@@ -123,11 +123,11 @@ impl Run {
             store.set(b"key", "value".into()).await?;
             times.push(begun.elapsed());
         }
-        Ok(Measured::new("set", times))
+        Ok(StoreMeasurement::new("set", times))
     }
 
-    /// Reads a key that exists, in a store that has some.
-    async fn get(&self, keys: usize) -> Result<Measured, AnyError> {
+    /// Reads an existing key, in a store with several keys.
+    async fn get(&self, keys: usize) -> Result<StoreMeasurement, AnyError> {
         let store = self.open(&format!("get {keys}")).await?;
         for number in 0..keys {
             store.set(format!("key {number}").as_bytes(), "value".into()).await?;
@@ -138,11 +138,11 @@ impl Run {
             store.get(b"key 0").await?;
             times.push(begun.elapsed());
         }
-        Ok(Measured::new(format!("get, {keys} keys"), times))
+        Ok(StoreMeasurement::new(format!("get, {keys} keys"), times))
     }
 
-    /// From a write by one client to the answer that another had been waiting for.
-    async fn wait_for_another(&self) -> Result<Measured, AnyError> {
+    /// The time from a write by one client to the answer of another client's wait.
+    async fn wait_for_another(&self) -> Result<StoreMeasurement, AnyError> {
         let (reader, writer) = (self.open("wait").await?, self.open("wait").await?);
         let mut times = Vec::new();
         for number in 0..self.calls.min(50) {
@@ -151,17 +151,17 @@ impl Run {
                 let (reader, key) = (reader.clone(), key.clone());
                 async move { reader.get(&key).await.map(|_| Instant::now()) }
             });
-            // By then it waits, as a rule; a measurement where it does not is no slower.
+            // Usually the other client waits by now; if not, the measurement is no slower.
             tokio::time::sleep(Duration::from_millis(20)).await;
             let begun = Instant::now();
             writer.set(&key, "value".into()).await?;
             times.push(waiting.await??.duration_since(begun));
         }
-        Ok(Measured::new("get, set by another", times))
+        Ok(StoreMeasurement::new("get, set by another", times))
     }
 
-    /// All clients add 1 to one counter at once, until all have their sum.
-    async fn add(&self, clients: usize) -> Result<Measured, AnyError> {
+    /// All clients add 1 to one counter concurrently.
+    async fn add(&self, clients: usize) -> Result<StoreMeasurement, AnyError> {
         let name = format!("add {clients}");
         let mut stores = Vec::new();
         for _ in 0..clients {
@@ -171,7 +171,7 @@ impl Run {
         for round in 0..self.calls.min(20) {
             times.push(add_once(&stores, format!("counter {round}").into_bytes()).await?);
         }
-        Ok(Measured::new(format!("add, {clients} at once"), times))
+        Ok(StoreMeasurement::new(format!("add, {clients} at once"), times))
     }
 }
 

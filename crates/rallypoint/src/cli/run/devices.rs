@@ -1,4 +1,4 @@
-//! How many GPUs the workers of this node may use.
+//! The number of GPUs that the workers of this node may use.
 
 use std::fs;
 use std::path::Path;
@@ -8,26 +8,26 @@ use rustix::fs::{Access, access};
 use super::environment::text;
 use crate::launch::job::Environment;
 
-/// In this order, since what PyTorch looks at first decides.
+/// In PyTorch's order of precedence.
 const VISIBLE: &[&str] = &["CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"];
 
-/// How a container's runtime is told which devices to give it.
+/// The variable that tells a container runtime which devices to provide.
 const CONTAINER: &str = "NVIDIA_VISIBLE_DEVICES";
 
-/// What was counted, and where.
+/// The number of devices, and its origin.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Count {
     pub(super) devices: u32,
     pub(super) source: &'static str,
 }
 
-/// How many GPUs may be seen, of those that there are.
+/// The number of visible GPUs among those of the host.
 pub(super) fn visible(environment: &Environment, there: &Count) -> Count {
-    // What a container has is in its devices already; but this is how an image says that it wants none.
+    // A container's devices are counted already; but an image may say here that it wants none.
     if let Some("void" | "none") = environment.get(CONTAINER).map(|value| value.trim()) {
         return Count { devices: 0, source: CONTAINER };
     }
-    // Set to nothing, it means none, which is not the same as not set.
+    // Empty means no devices; unset means all.
     let hidden =
         VISIBLE.iter().find(|name| environment.get(**name).is_some_and(|v| v.trim().is_empty()));
     match (text(environment, VISIBLE), hidden) {
@@ -55,7 +55,7 @@ fn listed(list: &str, there: u32) -> u32 {
 /// includes the rules of a container.
 pub(super) fn count(root: &Path) -> Count {
     let entries = |path: &str| -> Vec<fs::DirEntry> {
-        // What cannot be read is not there for us.
+        // A directory that cannot be read has no usable devices.
         fs::read_dir(root.join(path)).into_iter().flatten().flatten().collect()
     };
     let is_usable = |path: &Path| access(path, Access::READ_OK | Access::WRITE_OK).is_ok();

@@ -1,4 +1,4 @@
-//! A resolved job for people to read, or as JSON: what would be run, with which environment, and why.
+//! A resolved job for people to read, or as JSON: the command, the settings and their origins, and the workers' environment.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -12,10 +12,10 @@ use serde_json::{Map, Value, json};
 use crate::embedded::ServerPlacement;
 use crate::launch::job::{JobSpec, LogDirectory, Provenance, Streams};
 
-/// In place of what only the rendezvous will say.
+/// Stands for a value that only the rendezvous decides.
 const LATER: &str = "<from the group>";
 
-/// That is so even for a node that is alone.
+/// Variables that the rendezvous decides even for a single node.
 const ALWAYS_LATER: [&str; 5] = [
     "MASTER_ADDR",
     "MASTER_PORT",
@@ -24,7 +24,7 @@ const ALWAYS_LATER: [&str; 5] = [
     "TORCHELASTIC_RESTART_COUNT",
 ];
 
-/// And this only if there are others.
+/// Variables that the rendezvous decides if there are several nodes.
 const LATER_AMONG_OTHERS: [&str; 6] =
     ["RANK", "GROUP_RANK", "ROLE_RANK", "WORLD_SIZE", "GROUP_WORLD_SIZE", "ROLE_WORLD_SIZE"];
 
@@ -91,7 +91,7 @@ fn command(job: &JobSpec) -> Vec<String> {
     words.map(|word| word.to_string_lossy().into_owned()).collect()
 }
 
-/// Everything else, by name.
+/// The settings, by name.
 fn settings(job: &JobSpec) -> Vec<(&'static str, Value)> {
     let (parameters, agent, logs) = (&job.rendezvous.parameters, &job.agent, &job.logs);
     let streams = |of: &dyn Fn(u32) -> Streams| {
@@ -177,7 +177,7 @@ fn log_directory(directory: &LogDirectory) -> String {
     }
 }
 
-/// What each worker of the first start would find in its environment, by its local rank.
+/// The environment of each worker of the first start, by local rank.
 fn workers(job: &JobSpec) -> Vec<Variables> {
     let local_workers = job.agent.local_workers;
     let parameters = &job.rendezvous.parameters;
@@ -206,7 +206,7 @@ fn workers(job: &JobSpec) -> Vec<Variables> {
     (0..local_workers).map(worker).collect()
 }
 
-/// A word as a shell takes it.
+/// A word, quoted for a shell if necessary.
 fn quoted(word: &str) -> String {
     let is_plain = |c: char| c.is_alphanumeric() || "-_=+./:,@%".contains(c);
     if !word.is_empty() && word.chars().all(is_plain) {

@@ -1,4 +1,4 @@
-//! What is wrong with a command line, or with what it was to be completed from.
+//! Errors of the command line, and of the values that complete it.
 
 use std::path::PathBuf;
 
@@ -6,22 +6,22 @@ use thiserror::Error;
 
 use crate::config::ConfigError;
 
-/// Why there is no plan. All of them are the user's to put right, so the exit code is 2.
+/// Why a command line has no job. The user can correct all of these, so the exit code is 2.
 #[derive(Debug, Error)]
 pub(crate) enum RunError {
-    /// The command line cannot be read; or it asks for help, which is no failure.
+    /// The command line cannot be parsed; or it asks for help, which is a success.
     #[error(transparent)]
     Usage(Box<clap::Error>),
-    /// torchrun has the option, and we do not.
+    /// An option of torchrun that `rallypoint run` does not have.
     #[error("{option} is an option of torchrun that there is no use for here: {instead}")]
     Refused { option: String, instead: &'static str },
-    /// It is the beginning of several options.
+    /// An abbreviation of several options.
     #[error("{option} may be any of {}; write one of them", .candidates.join(", "))]
     Ambiguous { option: String, candidates: Vec<String> },
     /// An option, a variable or a parameter is wrong, missing or contradicts another.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// The file is not there, or not readable.
+    /// The secret file cannot be read.
     #[error("cannot read --secret-file {path}")]
     Secret { path: PathBuf, source: std::io::Error },
 }

@@ -1,4 +1,4 @@
-//! What a plan needs to know of this host. Everything that must be looked up, in one place, before planning.
+//! Facts about this host that a job depends on, looked up in one place.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use crate::embedded::ThisHost;
 use crate::launch::job::Environment;
 use crate::util::random;
 
-/// This host, and what this process was started with.
+/// This host, and the environment of this process.
 #[derive(Debug, Clone)]
 pub(crate) struct HostFacts {
     pub(super) environment: Environment,
@@ -16,12 +16,12 @@ pub(crate) struct HostFacts {
     pub(super) devices: Count,
     /// The interpreter of scripts and modules, unless the environment names another.
     pub(super) python: String,
-    /// A name for a run that no other run has.
+    /// A random run id.
     pub(super) fresh_id: String,
 }
 
 impl HostFacts {
-    /// Looks around. Names are looked up later, and block then, so plan before a runtime is started.
+    /// Looks up the facts. Names are looked up later, which blocks, so resolve the job before a runtime is started.
     pub(crate) fn look(environment: Environment) -> Self {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         Self {
@@ -34,13 +34,13 @@ impl HostFacts {
         }
     }
 
-    /// The same, if this is the command of a Python package, for the Python that it is installed in.
+    /// These facts with the interpreter of the Python package that has this command.
     pub(crate) fn under(self, python: Option<String>) -> Self {
         Self { python: python.unwrap_or(self.python), ..self }
     }
 }
 
-/// The environment of this process, as far as it is text.
+/// The environment of this process, as far as it is valid UTF-8.
 pub(crate) fn environment() -> Environment {
     let text = |(name, value): (std::ffi::OsString, std::ffi::OsString)| {
         Some((name.into_string().ok()?, value.into_string().ok()?))

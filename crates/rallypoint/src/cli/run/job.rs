@@ -30,7 +30,7 @@ pub(super) fn job(
     let mut notes = Notes { provenance, warnings: Vec::new() };
     let program = program(options, host)?;
     let scheduler =
-        if options.standalone { Scheduler::Nobody } else { Scheduler::detect(environment) };
+        if options.standalone { Scheduler::Unknown } else { Scheduler::detect(environment) };
     let nodes = nodes(options, scheduler, host, &mut notes)?;
     let node_rank = node_rank(options, scheduler, nodes, environment, &mut notes)?;
     let local_workers = local_workers(options, host, scheduler, &mut notes)?;
@@ -116,7 +116,7 @@ fn node_rank(
     environment: &Environment,
     notes: &mut Notes,
 ) -> Result<Option<u32>, RunError> {
-    // Who is alone has no choice of ranks.
+    // A single node has rank 0.
     if options.node_rank.is_some() || nodes.max == 1 {
         return Ok(options.node_rank);
     }
@@ -162,8 +162,8 @@ fn stdin(options: &Options, local_workers: u32) -> Result<Option<u32>, RunError>
     }
 }
 
-/// The nodes of a group need not be done with a notice at the same time, and the first to come back do not
-/// wait for longer than the last call.
+/// Warns of a notice that exceeds the last call: nodes end their notice at different times, and the first to rejoin
+/// wait for the rest no longer than the last call.
 fn warn_of_long_notice(notice: Duration, rendezvous: &RendezvousConfig, notes: &mut Notes) {
     let last_call = EtcdOptions::from_parameters(&rendezvous.parameters).ok();
     if let Some(last_call) = last_call.map(|options| options.handler.last_call)
@@ -218,7 +218,7 @@ fn logs(options: &Options, environment: &Environment, notes: &mut Notes) -> Resu
     })
 }
 
-/// A value that stands in a variable of torchrun's, for an option of ours.
+/// The value of an option in a variable of torchrun.
 fn variable<T>(
     environment: &Environment,
     name: &'static str,
@@ -232,7 +232,7 @@ fn variable<T>(
     })
 }
 
-/// What was given, or else what was found, or else what is usual.
+/// The value on the command line, or else of the variable, or else the default.
 fn or_variable<T>(
     given: Option<T>,
     found: Option<Result<(T, Provenance), RunError>>,

@@ -1,16 +1,16 @@
-//! `rallypoint run`: from a command line to a plan. Nothing here runs anything.
+//! `rallypoint run`: from a command line to a [`JobSpec`], which the launcher runs.
 //!
-//! - `options`, `values`, `template`: what may be typed, and what it means by itself.
+//! - `options`, `values`: the options and their values.
 //! - `variables`: `PET_*` as defaults, underscores, and torchrun's options that are refused by name.
-//! - `scheduler`: what Slurm, Open MPI and Kubernetes know.
-//! - `host`, `devices`, `secret`: what is looked up on this host, before anything is decided.
-//! - `rendezvous`: where the nodes meet, and who runs the server.
-//! - `surroundings`: what of the environment others ask for.
-//! - `program`, `plan`: the rest, and all of it together.
-//! - `dry_run`: a plan for people to read.
+//! - `scheduler`: values from Slurm, Open MPI and Kubernetes.
+//! - `host`, `devices`, `secret`, `environment`: lookups on this host, before anything is decided.
+//! - `rendezvous`: the rendezvous server, and whether this host runs it.
+//! - `surroundings`: values of the environment for other programs that start workers.
+//! - `program`, `job`: the program of the workers, and the whole job.
+//! - `dry_run`: a job for people to read.
 //!
-//! Whoever parses puts [`command`] among the subcommands, hands what clap made of it to [`prepare`], and
-//! what clap refused to [`explain`].
+//! The caller adds [`command`] to its subcommands, passes clap's matches to [`prepare`], and
+//! clap's errors to [`explain`].
 
 mod devices;
 mod dry_run;
@@ -43,19 +43,19 @@ pub(crate) fn default_log_filter() -> String {
     format!("warn,{LAUNCH}=info,{EMBEDDED}=info")
 }
 
-/// What a command line comes to.
+/// The action that a command line asks for.
 #[derive(Debug)]
 pub(crate) enum RunAction {
-    /// Run this.
+    /// Run this job.
     Launch(Box<JobSpec>),
-    /// Print this, and do no more.
+    /// Print this text.
     Show(String),
 }
 
-/// Makes a plan of what was typed. Blocks where a name has to be looked up.
+/// Resolves the command line into an action. Blocks on name lookups.
 ///
 /// # Errors
-/// [`RunError`] says what is wrong, and what would be right.
+/// [`RunError`] names the wrong value, and the remedy.
 pub(crate) fn prepare(matches: &ArgMatches, host: &HostFacts) -> Result<RunAction, RunError> {
     let (options, taken) = variables::read(matches, &host.environment)?;
     let secret = secret::read(&options, &host.environment)?;

@@ -30,7 +30,7 @@ pub(super) fn program(options: &Options, host: &HostFacts) -> Result<Program, Ru
     }
     let named = text(&host.environment, &["PYTHON_EXEC"]);
     let interpreter = named.map_or(host.python.as_str(), |(_, value)| value);
-    // Unbuffered: lines should be seen when they are written.
+    // Unbuffered, so that lines appear when they are written.
     let before = ["-u"].into_iter().chain(options.module.then_some("-m")).map(OsString::from);
     let arguments = before.chain(options.program.iter().cloned()).collect();
     Ok(Program { path: interpreter.into(), arguments })

@@ -1,8 +1,8 @@
-//! What whoever started this launcher knows of the job: Slurm, Open MPI, or Kubernetes.
+//! Values of the job from its scheduler: Slurm, Open MPI, or Kubernetes.
 //!
-//! Nothing is read that nobody asks for, so a variable that makes no sense is an error only where it counts.
+//! Variables are read on demand, so a malformed one is an error only where its value is needed.
 //!
-//! Not asked: where `srun` was typed (`SLURM_LAUNCH_NODE_IPADDR`), which may be a login node that no
+//! Not used: where `srun` was typed (`SLURM_LAUNCH_NODE_IPADDR`), which may be a login node that no
 //! launcher runs on; and outside of a step, Slurm's counts, since a batch script runs once, on one node.
 
 mod nodelist;
@@ -11,24 +11,24 @@ use super::environment::{FoundValue, number, text};
 use super::error::RunError;
 use crate::launch::job::Environment;
 
-/// Who started this launcher.
+/// The scheduler that started this launcher.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Scheduler {
-    /// As a task of a step, with `srun`.
+    /// Slurm: a task of a step, by `srun`.
     Slurm,
-    /// With `mpirun`, maybe within a job of Slurm.
+    /// Open MPI: `mpirun`, possibly within a Slurm job.
     Mpi,
-    /// As a pod of an indexed job.
+    /// Kubernetes: a pod of an indexed job.
     Kubernetes,
-    /// Nobody who says anything.
-    Nobody,
+    /// No known scheduler.
+    Unknown,
 }
 
-/// Where the nodes of the job can meet.
+/// The host for the rendezvous server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Head {
     pub(super) host: String,
-    /// Added to the usual port, since jobs may share a host, and steps of a job too.
+    /// Added to the default port, since jobs, and steps of a job, may share a host.
     pub(super) port_offset: u16,
 }
 
@@ -41,7 +41,7 @@ const STEP_TASKS: &[&str] = &["SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"];
 const HOSTS: &[&str] = &["SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST", "SLURM_NODELIST"];
 
 impl Scheduler {
-    /// The innermost of those who started us, since one may run within another.
+    /// The innermost scheduler, since one may run within another.
     pub(super) fn detect(environment: &Environment) -> Self {
         let there = |names| text(environment, names).is_some();
         match () {
@@ -49,11 +49,11 @@ impl Scheduler {
             () if there(JOB) && there(STEP) => Self::Slurm,
             () if there(&["PMIX_RANK"]) => Self::Mpi,
             () if there(&["JOB_COMPLETION_INDEX"]) => Self::Kubernetes,
-            () => Self::Nobody,
+            () => Self::Unknown,
         }
     }
 
-    /// How many launchers were started.
+    /// The number of launchers in the job.
     pub(super) fn nodes(
         self,
         environment: &Environment,
@@ -62,7 +62,7 @@ impl Scheduler {
             Self::Slurm if several_tasks(environment)? => number(environment, STEP_TASKS)?,
             Self::Slurm => number(environment, STEP_NODES)?,
             Self::Mpi => number(environment, MPI_SIZE)?,
-            Self::Kubernetes | Self::Nobody => None,
+            Self::Kubernetes | Self::Unknown => None,
         };
         match found {
             Some(FoundValue { value: 0, source }) => {
@@ -72,7 +72,7 @@ impl Scheduler {
         }
     }
 
-    /// Which of them this one is.
+    /// The rank of this launcher among them.
     pub(super) fn rank(
         self,
         environment: &Environment,
@@ -82,7 +82,7 @@ impl Scheduler {
             Self::Slurm => number(environment, &["SLURM_NODEID", "SLURM_PROCID"])?,
             Self::Mpi => mpi_rank(environment)?,
             Self::Kubernetes => number(environment, &["JOB_COMPLETION_INDEX"])?,
-            Self::Nobody => None,
+            Self::Unknown => None,
         };
         if let (Some(rank), Some(nodes)) = (&rank, self.nodes(environment)?)
             && rank.value >= nodes.value
@@ -96,7 +96,7 @@ impl Scheduler {
         Ok(rank)
     }
 
-    /// Whether launchers share nodes, each with what it finds there.
+    /// Whether several launchers share a node.
     pub(super) fn has_several_tasks_a_node(
         self,
         environment: &Environment,
@@ -104,7 +104,7 @@ impl Scheduler {
         Ok(self == Self::Slurm && several_tasks(environment)?)
     }
 
-    /// Where they can meet: at the first host of the list.
+    /// The host for the rendezvous server: the first of the list.
     pub(super) fn head(
         self,
         environment: &Environment,
@@ -117,13 +117,13 @@ impl Scheduler {
             RunError::invalid(name, list, format!("{what}; give --rdzv-endpoint"))
         })?;
         let job = number(environment, JOB)?.map_or(0, |job| u64::from(job.value));
-        // Steps of one job may begin on one host. Far enough apart not to meet those of the next jobs.
+        // Steps of one job may start on one host. Far enough apart to avoid the ports of the next jobs.
         let step = number(environment, STEP)?.map_or(0, |step| u64::from(step.value));
         let port_offset = u16::try_from((job + 37 * step) % 1000).unwrap_or_default();
         Ok(Some(FoundValue { value: Head { host, port_offset }, source: name.to_owned() }))
     }
 
-    /// What no other job is called.
+    /// An id that no other job has.
     pub(super) fn run_id(self, environment: &Environment) -> Option<FoundValue<String>> {
         let found =
             |(source, value): (&str, String)| FoundValue { value, source: source.to_owned() };
@@ -131,7 +131,7 @@ impl Scheduler {
             Self::Slurm => {
                 let (source, job) = text(environment, JOB)?;
                 let (_, step) = text(environment, STEP)?;
-                // A job that is queued again has the same number.
+                // A requeued job has the same number.
                 let again = text(environment, &["SLURM_RESTART_COUNT"]).filter(|(_, n)| *n != "0");
                 let again = again.map_or_else(String::new, |(_, n)| format!("-{n}"));
                 Some(found((source, format!("slurm-{job}.{step}{again}"))))
@@ -139,15 +139,15 @@ impl Scheduler {
             Self::Mpi => {
                 let names = ["PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid"];
                 let (source, name) = text(environment, &names)?;
-                // It becomes one part of a path.
+                // The id becomes one component of a path.
                 Some(found((source, format!("mpi-{}", name.replace('/', "-")))))
             }
-            Self::Kubernetes | Self::Nobody => None,
+            Self::Kubernetes | Self::Unknown => None,
         }
     }
 }
 
-/// How many nodes a batch script of Slurm has that it does not use, being no step itself.
+/// The number of nodes of a Slurm batch script that is no step itself and uses only one of them.
 pub(super) fn nodes_left_idle(environment: &Environment) -> Option<&str> {
     text(environment, JOB)?;
     if text(environment, STEP).is_some() {
@@ -157,7 +157,7 @@ pub(super) fn nodes_left_idle(environment: &Environment) -> Option<&str> {
     (nodes != "1").then_some(nodes)
 }
 
-/// With several tasks on a node, each of them is a launcher, and they are counted rather than the hosts.
+/// With several tasks on a node, each task is a launcher, so tasks are counted rather than hosts.
 fn several_tasks(environment: &Environment) -> Result<bool, RunError> {
     let (tasks, nodes) = (number(environment, STEP_TASKS)?, number(environment, STEP_NODES)?);
     Ok(tasks.is_some() && tasks.map(|tasks| tasks.value) != nodes.map(|nodes| nodes.value))

@@ -1,5 +1,5 @@
-//! The secret that the nodes of a job share: from a file or from the environment, never an argument, since
-//! those can be seen by everybody on the host.
+//! The secret that the nodes of a job share: from a file or from the environment, never from an argument, since
+//! every user of the host can read arguments.
 
 use std::fmt;
 
@@ -7,11 +7,11 @@ use super::error::RunError;
 use super::options::Options;
 use crate::launch::job::{Environment, SECRET};
 
-/// The secret.
+/// The shared secret of a job.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Secret {
     pub(super) text: String,
-    /// Whether it was asked for by an option, and not found in the environment.
+    /// Whether it came from `--secret-file`, and not from the environment.
     pub(super) is_option: bool,
 }
 
@@ -21,7 +21,7 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// Reads the file, or else the environment.
+/// Reads the secret from the file, or else from the environment.
 pub(crate) fn read(
     options: &Options,
     environment: &Environment,

@@ -1,5 +1,5 @@
-//! What the environment says of a node, for others that start workers: torchrun's plugin reads here what `rallypoint run`
-//! reads.
+//! A node's values in the environment, for other programs that start workers: torchrun's plugin reads the same variables
+//! as `rallypoint run`.
 
 use thiserror::Error;
 
@@ -10,7 +10,7 @@ use super::rendezvous::static_endpoint;
 use super::scheduler::Scheduler;
 use crate::launch::job::Environment;
 
-/// A variable of the environment makes no sense.
+/// A malformed environment variable.
 #[derive(Debug, Error)]
 #[error(transparent)]
 pub struct SurroundingsError(#[from] RunError);
@@ -18,19 +18,19 @@ pub struct SurroundingsError(#[from] RunError);
 /// A value, and the variable that it was found in.
 pub type FoundIn<T> = (T, String);
 
-/// Which of the nodes of its job this one is: what torchrun's variable says, or else whoever started it.
+/// The rank of this node in its job: from torchrun's variable, or else from the scheduler.
 ///
 /// # Errors
-/// [`SurroundingsError`] names the variable, and what would be right.
+/// [`SurroundingsError`] names the variable, and the remedy.
 pub fn node_rank() -> Result<Option<FoundIn<u32>>, SurroundingsError> {
     let rank = rank_in(&host::environment())?;
     Ok(rank.map(|FoundValue { value, source }| (value, source)))
 }
 
-/// Where the nodes meet in torchrun's static form, in which the one of rank 0 is the server.
+/// The rendezvous endpoint in torchrun's static form, in which the rank-0 node is the server.
 ///
 /// # Errors
-/// [`SurroundingsError`] names the variable, and what would be right.
+/// [`SurroundingsError`] names the variable, and the remedy.
 pub fn master() -> Result<Option<FoundIn<String>>, SurroundingsError> {
     Ok(master_in(&host::environment())?)
 }

@@ -13,7 +13,7 @@ use crate::launch::job::{LocalRanks, NumaBinding, SignalList, StreamSelection, S
 
 use crate::config::values;
 
-/// How many nodes a group has: `N`, or `MIN:MAX`.
+/// The number of nodes: `N`, or `MIN:MAX`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Nodes {
     pub(crate) min: usize,
@@ -32,11 +32,11 @@ impl FromStr for Nodes {
     }
 }
 
-/// How many workers a node has, or what to count for it.
+/// The number of workers of a node, or the devices to count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Workers {
     Count(u32),
-    /// As many as GPUs, or if there are none, as processors.
+    /// The number of GPUs, or of processors without a GPU.
     Auto,
     Cpu,
     Gpu,
@@ -62,12 +62,12 @@ impl FromStr for Workers {
     }
 }
 
-/// Reads a time in seconds, whole or not, or none at all.
+/// Parses a time in seconds, with or without a fraction.
 pub(super) fn seconds(text: &str) -> Result<Duration, String> {
     values::seconds(text, 0.0)
 }
 
-/// A time that is there only because torchrun has it.
+/// Parses an interval, which must not be 0.
 pub(super) fn interval(text: &str) -> Result<Duration, String> {
     match seconds(text) {
         Ok(time) if !time.is_zero() => Ok(time),
@@ -75,7 +75,7 @@ pub(super) fn interval(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// Text that means nothing if it is empty.
+/// Parses text that must not be empty.
 pub(super) fn name(text: &str) -> Result<String, String> {
     if text.is_empty() {
         return Err("give a name, or leave the option out".to_owned());
@@ -83,7 +83,7 @@ pub(super) fn name(text: &str) -> Result<String, String> {
     Ok(text.to_owned())
 }
 
-/// A time, or `none` for as long as it takes.
+/// A time limit, or `none`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct TimeLimit(pub(crate) Option<Duration>);
 
@@ -98,7 +98,7 @@ impl FromStr for TimeLimit {
     }
 }
 
-/// Pauses: the first, and the longest.
+/// The restart backoff: the first pause, and the longest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Delay(pub(crate) RestartBackoff);
 
@@ -119,7 +119,7 @@ impl FromStr for Delay {
     }
 }
 
-/// The exit code that says that a restart is no use, or `none`.
+/// The exit code of a non-retryable failure, or `none`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct NoRestart(pub(crate) Option<i32>);
 
@@ -135,7 +135,7 @@ impl FromStr for NoRestart {
     }
 }
 
-/// Those that ask for something. The others say that the process itself is at fault, or cannot be handled.
+/// The signals that a process can handle and that do not report a fault of its own.
 const HANDLED: [i32; 8] = [1, 2, 3, 10, 12, 14, 15, 24];
 
 fn handled_signal(name: &str) -> Result<i32, String> {
@@ -162,7 +162,7 @@ impl FromStr for SignalList {
     }
 }
 
-/// How workers are told beforehand that they will be stopped: how long, and by which signal.
+/// The notice to workers before a stop: its time, and its signal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct NoticeOption {
     pub(crate) time: Duration,
@@ -170,7 +170,7 @@ pub(crate) struct NoticeOption {
 }
 
 impl Default for NoticeOption {
-    /// None at all. The signal is the one for those who give a time alone: SIGUSR1.
+    /// No notice. SIGUSR1 is the signal if the user gives a time alone.
     fn default() -> Self {
         Self { time: Duration::ZERO, signal: 10 }
     }

@@ -1,5 +1,5 @@
 //! The environment as the defaults of the options (`PET_NNODES` for `--nnodes`), underscores for dashes, and
-//! better words for what clap refuses.
+//! better messages for clap's errors.
 
 use clap::builder::ArgAction;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
@@ -10,7 +10,7 @@ use super::error::RunError;
 use super::options::Options;
 use crate::launch::job::{Environment, Provenance};
 
-/// What torchrun has and we do not, and what to do instead.
+/// Options of torchrun that `rallypoint run` does not have, and their replacements.
 const REFUSED: [(&str, &str); 8] = [
     ("start-method", "workers are programs, and start as such"),
     ("event-log-handler", "events are in the log; --log-format json makes one object a line of it"),
@@ -22,13 +22,13 @@ const REFUSED: [(&str, &str); 8] = [
     ("use-env", "leave it out; the ranks are always in the environment"),
 ];
 
-/// The variable that an option may stand in.
+/// The variable of an option.
 fn variable(option: &Arg) -> Option<String> {
     option.get_long()?;
     Some(format!("PET_{}", option.get_id().as_str().to_ascii_uppercase()))
 }
 
-/// Its value there. An empty one is as good as none.
+/// The variable of an option and its value, unless it is empty.
 fn standing(option: &Arg, environment: &Environment) -> Option<(String, String)> {
     let name = variable(option)?;
     let value = environment.get(&name).filter(|value| !value.is_empty())?.clone();
@@ -39,7 +39,7 @@ fn is_flag(option: &Arg) -> bool {
     matches!(option.get_action(), ArgAction::SetTrue)
 }
 
-/// The command, with what the environment says as the defaults of its options.
+/// The command, with the environment's values as defaults of its options.
 pub(crate) fn command(environment: &Environment) -> Command {
     let prepare = |option: Arg| {
         let underscores = option.get_long().filter(|long| long.contains('-'));
@@ -49,7 +49,7 @@ pub(crate) fn command(environment: &Environment) -> Command {
             "0" if is_flag(&option) => "false".to_owned(),
             _ => value,
         });
-        // A negative number is a wrong value then, not an unknown option.
+        // So that a negative number is a wrong value, not an unknown option.
         let option = if is_flag(&option) { option } else { option.allow_negative_numbers(true) };
         let option = option.aliases(underscores);
         match default {
@@ -78,7 +78,7 @@ pub(crate) fn read(
         if matches.value_source(id) != Some(ValueSource::DefaultValue) {
             continue;
         }
-        // It may hold a password.
+        // The value may contain a password.
         let value = if id == "rdzv_conf" { "…".to_owned() } else { value };
         let long = option.get_long().unwrap_or(id);
         taken.push(Provenance::new(format!("--{long}"), value, name));
@@ -86,7 +86,7 @@ pub(crate) fn read(
     Ok((options, taken))
 }
 
-/// What is wrong, in more words than clap has.
+/// A clap error, with better words for torchrun's options, abbreviations and variables.
 pub(crate) fn explain(error: clap::Error, environment: &Environment) -> RunError {
     let named = match error.get(ContextKind::InvalidArg) {
         Some(ContextValue::String(named)) => named.clone(),
@@ -116,7 +116,7 @@ fn unknown(named: &str) -> Option<RunError> {
     Some(RunError::Refused { option, instead: refused.1 })
 }
 
-/// If the value stands in the environment, that is what has to be put right.
+/// Names the variable instead of the option, if the wrong value came from the environment.
 fn wrong_variable(named: &str, error: &clap::Error, environment: &Environment) -> Option<RunError> {
     let long = named.strip_prefix("--")?.split([' ', '=']).next()?;
     let options = Options::command();

@@ -1,4 +1,4 @@
-//! `rallypoint serve --engine embedded`: our own server.
+//! `rallypoint serve --engine embedded`: Rallypoint's own server.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -15,23 +15,23 @@ use crate::cli::AnyError;
 use crate::embedded::runtime_directory;
 use crate::server::{Credentials, Server, ServerOptions, ServerTls};
 
-/// What only our own server has.
+/// Options of the embedded server alone.
 #[derive(Args)]
 pub(super) struct Embedded {
-    /// Certificate to show, PEM; turns TLS on
+    /// Server certificate, PEM; enables TLS
     #[arg(long, value_name = "FILE", requires = "key", help_heading = "Security (embedded)")]
     cert: Option<PathBuf>,
     /// Private key of the certificate, PEM
     #[arg(long, value_name = "FILE", requires = "cert", help_heading = "Security (embedded)")]
     key: Option<PathBuf>,
-    /// Authorities, PEM; clients must then show a certificate that one of them signed
+    /// CA certificates for clients, PEM; clients must present a certificate that one of them signed
     #[arg(long, value_name = "FILE", requires = "cert", help_heading = "Security (embedded)")]
     client_ca: Option<PathBuf>,
     /// Clients must authenticate as this user
     #[arg(long, value_name = "NAME", help_heading = "Security (embedded)")]
     user: Option<String>,
-    /// The user's password. Others on this host can see it: prefer a file, or the environment
-    /// variable RALLYPOINT_PASSWORD
+    /// The user's password. Other users of this host can read arguments: prefer --password-file or the variable
+    /// RALLYPOINT_PASSWORD
     #[arg(
         long,
         value_name = "TEXT",
@@ -40,23 +40,23 @@ pub(super) struct Embedded {
         help_heading = "Security (embedded)"
     )]
     password: Option<String>,
-    /// File with the user's password; one newline at its end is not part of it
+    /// File with the user's password; a final newline is ignored
     #[arg(long, value_name = "FILE", requires = "user", help_heading = "Security (embedded)")]
     password_file: Option<PathBuf>,
 
-    /// Largest request that writes, in bytes
+    /// Limit on the size of a write request, in bytes
     #[arg(long, value_name = "N", default_value_t = 1536 << 10, value_parser = limit, help_heading = "Limits (embedded)")]
     max_request_bytes: usize,
-    /// Connections at one time
+    /// Limit on concurrent connections
     #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = limit, help_heading = "Limits (embedded)")]
     max_connections: usize,
-    /// Watches at one time
+    /// Limit on concurrent watches
     #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = limit, help_heading = "Limits (embedded)")]
     max_watches: usize,
-    /// Leases at one time
+    /// Limit on concurrent leases
     #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = limit, help_heading = "Limits (embedded)")]
     max_leases: usize,
-    /// Memory for keys, values and their history, in bytes
+    /// Limit on memory for keys, values and their history, in bytes
     #[arg(long, value_name = "N", default_value_t = 2 << 30, value_parser = limit, help_heading = "Limits (embedded)")]
     max_bytes: usize,
     /// Revisions of history to keep for readers and watches; 0 keeps all
@@ -85,7 +85,7 @@ pub(super) enum EmbeddedError {
     Listen { address: SocketAddr, hint: &'static str, source: std::io::Error },
 }
 
-/// Parses a limit, which would keep everybody out if it were 0.
+/// Parses a limit, which must not be 0.
 fn limit(text: &str) -> Result<usize, String> {
     match text.parse() {
         Ok(0) | Err(_) => Err("give a whole number of at least 1".to_owned()),

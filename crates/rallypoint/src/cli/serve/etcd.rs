@@ -14,7 +14,7 @@ pub(super) async fn serve(members: usize, common: Common) -> Result<(), AnyError
     };
     let shutdown = shutdown(common.stop_at_eof)?;
     tokio::pin!(shutdown);
-    // It may take minutes on a bad day, and whoever has enough of that need not wait.
+    // The start may take minutes, and a signal must end it.
     let mut cluster = tokio::select! {
         started = EtcdCluster::start(members, options) => started?,
         () = &mut shutdown => return Ok(()),
@@ -28,7 +28,7 @@ pub(super) async fn serve(members: usize, common: Common) -> Result<(), AnyError
     Ok(ended?)
 }
 
-/// Waits until so many members have ended by themselves that the rest cannot serve; the end of the last.
+/// Waits until the members have lost their quorum. Returns the end of the last one.
 async fn majority_lost(cluster: &mut EtcdCluster) -> EtcdServerError {
     loop {
         let (member, ended) = cluster.exited().await;
@@ -37,9 +37,9 @@ async fn majority_lost(cluster: &mut EtcdCluster) -> EtcdServerError {
         if left * 2 <= of {
             return ended;
         }
-        // What it said last is in its log, which is ours.
+        // Its last messages are in the log, which this command shows.
         let ended = ended.to_string();
         let ended = ended.lines().next();
-        tracing::warn!(target: CLI, member, left, of, ended, "a member is gone; the others go on");
+        tracing::warn!(target: CLI, member, left, of, ended, "a member has exited; the remaining members continue");
     }
 }

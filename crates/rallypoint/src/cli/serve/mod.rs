@@ -138,14 +138,14 @@ impl Serve {
 }
 
 impl Common {
-    /// Says where we listen: from here on a client that connects is served.
+    /// Reports the address: from now on clients are served.
     fn announce(&self, scheme: &str, addresses: &[String]) -> Result<(), ServeCommandError> {
         let urls: Vec<String> =
             addresses.iter().map(|address| format!("{scheme}://{address}")).collect();
-        // Nobody may be there to read it.
+        // The reader may be gone.
         let _ = writeln!(std::io::stdout(), "listening on {}", urls.join(","));
         let Some(path) = &self.ready_file else { return Ok(()) };
-        // Whoever waits for the file must never see half of it.
+        // Write and rename, so that a reader never sees a part of the file.
         let mut unfinished = path.as_os_str().to_owned();
         unfinished.push(".tmp");
         fs::write(&unfinished, format!("{}\n", addresses.join(",")))
@@ -154,8 +154,8 @@ impl Common {
     }
 }
 
-/// Ready at the first SIGINT or SIGTERM, or at the end of standard input. The second signal ends the process as it would have without
-/// us, for those who do not want to wait for the drain.
+/// Ready at the first SIGINT or SIGTERM, or at the end of standard input. The second signal has its default action,
+/// for a user who does not want to wait for the drain.
 fn shutdown(at_eof: bool) -> std::io::Result<impl Future<Output = ()>> {
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;

@@ -3,13 +3,10 @@ use super::*;
 const ROUND: u64 = 4;
 
 fn running() -> RendezvousView {
-    RendezvousView {
-        known: true,
-        session: true,
-        round: ROUND,
-        member_of: Some(ROUND),
-        ..RendezvousView::default()
-    }
+    let mut view = RendezvousView::default();
+    (view.known, view.session) = (true, true);
+    (view.round, view.member_of) = (ROUND, Some(ROUND));
+    view
 }
 
 #[test]

@@ -127,7 +127,7 @@ impl WorkerGroup {
                     notified.living += 1;
                     notified.spared.push(worker.local_rank);
                 }
-                Offer::Nobody => {}
+                Offer::Gone => {}
             }
         }
         notified

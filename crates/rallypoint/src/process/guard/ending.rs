@@ -1,4 +1,4 @@
-//! Ends what a guard knows: process groups, marked processes, directories.
+//! Kills the processes and removes the directories that a guard knows.
 
 use std::collections::{BTreeMap, HashSet};
 use std::fs;
@@ -12,19 +12,19 @@ use rustix::process::{Pid, Signal, getpid, kill_process, kill_process_group};
 use super::message::GuardEntry;
 use crate::process::{survivors, table};
 
-/// Between two looks at who is left.
+/// The pause between two checks for survivors.
 const FIRST_PAUSE: Duration = Duration::from_millis(1);
 const LAST_PAUSE: Duration = Duration::from_millis(20);
 
-/// How long those who were killed may take. Only the kernel can hold them up, with a disk or a device that does
-/// not answer; as long as they are there, nobody is told that they are not.
+/// The time limit for killed processes to disappear. Only the kernel can delay them, with a disk or a device that does
+/// not answer; until they are gone, the liveness socket stays open.
 const DEATH: Duration = Duration::from_secs(600);
 
-/// A directory may be made again while it is removed, by somebody who is about to be gone.
+/// The number of attempts to remove a directory, in which a dying process may still create files.
 const ATTEMPTS: u32 = 10;
 const ATTEMPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// A process that is not to be touched, though it may have a mark.
+/// A process that is spared, though it may have a mark.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Spared {
     pid: Pid,
@@ -51,14 +51,14 @@ pub(super) fn signal<'a>(
     for entry in entries {
         match entry {
             GuardEntry::Group(leader) | GuardEntry::Workers(leader) => {
-                // There may be nobody any more.
+                // The group may be gone.
                 let _ = kill_process_group(*leader, signal);
             }
             GuardEntry::Marked(mark) => marks.push(&mark[..]),
             GuardEntry::Directory(_) => {}
         }
     }
-    // Again, for those who were started while the first look was taken.
+    // Again, for processes that were started during the first pass.
     for _ in 0..if marks.is_empty() { 0 } else { 2 } {
         for pid in marked(&marks, spared) {
             let _ = kill_process(pid, signal);
@@ -66,7 +66,7 @@ pub(super) fn signal<'a>(
     }
 }
 
-/// Kills all of them, and waits until they are gone; then the directories are removed.
+/// Kills all processes of these entries, waits until they are gone, and removes the directories.
 pub(super) fn end(entries: &HashSet<GuardEntry>, spared: Spared, gone: impl FnOnce()) {
     signal(entries, Signal::KILL, spared);
     let begun = Instant::now();
@@ -91,15 +91,15 @@ pub(super) fn end(entries: &HashSet<GuardEntry>, spared: Spared, gone: impl FnOn
 fn is_left(entries: &HashSet<GuardEntry>, spared: Spared) -> bool {
     entries.iter().any(|entry| match entry {
         GuardEntry::Group(leader) | GuardEntry::Workers(leader) => {
-            survivors::anybody(*leader, *leader).is_some()
+            survivors::find(*leader, *leader).is_some()
         }
         GuardEntry::Marked(mark) => !marked(&[mark], spared).is_empty(),
         GuardEntry::Directory(_) => false,
     })
 }
 
-/// Those who live and began with one of the marks, and their descendants; without those who are spared and what
-/// is only theirs.
+/// The live processes with one of the marks, and their descendants; without spared processes and those that
+/// descend from them alone.
 fn marked(marks: &[&[u8]], spared: Spared) -> HashSet<Pid> {
     let mut children: BTreeMap<i32, Vec<Pid>> = BTreeMap::new();
     let mut found = Vec::new();

@@ -1,32 +1,32 @@
-//! When workers end because their launcher stands still, and when they are only held: a pure decision.
+//! The fence: when workers are killed because their launcher hangs, and when they are only stopped. Pure.
 
 use std::time::Duration;
 
 use rallypoint_core::kv::Time;
 
-/// A guard that runs looks this often, and so knows of a sleep of its own by a look that came late.
+/// The interval of a guard's checks. A late check tells that the guard was suspended.
 const LOOK: Duration = Duration::from_millis(200);
 
-/// The same while workers are held: somebody else may let them go on.
+/// The interval of checks while workers are stopped: another process may continue them.
 const LOOK_HELD: Duration = Duration::from_millis(20);
 
-/// A look that comes later than this was slept through.
+/// A check that is later than this means a suspension.
 const LATE: Duration = Duration::from_millis(500);
 
-/// After a sleep of the whole node, how long the launcher has to say that it has lost nothing.
+/// The time that the launcher has, after a suspension of the node, to set a later fence.
 const HELD: Duration = Duration::from_secs(1);
 
-/// What is to be done with the workers.
+/// The action on the workers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Act {
-    /// They stand still until more is known.
+    /// Stop them until more is known.
     Hold,
-    /// They were held, and go on.
+    /// Continue them after a stop.
     Release,
     Kill,
 }
 
-/// The fence, and how far things are with it.
+/// The fence, and its state.
 #[derive(Debug, Default)]
 pub(super) struct Fence {
     at: Option<Time>,
@@ -37,7 +37,7 @@ pub(super) struct Fence {
 enum FenceState {
     #[default]
     Ahead,
-    /// It has passed while the guard slept.
+    /// The fence passed while the guard was suspended.
     Held {
         until: Time,
     },
@@ -45,7 +45,7 @@ enum FenceState {
 }
 
 impl Fence {
-    /// A new one, or none. It counts from the next look.
+    /// Sets a fence, or none. It applies from the next check.
     pub(super) fn set(&mut self, at: Option<Time>) {
         self.at = at;
     }
@@ -54,7 +54,7 @@ impl Fence {
         self.at
     }
 
-    /// When to look next, at the latest. Without a fence there is nothing to look for.
+    /// The time of the next check; `None` without a fence.
     pub(super) fn next_look(&self, now: Time) -> Option<Duration> {
         match self.state {
             FenceState::Ahead => Some(self.at?.saturating_sub(now).min(LOOK)),
@@ -63,9 +63,9 @@ impl Fence {
         }
     }
 
-    /// A look that was due at `due`, if it was not called for by other things.
+    /// A check at `now`. `due` is its scheduled time, unless another event caused it.
     pub(super) fn look(&mut self, due: Option<Time>, now: Time) -> Option<Act> {
-        // Awake, it would have looked when the fence passed.
+        // A running guard would have checked when the fence passed.
         let is_late = self.state == FenceState::Ahead && self.at.is_some_and(|at| now > at + LATE);
         let has_slept = is_late || due.is_some_and(|due| now > due + LATE);
         let has_passed = self.at.is_some_and(|at| now >= at);
@@ -78,7 +78,7 @@ impl Fence {
             (true, FenceState::Held { until }) if now < *until => {
                 (FenceState::Held { until: *until }, Some(Act::Hold))
             }
-            // Again and again: more may have been started meanwhile.
+            // At every check: workers may have been started meanwhile.
             (true, _) => (FenceState::Passed, Some(Act::Kill)),
         };
         self.state = state;

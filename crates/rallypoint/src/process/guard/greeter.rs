@@ -1,4 +1,4 @@
-//! Answers at liveness sockets: whoever connects is told the token, and is held until the end.
+//! Answers at liveness sockets: a client gets the token, and its connection stays open until the node ends.
 
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
@@ -7,13 +7,13 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::event::{PollFd, PollFlags};
 
-/// How many connections are kept. Those that come when there are so many are told, and let go.
+/// The limit on open connections. Further clients get the token, and are disconnected.
 const KEPT: usize = 256;
 
-/// How many are taken at a time, so that nobody keeps the guard from its work.
+/// The limit on connections accepted at a time, so that clients cannot keep the guard busy.
 const AT_ONCE: usize = 64;
 
-/// Sockets with their tokens, and who has come.
+/// Sockets with their tokens, and open connections.
 #[derive(Debug, Default)]
 pub(in crate::process) struct Greeter {
     sockets: Vec<(String, TcpListener)>,
@@ -23,7 +23,7 @@ pub(in crate::process) struct Greeter {
 impl Greeter {
     pub(in crate::process) fn add(&mut self, token: String, socket: OwnedFd) {
         let socket = TcpListener::from(socket);
-        // It is so already, unless somebody has changed it for all who hold it.
+        // It is non-blocking already, unless another holder has changed that for all.
         let _ = socket.set_nonblocking(true);
         self.sockets.push((token, socket));
     }
@@ -32,17 +32,17 @@ impl Greeter {
         self.sockets.retain(|(known, _)| known != token);
     }
 
-    /// What there may be something to do with.
+    /// The descriptors to poll.
     pub(in crate::process) fn watched(&self) -> impl Iterator<Item = PollFd<'_>> {
         let sockets = self.sockets.iter().map(|(_, socket)| socket.as_fd());
         let all = sockets.chain(self.kept.iter().map(|kept| kept.as_fd()));
         all.map(|descriptor| PollFd::from_borrowed_fd(descriptor, PollFlags::IN))
     }
 
-    /// Does what there is to do. Never waits.
+    /// Accepts and answers clients. Never blocks.
     pub(in crate::process) fn answer(&mut self) {
         self.kept.retain_mut(|kept| match kept.read(&mut [0; 64]) {
-            // What somebody has to say is of no interest.
+            // Input of clients is ignored.
             Ok(read) => read > 0,
             Err(error) => error.kind() == io::ErrorKind::WouldBlock,
         });
@@ -52,7 +52,7 @@ impl Greeter {
                     Ok((stream, _)) => stream,
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                     Err(_) => {
-                        // Out of descriptors, perhaps: those who come are more than those who are here.
+                        // Probably out of descriptors: new clients are preferred to old ones.
                         self.kept.pop_front();
                         break;
                     }

@@ -1,4 +1,4 @@
-//! What a guard is told, and what it tells: one message each, in plain words.
+//! The messages to and from a guard, as text.
 
 use std::ffi::OsStr;
 use std::io;
@@ -9,26 +9,26 @@ use std::time::Duration;
 use rallypoint_core::kv::Time;
 use rustix::process::Pid;
 
-/// What both sides must agree about. A `rallypoint` of another version is no guard for us.
+/// The version that both sides must have.
 pub(super) const HELLO: &str = concat!("rallypoint-guard ", env!("CARGO_PKG_VERSION"), " 1");
 
-/// Something that must not outlive us.
+/// An entry that must not outlive this process.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(in crate::process) enum GuardEntry {
-    /// A process group. It must be ours from now until it is forgotten: its leader not yet reaped, or somebody
+    /// A process group. Its number must stay in use until it is forgotten: its leader not reaped, or a process
     /// left in it.
     Group(Pid),
-    /// A process group that also ends when the fence passes.
+    /// A process group that is also killed when the fence passes.
     Workers(Pid),
-    /// Every process that began with this in its environment, `NAME=value`, and all of their descendants. They
-    /// also end when the fence passes.
+    /// Every process that started with `NAME=value` in its environment, and all of their descendants. They
+    /// are also killed when the fence passes.
     Marked(Vec<u8>),
     /// A directory with everything in it.
     Directory(PathBuf),
 }
 
 impl GuardEntry {
-    /// A directory. The guard does not know what a relative path was relative to.
+    /// A directory, by its absolute path: the guard has another working directory.
     pub(in crate::process) fn directory(path: &Path) -> io::Result<Self> {
         if !path.is_absolute() {
             let fix = "it must begin with /; TMPDIR names another place";
@@ -38,7 +38,7 @@ impl GuardEntry {
         Ok(Self::Directory(path.to_owned()))
     }
 
-    /// A mark, which must be one: an empty one would be everybody's.
+    /// A mark. It must not be empty: an empty one would match every process.
     pub(in crate::process) fn marked(name: &str, value: &str) -> io::Result<Self> {
         let is_plain = |text: &str| !text.is_empty() && !text.contains('\0');
         if !is_plain(name) || name.contains('=') || !is_plain(value) || value.len() > 4096 {
@@ -70,16 +70,16 @@ impl GuardEntry {
     }
 }
 
-/// To the guard.
+/// A message to the guard.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum GuardOrder {
     Add(GuardEntry),
     Drop(GuardEntry),
-    /// The moment at which workers end unless a later one is named before.
+    /// The time at which workers are killed unless a later one is set before.
     Fence(Option<Time>),
-    /// A socket comes with it: whoever connects is told this token.
+    /// A liveness socket, in the message's descriptors, and its token.
     Listen(String),
-    /// The socket of this token is closed.
+    /// Close the socket with this token.
     Close(String),
 }
 
@@ -110,12 +110,12 @@ impl GuardOrder {
     }
 }
 
-/// From the guard.
+/// A message from the guard.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum GuardReport {
-    /// It is there, and of our kind.
+    /// The guard runs, and has the same version.
     Hello,
-    /// The fence of this moment has passed, and the workers were killed.
+    /// This fence has passed, and the workers were killed.
     Fenced(Time),
 }
 

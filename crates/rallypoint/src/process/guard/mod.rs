@@ -1,13 +1,14 @@
-//! The guard: a process that ends what this one leaves behind, also when this one is killed.
+//! The guard: a process that kills the children and removes the directories that this process leaves behind, also when
+//! this process is killed.
 //!
-//! It is this program, [started again](super::reexecuted). It hears from us by a link whose end the kernel tells
-//! it of, so it learns that we are gone however that came about. It is in a process group of its own, out of the
-//! way of a terminal's signals, and hears none that ask. There is one for a program, started when the first thing
-//! is to be guarded; if it is killed, another is told everything.
+//! It is this program, [started again](super::reexecuted). The kernel closes the link between the two when this process
+//! ends, for whatever reason. The guard is in a process group of its own, so that a terminal's signals do not reach it,
+//! and ignores requests to end. A program has one guard, started with the first entry
+//! to guard; if it is killed, a new one gets all entries.
 //!
-//! - `message`: what is said.
-//! - `post`, `fence`, `ending`, `greeter`: the process; when workers are fenced; how things end; liveness sockets.
-//! - `watcher`: our thread that hears from it, and notices its end.
+//! - `message`: the messages between this process and the guard.
+//! - `post`, `fence`, `ending`, `greeter`: the guard process; the fence; killing entries; liveness sockets.
+//! - `watcher`: the thread of this process that reads from the guard, and replaces it when it ends.
 
 mod ending;
 mod fence;
@@ -41,19 +42,19 @@ use super::{link, program};
 
 use crate::log_target::PROCESS;
 
-/// How long a guard may take to begin, on a machine that is very busy.
+/// The time limit for the start of a guard, on a busy host.
 const BEGINNING: Duration = Duration::from_secs(20);
 
-/// One that has not listened for so long stands still, and is as good as none.
+/// The time without reading after which a guard counts as hung, and is replaced.
 const DEAFNESS: Duration = Duration::from_secs(5);
 
-/// What a program has to guard, and its guard.
+/// The entries that a program guards, and its guard.
 #[derive(Debug)]
 pub(super) struct GuardHandle {
-    /// Whose it is. After a fork the copy needs one of its own.
+    /// The process that owns it. A forked copy needs one of its own.
     owner: u32,
     state: Mutex<GuardState>,
-    /// A guard has begun, or ended.
+    /// Signals the start or end of a guard.
     changed: Condvar,
 }
 
@@ -62,7 +63,7 @@ struct GuardState {
     entries: HashSet<GuardEntry>,
     sockets: BTreeMap<String, Arc<TcpListener>>,
     fence: Option<Time>,
-    /// The fence by which a guard has killed workers, the last time.
+    /// The last fence at which a guard killed workers.
     fenced: Option<Time>,
     running: Option<RunningGuard>,
     starts: u64,
@@ -70,25 +71,25 @@ struct GuardState {
 
 #[derive(Debug)]
 struct RunningGuard {
-    /// Which start it was.
+    /// The number of this start.
     number: u64,
     pid: Pid,
     link: Arc<OwnedFd>,
-    /// Wakes the thread that hears from it.
+    /// Wakes the thread that reads from it.
     wake: Arc<OwnedFd>,
     has_begun: bool,
-    /// It is this program, so that nobody has to wait for its first word: it hears what was said before.
+    /// Whether it is known to be this program, so that messages need not wait for its first one.
     is_known: bool,
-    /// It could not be told of the last fence yet.
+    /// Whether the last fence has not been sent yet.
     owes_fence: bool,
 }
 
 static PROGRAM: Mutex<Option<Arc<GuardHandle>>> = Mutex::new(None);
 
-/// That of this program.
+/// The guard of this program.
 pub(super) fn program() -> Arc<GuardHandle> {
     let mut program = PROGRAM.lock().unwrap_or_else(PoisonError::into_inner);
-    let known = program.take().filter(|keeper| keeper.owner == std::process::id());
+    let known = program.take().filter(|handle| handle.owner == std::process::id());
     program.insert(known.unwrap_or_else(GuardHandle::new)).clone()
 }
 
@@ -98,12 +99,12 @@ impl GuardHandle {
         Arc::new(Self { owner, state, changed: Condvar::new() })
     }
 
-    /// Held for messages that nobody waits for, or for the start of a process.
+    /// Locks the state. Held for non-blocking messages, or for the start of a process.
     fn lock(&self) -> MutexGuard<'_, GuardState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sees to it that there is a guard.
+    /// Starts the guard, unless there is one.
     pub(super) fn begin(self: &Arc<Self>) -> io::Result<()> {
         let mut state = self.lock();
         if state.running.is_none() {
@@ -112,7 +113,7 @@ impl GuardHandle {
         self.until_begun(state)
     }
 
-    /// From now on the guard ends `entry` if we do not. When this returns it will, whatever happens to us.
+    /// Guards `entry` from now on. After this returns, the guard kills it whatever happens to this process.
     pub(super) fn add(self: &Arc<Self>, entry: &GuardEntry) -> io::Result<()> {
         self.lock().entries.insert(entry.clone());
         let told = self.tell(&GuardOrder::Add(entry.clone()), None);
@@ -122,7 +123,7 @@ impl GuardHandle {
         told
     }
 
-    /// We have ended `entry` ourselves.
+    /// Stops guarding `entry`, which this process has ended itself.
     pub(super) fn forget(self: &Arc<Self>, entry: &GuardEntry) {
         if !self.lock().entries.remove(entry) {
             return;
@@ -135,12 +136,12 @@ impl GuardHandle {
         }
     }
 
-    /// Whether `entry` is ours to end. What a process knew before it forked is not its copy's.
+    /// Whether `entry` belongs to this process, and not to one that it was forked from.
     pub(super) fn knows(&self, entry: &GuardEntry) -> bool {
         self.lock().entries.contains(entry)
     }
 
-    /// Whether this process is our child, and somebody waits for its end.
+    /// Whether this child has an owner in this process that reaps it.
     pub(super) fn waits_for(&self, pid: Pid) -> bool {
         let state = self.lock();
         state.running.as_ref().is_some_and(|running| running.pid == pid)
@@ -149,7 +150,7 @@ impl GuardHandle {
                 .any(|e| state.entries.contains(e))
     }
 
-    /// The guard holds this socket from now on, if there is one or when there is.
+    /// Gives this socket to the guard, now or when it is started.
     pub(super) fn listen(
         self: &Arc<Self>,
         token: &str,
@@ -165,12 +166,12 @@ impl GuardHandle {
         }
     }
 
-    /// Nobody holds it any more, but for the workers that were started with it.
+    /// Closes the socket here and in the guard. Workers that were started with it hold it on.
     pub(super) fn close(self: &Arc<Self>, token: &str) {
         let mut state = self.lock();
         if state.sockets.remove(token).is_some() && state.running.is_some() {
             drop(state);
-            // If there is no guard any more it does not hold it either.
+            // A guard that is gone does not hold it either.
             let _ = self.tell(&GuardOrder::Close(token.to_owned()), None);
         }
     }
@@ -180,23 +181,23 @@ impl GuardHandle {
         self.lock().running.is_some()
     }
 
-    /// The number of the guard.
+    /// The process id of the guard.
     #[cfg(test)]
     pub(super) fn running(&self) -> Option<Pid> {
         self.lock().running.as_ref().map(|running| running.pid)
     }
 
-    /// For a child that is none of the workers.
+    /// Removes the marks from the environment of a child that is not a worker.
     pub(super) fn unmark(&self, command: &mut Command) {
         self.lock().unmark(command);
     }
 
-    /// What the workers are to hold.
+    /// The sockets that workers hold.
     pub(super) fn sockets(&self) -> Vec<Arc<TcpListener>> {
         self.lock().sockets.values().cloned().collect()
     }
 
-    /// Workers end at this moment, unless a later one is named before. Waits for nobody.
+    /// Sets the fence. Does not block.
     pub(super) fn fence_at(&self, at: Option<Time>) {
         let mut state = self.lock();
         state.fence = at;
@@ -207,7 +208,7 @@ impl GuardHandle {
         self.lock().fenced
     }
 
-    /// Says something to the guard. If there is none to hear it, or no longer, a new one hears of everything.
+    /// Sends a message to the guard. A missing or hung guard is replaced by a new one, which gets all entries.
     fn tell(
         self: &Arc<Self>,
         order: &GuardOrder,
@@ -242,17 +243,17 @@ impl GuardHandle {
         }
     }
 
-    /// Starts a guard, and tells it everything.
+    /// Starts a guard, and sends it all entries.
     fn start(self: &Arc<Self>, state: &mut GuardState) -> io::Result<()> {
         let (ours, theirs) = link::pair()?;
         let mut command = program::command(HelperRole::Guard)?;
         state.unmark(&mut command);
         let child = command
             .arg(std::process::id().to_string())
-            // It keeps no directory of ours busy.
+            // So that it does not keep this process's directory busy.
             .current_dir("/")
             .process_group(0)
-            // No child of ours inherits our end: it is closed on exec.
+            // Children do not inherit this process's end, which is closed on exec.
             .stdin(theirs)
             .stdout(Stdio::null())
             .stderr(Stdio::null())
@@ -280,7 +281,7 @@ impl GuardHandle {
         told
     }
 
-    /// Waits for a guard that was started, so that it is known to be one, unless it is for sure.
+    /// Waits until a started guard has identified itself, unless it is known to be this program.
     fn until_begun(&self, mut state: MutexGuard<'_, GuardState>) -> io::Result<()> {
         let deadline = Instant::now() + BEGINNING;
         let Some(number) = state.running.as_ref().map(|running| running.number) else {
@@ -313,18 +314,18 @@ impl GuardState {
         !self.entries.is_empty() || !self.sockets.is_empty()
     }
 
-    /// All that a new guard has to know.
+    /// The messages with all entries, for a new guard.
     fn duties(&self) -> Vec<(GuardOrder, Option<BorrowedFd<'_>>)> {
         let sockets = self
             .sockets
             .iter()
             .map(|(token, socket)| (GuardOrder::Listen(token.clone()), Some(socket.as_fd())));
         let entries = self.entries.iter().map(|entry| (GuardOrder::Add(entry.clone()), None));
-        // The fence first: what comes after it has passed is killed at once.
+        // The fence first: workers that follow a passed fence are killed at once.
         [(GuardOrder::Fence(self.fence), None)].into_iter().chain(sockets).chain(entries).collect()
     }
 
-    /// For a child that is not to end by a mark which is in our environment.
+    /// Removes the marks of this process's environment from a child's.
     fn unmark(&self, command: &mut Command) {
         for entry in &self.entries {
             if let GuardEntry::Marked(mark) = entry {
@@ -334,7 +335,7 @@ impl GuardState {
         }
     }
 
-    /// Says what is in force, or leaves it to the watcher.
+    /// Sends the current fence, or leaves it to the watcher if the guard is slow.
     fn tell_fence(&mut self) {
         let Some(running) = &mut self.running else { return };
         let order = GuardOrder::Fence(self.fence).encode();
@@ -344,10 +345,10 @@ impl GuardState {
         }
     }
 
-    /// Ends the guard, which is of no use. It ends nothing itself then.
+    /// Kills a guard that does not work. It cannot kill anything itself any more.
     fn dismiss(&mut self) {
         if let Some(running) = self.running.take() {
-            // Its thread waits for its end, so its number is its own.
+            // The watcher reaps it, so its number is not reused before.
             let _ = kill_process(running.pid, Signal::KILL);
         }
     }
@@ -363,7 +364,7 @@ fn send_all(link: &OwnedFd, order: &GuardOrder, socket: Option<BorrowedFd<'_>>) 
     }
 }
 
-/// Until there may be room for another message, or for a moment.
+/// Waits until there may be room for another message, or 50 ms.
 fn until_room(link: &OwnedFd) {
     let moment = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
     let _ = poll(&mut [PollFd::new(link, PollFlags::OUT)], Some(&moment));

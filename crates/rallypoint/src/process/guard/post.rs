@@ -1,4 +1,4 @@
-//! The guard itself, as a process: what it does until its parent is gone, and then.
+//! The guard process: its loop until the parent is gone, and the cleanup after that.
 
 use std::collections::HashSet;
 use std::ffi::OsString;
@@ -20,9 +20,9 @@ use crate::util::clock::boot_time;
 const DONE: u8 = 0;
 const WRONG: u8 = 2;
 
-/// Guards the process of this number, which has started us, until it is gone.
+/// Guards the parent process, which has this id, until it is gone.
 pub(crate) fn stand(arguments: impl IntoIterator<Item = OsString>) -> u8 {
-    // A name of our own, and nothing that asks us to end is heard. (To ignore it would take `unsafe` code.)
+    // A process name of its own, and handlers for signals that ask it to end. (Ignoring them would take `unsafe` code.)
     let _ = rustix::thread::set_name(c"rp-guard");
     let _ = SigSet::all().thread_block();
     let number = arguments.into_iter().next().and_then(|number| number.to_str()?.parse().ok());
@@ -41,25 +41,25 @@ pub(crate) fn stand(arguments: impl IntoIterator<Item = OsString>) -> u8 {
     post.tell(&GuardReport::Hello);
     while post.round() {}
     let Post { entries, spared, greeter, .. } = post;
-    // Whoever asks for us is refused when nobody is left, and not before.
+    // The liveness sockets close when no process is left, and not before.
     ending::end(&entries, spared, move || drop(greeter));
     DONE
 }
 
 struct Post {
-    /// Its end is the parent's, or that of the last copy of the parent that a fork has made.
+    /// The link. It closes with the parent, or with the last forked copy of it.
     link: OwnedFd,
-    /// Tells of the end of the parent itself, where the kernel can (Linux 5.3).
+    /// The parent's pidfd, where the kernel has them (Linux 5.3).
     parent_end: Option<OwnedFd>,
     is_orphan: bool,
-    /// The parent. It may have become another program, and is not ours to end.
+    /// The parent. It may have executed another program, and is never killed.
     spared: Spared,
     entries: HashSet<GuardEntry>,
     fence: Fence,
     greeter: Greeter,
 }
 
-/// Who is to be seen to, besides what was said.
+/// The events besides messages.
 #[derive(Debug, Default)]
 struct Woken {
     by_parent: bool,
@@ -67,7 +67,7 @@ struct Woken {
 }
 
 impl Post {
-    /// Waits for something to do, and does it. Until the parent is gone.
+    /// Waits for events and handles them, until the parent is gone.
     fn round(&mut self) -> bool {
         let began = boot_time();
         let patience = self.fence.next_look(began);
@@ -84,7 +84,7 @@ impl Post {
         is_there && !self.is_orphan
     }
 
-    /// Until there is something to hear or to do.
+    /// Waits for a message or an event.
     fn wait(&self, patience: Option<Duration>) -> Woken {
         let watch = |descriptor| PollFd::new(descriptor, PollFlags::IN);
         let mut watched = vec![watch(&self.link)];
@@ -100,7 +100,7 @@ impl Post {
         }
     }
 
-    /// Hears what was said. Whether there is anybody who could say more.
+    /// Handles the messages. Returns whether the link is still open.
     fn listen(&mut self) -> bool {
         loop {
             match link::receive(&self.link, Way::Look) {
@@ -141,7 +141,7 @@ impl Post {
     }
 
     fn tell(&self, news: &GuardReport) {
-        // It may not listen, for a while or for ever.
+        // Best effort: the parent may not read.
         let _ = link::send(&self.link, &news.encode(), &[]);
     }
 }

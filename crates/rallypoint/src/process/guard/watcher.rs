@@ -1,4 +1,4 @@
-//! Hears from a guard, sees its end at once, and sees to the next.
+//! Reads from a guard, detects its end, and replaces it.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -15,38 +15,38 @@ use super::{GuardHandle, RunningGuard};
 use crate::log_target::PROCESS;
 use crate::process::link::{self, Received, Way};
 
-/// A guard that was killed is replaced at once, unless it has lived for no longer than this.
+/// A killed guard is replaced at once, unless it lived no longer than this.
 const SHORT_LIFE: Duration = Duration::from_secs(1);
 
-/// Between attempts to have one again.
+/// The pause between attempts to replace a guard.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LAST_PAUSE: Duration = Duration::from_secs(5);
 
-/// Watches over a guard, in a thread of its own that ends with it.
+/// Watches a guard, in a thread that ends with it.
 pub(super) fn watch(
-    keeper: &Arc<GuardHandle>,
+    handle: &Arc<GuardHandle>,
     running: &RunningGuard,
     mut child: Child,
 ) -> io::Result<()> {
-    let (keeper, number) = (Arc::downgrade(keeper), running.number);
+    let (handle, number) = (Arc::downgrade(handle), running.number);
     let (link, wake) = (running.link.clone(), running.wake.clone());
     let thread = thread::Builder::new().name("guard".to_owned());
     let started = thread.spawn(move || {
         let begun = Instant::now();
-        let is_ours = hear(&keeper, number, &link, &wake);
-        // It is not to be there beside another, whatever it is.
+        let is_ours = hear(&handle, number, &link, &wake);
+        // It must not live on beside its replacement.
         let _ = child.kill();
         let was_killed = child.wait().is_ok_and(|status| status.signal().is_some());
         let pause = begun.elapsed() < SHORT_LIFE;
-        replace(&keeper, number, is_ours && was_killed, pause);
+        replace(&handle, number, is_ours && was_killed, pause);
     });
     started.map(|_| ())
 }
 
-/// Until the guard is gone, or has said what no guard of ours says.
-fn hear(keeper: &Weak<GuardHandle>, number: u64, link: &OwnedFd, wake: &OwnedFd) -> bool {
+/// Reads messages until the guard is gone, or sends an unknown one.
+fn hear(handle: &Weak<GuardHandle>, number: u64, link: &OwnedFd, wake: &OwnedFd) -> bool {
     loop {
-        let owes = with(keeper, number, |_, running| running.owes_fence).unwrap_or_default();
+        let owes = with(handle, number, |_, running| running.owes_fence).unwrap_or_default();
         let wanted = if owes { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
         let mut watched = [PollFd::new(link, wanted), PollFd::new(wake, PollFlags::IN)];
         let _ = poll(&mut watched, None);
@@ -55,13 +55,13 @@ fn hear(keeper: &Weak<GuardHandle>, number: u64, link: &OwnedFd, wake: &OwnedFd)
         match link::receive(link, Way::Look) {
             Received::End => return true,
             Received::Message(bytes, _) => match GuardReport::decode(&bytes) {
-                Some(news) => take(keeper, number, &news),
+                Some(news) => take(handle, number, &news),
                 None => return false,
             },
             Received::Nothing => {}
         }
-        if has_room && let Some(keeper) = keeper.upgrade() {
-            let mut state = keeper.lock();
+        if has_room && let Some(handle) = handle.upgrade() {
+            let mut state = handle.lock();
             if state.running.as_ref().is_some_and(|running| running.number == number) {
                 state.tell_fence();
             }
@@ -69,18 +69,18 @@ fn hear(keeper: &Weak<GuardHandle>, number: u64, link: &OwnedFd, wake: &OwnedFd)
     }
 }
 
-fn take(keeper: &Weak<GuardHandle>, number: u64, news: &GuardReport) {
+fn take(handle: &Weak<GuardHandle>, number: u64, news: &GuardReport) {
     match news {
         GuardReport::Hello => {
-            with(keeper, number, |keeper, running| {
+            with(handle, number, |handle, running| {
                 running.has_begun = true;
-                keeper.changed.notify_all();
+                handle.changed.notify_all();
             });
         }
         GuardReport::Fenced(at) => {
-            let Some(keeper) = keeper.upgrade() else { return };
+            let Some(handle) = handle.upgrade() else { return };
             // It says so as long as it is so.
-            if keeper.lock().fenced.replace(*at) != Some(*at) {
+            if handle.lock().fenced.replace(*at) != Some(*at) {
                 tracing::error!(
                     target: PROCESS,
                     "the guard has killed the workers: this process did not say in time that its lease was \
@@ -91,26 +91,26 @@ fn take(keeper: &Weak<GuardHandle>, number: u64, news: &GuardReport) {
     }
 }
 
-/// If it is still the one in force.
+/// The running guard, if it is still this one.
 fn with<T>(
-    keeper: &Weak<GuardHandle>,
+    handle: &Weak<GuardHandle>,
     number: u64,
     then: impl FnOnce(&GuardHandle, &mut RunningGuard) -> T,
 ) -> Option<T> {
-    let keeper = keeper.upgrade()?;
-    let mut state = keeper.lock();
+    let handle = handle.upgrade()?;
+    let mut state = handle.lock();
     let running = state.running.as_mut().filter(|running| running.number == number)?;
-    Some(then(&keeper, running))
+    Some(then(&handle, running))
 }
 
-/// Starts another in the place of one that is gone, unless somebody has. One that has ended by itself before it
-/// began was none, and another would be none either.
-fn replace(keeper: &Weak<GuardHandle>, number: u64, was_killed: bool, pauses: bool) {
+/// Replaces a guard that is gone, unless that has happened. A program that exits before it has identified itself
+/// is not a guard, and is not started again.
+fn replace(handle: &Weak<GuardHandle>, number: u64, was_killed: bool, pauses: bool) {
     let was_one = {
-        let Some(keeper) = keeper.upgrade() else { return };
-        let mut state = keeper.lock();
+        let Some(handle) = handle.upgrade() else { return };
+        let mut state = handle.lock();
         let gone = state.running.take_if(|running| running.number == number);
-        keeper.changed.notify_all();
+        handle.changed.notify_all();
         gone.is_none_or(|running| running.has_begun || was_killed)
     };
     if !was_one {
@@ -125,14 +125,14 @@ fn replace(keeper: &Weak<GuardHandle>, number: u64, was_killed: bool, pauses: bo
         sleep(pause);
     }
     loop {
-        let Some(keeper) = keeper.upgrade() else { return };
-        let mut state = keeper.lock();
-        // Whoever had something to say meanwhile has started one, or tried to, and then that is the last.
+        let Some(handle) = handle.upgrade() else { return };
+        let mut state = handle.lock();
+        // A message meanwhile has started one, or has failed to, which ends the attempts.
         if state.starts != number || !state.has_duties() {
             return;
         }
         tracing::warn!(target: PROCESS, "the guard was killed; starting another");
-        match keeper.start(&mut state) {
+        match handle.start(&mut state) {
             Ok(()) => return,
             Err(error) => {
                 tracing::error!(

@@ -184,7 +184,7 @@ async fn a_cluster_serves_a_rendezvous_and_goes_on_without_a_member_but_not_with
     assert_eq!(endpoints.split(',').count(), 3);
     let etcds = etcds(&serve);
     kill(etcds[0]);
-    let said = async || serve.output().contains("the others go on");
+    let said = async || serve.output().contains("the remaining members continue");
     eventually("it is said", PATIENCE, said).await;
     let node = async |_| {
         let parameters = RendezvousParameters::new("etcd", &endpoints, "job", 2, 2).unwrap();

@@ -54,7 +54,7 @@ fn a_store_serves_two_thousand_connections_where_a_thousand_descriptors_are_the_
 fn a_limit_that_is_too_low_for_the_job_is_said_once() {
     let job = Job::at(&free_endpoint(), "1:4000");
     let node = job.launcher().by(&["prlimit", "--nofile=1024:2048"]).start();
-    let said = "too few descriptors may be open if this node serves the others";
+    let said = "too few descriptors may be open if this node runs the server";
     node.says(said);
     let stderr = std::fs::read_to_string(job.path().join("launcher-0.stderr")).unwrap();
     assert_eq!(stderr.matches(said).count(), 1, "{stderr}");

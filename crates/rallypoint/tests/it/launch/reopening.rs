@@ -26,7 +26,7 @@ fn a_run_that_is_over_is_refused_until_it_is_opened_again() {
     assert!(said.contains("run \"job\" is not over"), "{said}");
     run(&[], 0);
     let said = run(&[], 1);
-    assert!(said.contains("--reopen to begin this one anew"), "{said}");
+    assert!(said.contains("--reopen to open this one again"), "{said}");
     run(&["--reopen"], 0);
     run(&[], 1);
     let (code, said) = reopen(&server.address());

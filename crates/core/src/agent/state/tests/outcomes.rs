@@ -173,5 +173,5 @@ fn workers_that_do_not_go_are_not_joined_by_others() {
     let mut story = Story::running(AgentSettings::default());
     story.changes(lost());
     let outputs = story.give(AgentInput::NotStopped { attempt: 0, reason: "pid 7".into() });
-    assert_eq!(outputs, ["leave", "exit 1: the workers were killed but do not go: pid 7"]);
+    assert_eq!(outputs, ["leave", "exit 1: the workers survive SIGKILL: pid 7"]);
 }

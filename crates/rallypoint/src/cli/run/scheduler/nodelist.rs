@@ -1,11 +1,11 @@
 //! Slurm's lists of hosts: `node[001-004,7],gpu2`.
 
-/// The first host of the list, or what is wrong with it.
+/// The first host of the list, or the error in it.
 pub(super) fn first_host(list: &str) -> Result<String, &'static str> {
     check_brackets(list)?;
     let mut rest = list.trim();
     let mut host = String::new();
-    // Up to the first comma that is not in brackets; of each pair of brackets the first number.
+    // The text up to the first comma outside brackets, with the first number of each pair of brackets.
     loop {
         let end = rest.find(['[', ',']).unwrap_or(rest.len());
         host.push_str(&rest[..end]);
