@@ -3,12 +3,12 @@
 mod collateral;
 mod ending;
 
-use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
+use rallypoint::Reminder;
 use rallypoint::embedded::{
     EmbeddedServer, EmbeddedServerError, RendezvousConfig, SecretError, ThisHost,
 };
@@ -18,7 +18,6 @@ use rallypoint::rendezvous::{
     CreateError, EtcdRendezvousHandler, PASSWORD, RendezvousHandler as _, RendezvousParameters,
     add_password,
 };
-use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
@@ -327,21 +326,16 @@ impl Rendezvous {
     }
 }
 
-/// Says what is waited for, if that takes long.
-async fn saying_why<T>(handler: &EtcdRendezvousHandler, waiting: impl Future<Output = T>) -> T {
-    let mut waiting = pin!(waiting);
-    let mut pauses = SAID_AFTER.into_iter().chain(std::iter::repeat(SAID_AFTER[2]));
-    loop {
-        let pause = pauses.next().unwrap_or(SAID_AFTER[2]);
-        if let Ok(done) = timeout(pause, waiting.as_mut()).await {
-            return done;
-        }
+/// Waits for `future`, and reports what the rendezvous waits for if that takes long.
+async fn saying_why<T>(handler: &EtcdRendezvousHandler, future: impl Future<Output = T>) -> T {
+    let report = || {
         if let Some(what) = handler.status().view.waits_for {
             tracing::info!(target: WAITING, "waiting: {what}");
         }
-        // For the next time.
+        // For the next report.
         handler.refresh();
-    }
+    };
+    Reminder::after(&SAID_AFTER).during(future, report).await
 }
 
 /// A group, as seen by one of its nodes.

@@ -1,4 +1,4 @@
-//! The token that stands for a user and a password, got when first needed and renewed when refused.
+//! The authentication token, requested when first needed and renewed when a server refuses it.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -13,11 +13,11 @@ use crate::proto::etcd::auth_client::AuthClient;
 
 pub(super) struct Auth {
     credentials: Option<Credentials>,
-    /// The cell lets many calls wait for one answer: checking a password costs a server 50 ms of work.
+    /// The cell lets many calls wait for one request: to check a password costs a server 50 ms.
     token: Mutex<Token>,
 }
 
-/// What to show the server; nothing if it does not ask for users.
+/// The token of the current user; empty if the server requires no authentication.
 #[derive(Clone, Default)]
 pub(super) struct Token(Arc<OnceCell<Option<MetadataValue<Ascii>>>>);
 
@@ -48,12 +48,12 @@ impl Auth {
         Ok(token)
     }
 
-    /// Forgets the token, whatever it is.
+    /// Discards the current token.
     pub(super) fn renew(&self) {
         *self.token.lock().unwrap_or_else(PoisonError::into_inner) = Token::default();
     }
 
-    /// Forgets `token`, which a server refused, unless that has been done already.
+    /// Discards `token`, which a server refused, unless another call has done so already.
     pub(super) fn discard(&self, token: &Token) {
         let mut current = self.token.lock().unwrap_or_else(PoisonError::into_inner);
         if Arc::ptr_eq(&current.0, &token.0) {
@@ -73,7 +73,7 @@ async fn authenticate(
             Ok(token) => Ok(Some(token)),
             Err(_) => Err(Status::internal("the token has characters that no header may have")),
         },
-        // Credentials are then more than enough.
+        // The server does not require authentication, so credentials are not needed.
         Err(status) if status.message() == "etcdserver: authentication is not enabled" => Ok(None),
         Err(status) => Err(status),
     }

@@ -1,4 +1,4 @@
-//! One request from beginning to end: which endpoint, with what token, how often, for how long.
+//! One call from beginning to end: its endpoint, its token, its retries and its time-out.
 
 use std::future::Future;
 use std::time::Duration;
@@ -19,25 +19,25 @@ use super::retry::{self, Failure, Repeat, Step};
 use crate::convert;
 use crate::log_target::CLIENT;
 
-/// How often one call gets a new token. Each member that lost its tokens in a restart may ask for one.
+/// Limit of new tokens for one call. Each member that lost its tokens in a restart may require one.
 const MAX_TOKENS: u32 = 4;
 
-/// Longer than any call: time-outs beyond it are cut, so that adding one to a moment cannot overflow.
+/// The longest time-out; a longer one is cut to it, so that a deadline cannot overflow.
 const FOR_EVER: Duration = Duration::from_secs(365 * 24 * 3600);
 
-/// With less time than this left, nothing more is tried.
+/// The remaining time below which no further attempt is made.
 const SHORTEST_ATTEMPT: Duration = Duration::from_millis(5);
 
 /// How an attempt failed.
 struct Failed {
     failure: Failure,
     status: Status,
-    /// The token it was made with; none if it got no token.
+    /// The token of the attempt; `None` if no token was obtained.
     token: Option<Token>,
 }
 
 impl Client {
-    /// Sends `message` until it is answered, as often as `repeat` allows, within the time-out.
+    /// Sends `message` until it is answered, with the retries that `repeat` allows, within the time-out.
     ///
     /// Sets `in_doubt` if one of the attempts before the last may have been executed.
     pub(super) async fn call<Q, A, S, F>(
@@ -106,14 +106,14 @@ impl Client {
             if in_time {
                 sleep(delay).await;
             }
-            // What an attempt of no time at all would say is not worth more than what this one said.
+            // The error of an attempt without any time would say less than the error of this one.
             if !in_time || Instant::now() + SHORTEST_ATTEMPT > deadline {
                 return gave_up(endpoint, attempts, status);
             }
         }
     }
 
-    /// One attempt: all of it until `bound`, but the answer to what cannot be repeated until `deadline`.
+    /// One attempt, which ends at `bound`; the answer to a request that cannot be retried is awaited until `deadline`.
     async fn attempt<Q, A, S, F>(
         &self,
         connection: &Connection,
@@ -155,7 +155,7 @@ impl Client {
         }
     }
 
-    /// Gets a token and puts what every request carries around `message`.
+    /// Obtains a token and adds the metadata of every request to `message`.
     async fn prepare<Q>(
         &self,
         connection: &Connection,
@@ -165,7 +165,7 @@ impl Client {
         let token = self.owed(connection, PATIENCE, self.shared.auth.token(&connection.channel));
         let token = within(bound, token).await.map_err(|status| not_sent(status, None))?;
         let mut request = Request::new(message);
-        // A member that is cut off from the rest says so at once, instead of letting us wait.
+        // A member without a leader refuses the request at once, instead of letting it wait.
         request.metadata_mut().insert("hasleader", MetadataValue::from_static("true"));
         token.add_to(request.metadata_mut());
         Ok((token, request))
@@ -193,8 +193,7 @@ impl Client {
 
     /// Opens a stream in both directions at the current endpoint, in one attempt.
     ///
-    /// Requests must be waiting in `requests` already: a server may keep its first sign of life until
-    /// it has something to answer.
+    /// `requests` must hold a request already: a server may send nothing before it has a request to answer.
     pub(super) async fn open<Q, A, S, F>(
         &self,
         request: &'static str,
@@ -272,13 +271,13 @@ impl Client {
         retry::delay(step, failures, self.shared.endpoints.len(), fastrand::f64())
     }
 
-    /// How long an attempt at a stream may take after so many that failed.
+    /// How long an attempt at a stream may take after `failures` failed ones.
     pub(crate) fn stream_timeout(&self, failures: u32) -> Duration {
         self.attempt_timeout(failures)
     }
 }
 
-/// The answer, if it comes in time.
+/// The answer, if it arrives in time.
 async fn within<T>(
     bound: Instant,
     answer: impl Future<Output = Result<T, Status>>,
@@ -290,7 +289,7 @@ async fn within<T>(
     })
 }
 
-/// How an attempt failed before the request itself was sent, whatever became of what was sent for its sake.
+/// The failure of an attempt before the request itself was sent, for example while a token was obtained.
 fn not_sent(status: Status, token: Option<Token>) -> Failed {
     let failure = match retry::failure(&status) {
         Failure::Lost | Failure::TokenInvalid => Failure::NotServing,
@@ -299,7 +298,7 @@ fn not_sent(status: Status, token: Option<Token>) -> Failed {
     Failed { failure, status, token }
 }
 
-/// What a caller sends on a stream, as the transport wants it.
+/// The requests that a caller sends on a stream, as the transport takes them.
 pub(super) struct RequestStream<Q> {
     requests: mpsc::Receiver<Q>,
     client: Client,
@@ -326,7 +325,7 @@ pub(super) struct Stream<A> {
     request: &'static str,
     connection: Connection,
     token: Token,
-    /// With which an answer is waited for.
+    /// How long an answer is awaited before the connection is probed.
     patience: Duration,
     responses: Streaming<A>,
 }
@@ -336,7 +335,7 @@ pub(super) struct Stream<A> {
 pub(crate) struct StreamFailed {
     pub(crate) failure: Failure,
     pub(crate) status: Status,
-    /// Set if another attempt would end the same way.
+    /// The error to return if another attempt would end the same way.
     pub(crate) error: Option<ClientError>,
 }
 
@@ -352,8 +351,8 @@ impl<A: Message> Stream<A> {
         self.take(message)
     }
 
-    /// The next message, which the server owes us: if nothing comes from it at all, the connection is lost.
-    /// Cancel-safe.
+    /// The next message, which the server is expected to send: if it sends nothing at all, the connection counts as
+    /// lost. Cancel-safe.
     pub(super) async fn answer(&mut self) -> Result<A, StreamFailed> {
         let Self { client, connection, patience, responses, .. } = self;
         let message = client.owed(connection, *patience, responses.message()).await;
@@ -372,8 +371,8 @@ impl<A: Message> Stream<A> {
         }
     }
 
-    /// Gives up on a server that left us without an answer for so long. If nothing else came either, the connection
-    /// is lost to all.
+    /// Abandons a stream whose server has not answered for `patience`. If the server has sent nothing else either, the
+    /// connection counts as lost for all calls.
     pub(super) fn unanswered(&self, patience: Duration) -> StreamFailed {
         let Connection { name, line, .. } = &self.connection;
         if line.heard().is_none_or(|heard| heard.elapsed() >= patience) {
@@ -383,7 +382,7 @@ impl<A: Message> Stream<A> {
         self.ended(Status::deadline_exceeded(text))
     }
 
-    /// Gives up on the stream for what `status` says, and on its endpoint or its token if that is why.
+    /// Abandons the stream because of `status`, and its endpoint or its token if that is the cause.
     pub(super) fn ended(&self, status: Status) -> StreamFailed {
         self.client.end_of_stream(self.request, &self.connection, &self.token, status)
     }

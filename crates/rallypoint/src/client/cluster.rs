@@ -1,4 +1,4 @@
-//! The cluster itself: who is in it and how it is doing.
+//! The cluster itself: its members, and the status of a server.
 
 use super::Client;
 use super::error::ClientError;
@@ -7,36 +7,36 @@ use crate::proto::etcd as pb;
 /// A member of a cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Member {
-    /// Its number.
+    /// The id of the member.
     pub id: u64,
-    /// Its name; empty until it has first started.
+    /// The name of the member; empty until its first start.
     pub name: String,
-    /// Where the other members reach it.
+    /// The URLs for the other members.
     pub peer_urls: Vec<String>,
-    /// Where clients reach it.
+    /// The URLs for clients.
     pub client_urls: Vec<String>,
-    /// Whether it only follows, without a vote.
+    /// Whether the member is a learner, which has no vote.
     pub is_learner: bool,
 }
 
-/// How the server that answered is doing.
+/// The status of the server that answered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServerStatus {
-    /// The endpoint's cluster.
+    /// The id of the cluster.
     pub cluster_id: u64,
-    /// Its own number.
+    /// The id of the server.
     pub member_id: u64,
-    /// The number of the cluster's leader; 0 if there is none.
+    /// The id of the cluster's leader; 0 if there is none.
     pub leader: u64,
-    /// Its version.
+    /// The version of the server.
     pub version: String,
-    /// Its revision.
+    /// The revision of the store.
     pub revision: i64,
-    /// The bytes that it takes on disk.
+    /// The size of the store on disk in bytes.
     pub db_size: i64,
-    /// The bytes of those that are in use.
+    /// The part of that size that is in use.
     pub db_size_in_use: i64,
-    /// What it complains about.
+    /// The problems that the server reports.
     pub errors: Vec<String>,
 }
 
@@ -50,7 +50,7 @@ impl Client {
         Ok(response.members.into_iter().map(Member::from).collect())
     }
 
-    /// How the current server is doing.
+    /// The status of the current server.
     ///
     /// # Errors
     /// As for every read.

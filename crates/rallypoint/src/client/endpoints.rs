@@ -1,8 +1,8 @@
-//! Which server is being talked to.
+//! The endpoints of a client, and the one that it currently uses.
 //!
-//! A client holds one connection at a time, since a cluster may have ten thousand clients. It begins at
-//! a random endpoint, stays while that answers, and goes on to the next one when it does not. If it was a call that
-//! failed, what else is under way stays where it is; if the connection is lost, all of it moves.
+//! A client holds one connection at a time, since a cluster may have ten thousand clients. It starts at
+//! a random endpoint, stays while that answers, and moves to the next one when it does not. If a single call has
+//! failed, other calls under way stay where they are; if the connection is lost, all of them move.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -28,19 +28,19 @@ struct Target {
 
 struct Current {
     index: usize,
-    /// Grows with each change, so that a hundred calls that failed together move on once.
+    /// Incremented with each move, so that a hundred calls that failed together cause one move.
     generation: u64,
-    /// Made when first wanted; it connects by itself, and again when the server ends the connection.
+    /// Created when first needed; it connects by itself, and reconnects when the server closes the connection.
     open: Option<(Channel, Arc<Line>)>,
-    /// How many connections were lost to silence, one soon after the other, and the last of them when.
+    /// The number of connections that were lost to silence within a short time, and the time of the last loss.
     losses: u32,
     lost_at: Option<Instant>,
 }
 
-/// A loss this long ago says nothing about the servers of today.
+/// A loss older than this is not counted any more.
 const LONG_AGO: Duration = Duration::from_secs(30);
 
-/// The way to one server.
+/// The connection to one server.
 #[derive(Clone)]
 pub(super) struct Connection {
     pub(super) channel: Channel,
@@ -50,7 +50,7 @@ pub(super) struct Connection {
 }
 
 impl Endpoints {
-    /// Checks the options and reads the certificates; nothing is connected yet.
+    /// Checks the options and reads the certificates. No connection is opened yet.
     pub(super) fn new(options: &ClientOptions) -> Result<Self, ClientError> {
         let addresses = options.addresses()?;
         let tls = tls_config(options)?;
@@ -64,7 +64,7 @@ impl Endpoints {
                 .connect_timeout(options.connect_timeout)
                 .http2_keep_alive_interval(options.keep_alive_interval)
                 .keep_alive_timeout(options.keep_alive_timeout)
-                // etcd takes pings on a connection without a stream for abuse and closes it.
+                // etcd treats pings on a connection without a stream as abuse and closes it.
                 .keep_alive_while_idle(false);
             if let Some(tls) = &tls {
                 endpoint = endpoint
@@ -86,7 +86,7 @@ impl Endpoints {
         self.targets.len()
     }
 
-    /// The way to the current server. Must be called inside a tokio runtime.
+    /// The connection to the current server. Must be called inside a tokio runtime.
     pub(super) fn current(&self) -> Connection {
         let mut current = self.lock();
         let target = &self.targets[current.index];
@@ -95,10 +95,10 @@ impl Endpoints {
         Connection { channel, name: target.name.clone(), line, generation: current.generation }
     }
 
-    /// How long the current server may take to answer a probe, where at first it may take as long as `least`.
+    /// How long the current server may take to answer a probe; `least` at first.
     ///
-    /// It doubles when all endpoints were lost in turn, so that servers which are slow under load are heard out, and
-    /// are not burdened with the same connections again and again.
+    /// The time doubles when all endpoints were lost in turn, so that servers which are slow under load get to answer,
+    /// and do not get the same connections again and again.
     pub(super) fn patience(&self, least: Duration) -> Duration {
         let current = self.lock();
         let recent = current.lost_at.is_some_and(|lost| lost.elapsed() < LONG_AGO);
@@ -106,7 +106,7 @@ impl Endpoints {
         least * (1 << rounds.min(3))
     }
 
-    /// Gives up on `connection` for all who use it, and goes on to the next server.
+    /// Abandons `connection` for all calls on it, and moves to the next server.
     pub(super) fn lost(&self, connection: &Connection) {
         if self.failed(connection) {
             let mut current = self.lock();
@@ -117,10 +117,10 @@ impl Endpoints {
         connection.line.lose();
     }
 
-    /// Goes on to the next server, unless somebody has done so since `connection` was handed out; then false. What
-    /// is under way on the old connection may still be answered.
+    /// Moves to the next server; returns false if another call has done so since `connection` was obtained. Calls under
+    /// way on the old connection may still be answered.
     ///
-    /// With a single endpoint this still makes a new connection: the old one may be dead without knowing.
+    /// With a single endpoint this still opens a new connection: the old one may be dead without a sign.
     pub(super) fn failed(&self, connection: &Connection) -> bool {
         let mut current = self.lock();
         if current.generation != connection.generation {
@@ -128,7 +128,7 @@ impl Endpoints {
         }
         current.generation += 1;
         current.index = (current.index + 1) % self.targets.len();
-        // Calls still under way hold the channel; with the last of them its connection closes.
+        // Calls under way hold the channel; its connection closes with the last of them.
         current.open = None;
         let next = &self.targets[current.index].name;
         tracing::debug!(target: CLIENT, endpoint = %connection.name, %next, "an endpoint failed");
@@ -141,7 +141,7 @@ fn tls_config(options: &ClientOptions) -> Result<Option<ClientTlsConfig>, Client
     let ca = tls.ca.load("CA certificate", "CERTIFICATE")?;
     let mut config = ClientTlsConfig::new()
         .ca_certificate(Certificate::from_pem(ca))
-        // A connection that is accepted but never speaks must not hold up the next endpoint.
+        // A connection that is accepted but never answered must not delay the next endpoint.
         .timeout(options.connect_timeout);
     if let Some((certificate, key)) = &tls.identity {
         let certificate = certificate.load("client certificate", "CERTIFICATE")?;

@@ -1,4 +1,4 @@
-//! What can go wrong between a caller and the store, told so that the caller can act on it.
+//! The errors of the client, each of which tells what the caller can do next.
 
 use std::error::Error as StdError;
 use std::fmt::Write as _;
@@ -11,11 +11,10 @@ use tonic::Status;
 use super::retry::{self, Failure};
 use crate::config::ConfigError;
 
-/// Why a request got no proper answer.
+/// Why a request failed.
 ///
-/// The variants differ in what the caller may do next. After [`OutcomeUnknown`](Self::OutcomeUnknown)
-/// the request may have been executed, so read back before deciding; after every other variant it was
-/// not.
+/// After [`OutcomeUnknown`](Self::OutcomeUnknown) the request may have been executed, so the caller has to
+/// read back before it decides; after every other variant it was not executed.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum ClientError {
@@ -25,32 +24,32 @@ pub enum ClientError {
     /// A certificate or key file cannot be read.
     #[error("cannot read the {what} in {path:?}: {source}")]
     File {
-        /// What the file should have held.
+        /// The expected content of the file.
         what: &'static str,
-        /// Where it should have been.
+        /// The path of the file.
         path: std::path::PathBuf,
-        /// Why it could not be read.
+        /// The error of the operating system.
         source: std::io::Error,
     },
-    /// The certificates and keys do not fit together.
+    /// The certificates and keys do not match.
     #[error("the TLS options for {endpoint} are unusable: {}", describe(.source))]
     Tls {
-        /// The endpoint they were meant for.
+        /// The endpoint that they were meant for.
         endpoint: String,
-        /// What the TLS library says.
+        /// The error of the TLS library.
         source: tonic::transport::Error,
     },
     /// The server does not accept the user name or the password.
     #[error("{endpoint} did not accept the password of user {user:?}: {}", describe(.source))]
     Authentication {
-        /// Which endpoint said so.
+        /// The endpoint that answered.
         endpoint: String,
         /// The user that was given.
         user: String,
         /// The server's answer.
         source: Status,
     },
-    /// The store refused the request. It changed nothing.
+    /// The store refused the request and changed nothing.
     #[error(transparent)]
     Kv(#[from] KvError),
     /// The server refused the request for a reason that is not the store's.
@@ -58,7 +57,7 @@ pub enum ClientError {
     Refused {
         /// The kind of request.
         request: &'static str,
-        /// Which endpoint said so.
+        /// The endpoint that answered.
         endpoint: String,
         /// The server's answer.
         source: Status,
@@ -74,14 +73,14 @@ pub enum ClientError {
         request: &'static str,
         /// The endpoint of the last attempt.
         endpoint: String,
-        /// How often it was tried.
+        /// The number of attempts.
         attempts: u32,
-        /// How long it was tried.
+        /// How long the attempts took.
         waited: Duration,
-        /// How the last attempt failed.
+        /// The failure of the last attempt.
         source: Status,
     },
-    /// The request was sent, and then there was no answer: it may have been executed or not.
+    /// The request was sent and not answered: it may have been executed or not.
     #[error(
         "the {request} request was sent to {endpoint} but not answered, so it may have been \
          executed or not; read back before repeating it: {}",
@@ -90,9 +89,9 @@ pub enum ClientError {
     OutcomeUnknown {
         /// The kind of request.
         request: &'static str,
-        /// The endpoint that it was sent to.
+        /// The endpoint that the request was sent to.
         endpoint: String,
-        /// What came instead of an answer.
+        /// The failure that came instead of an answer.
         source: Status,
     },
 }
@@ -127,14 +126,14 @@ impl ClientError {
     }
 }
 
-/// What a server says to those who do not say who they are.
+/// etcd's message for a request without a user.
 const NO_USER: &str = "etcdserver: user name is empty";
 
-/// An error with its causes in one sentence, and a hint where the cause is a known mistake.
+/// An error with its causes on one line, and a hint where the cause is a known mistake.
 ///
-/// Transport errors say nothing by themselves ("transport error"); what went wrong is in their sources.
+/// A transport error says nothing by itself ("transport error"); the cause is among its sources.
 pub(crate) fn describe(error: &(dyn StdError + 'static)) -> String {
-    // A status prints its code and metadata too, of which only the message helps.
+    // A status also prints its code and metadata, which do not help the reader.
     let mut text = match error.downcast_ref::<Status>() {
         Some(status) if status.message().is_empty() => status.code().description().to_owned(),
         Some(status) => status.message().to_owned(),

@@ -1,9 +1,9 @@
-//! Whether a connection still leads to a server, told by what comes from it.
+//! The failure detector of a connection: it is alive while the server sends anything.
 //!
-//! A host that loses its power and a firewall that forgets a connection say nothing. So whoever waits for an
-//! answer on a connection from which nothing comes at all sends a probe, which any server answers at once however
-//! busy the call itself keeps it. If nothing comes to that either, the connection is lost, for all who use it:
-//! one finds out, and everybody moves on in the same moment.
+//! A host that loses its power and a firewall that drops a connection send nothing. A call that waits for an
+//! answer on a silent connection therefore sends a probe, which any server answers at once, however busy the
+//! call itself keeps it. If the probe is not answered either, the connection counts as lost for all calls on it:
+//! one call detects it, and all of them move at the same moment.
 
 use std::error::Error as _;
 use std::future::{Future, pending};
@@ -19,29 +19,30 @@ use super::Client;
 use super::endpoints::Connection;
 use super::rpc;
 
-/// How long nothing may come before a probe is sent.
+/// How long a connection may be silent before a probe is sent.
 const QUIET: Duration = Duration::from_millis(500);
 
-/// How long to wait before the next probe of a server that answers probes, but not the call.
+/// The delay before the next probe of a server that answers probes, but not the call.
 const LONGEST_QUIET: Duration = Duration::from_secs(2);
 
-/// How long the probe may take that is sent because of a call, at first: see
-/// [`super::endpoints::Endpoints::patience`]. Before that, nothing had come for [`QUIET`]. When a large group forms, a
-/// server may well have work for a second before it comes to a call.
+/// The first time-out of a probe that is sent because of a call: see
+/// [`super::endpoints::Endpoints::patience`]. Before it, the connection was silent for [`QUIET`]. When a large group
+/// forms, a server may be busy for a second before it answers a call.
 pub(super) const PATIENCE: Duration = Duration::from_millis(1500);
 
-/// The same because of a renewal. A third of the lease may have passed until that was due, so there is less time.
+/// The first time-out of a probe that is sent because of a lease renewal. A third of the lease may have passed until
+/// the renewal was due, so there is less time.
 pub(super) const PATIENCE_FOR_RENEWALS: Duration = Duration::from_millis(500);
 
-/// Silence is counted in pieces of this length, so that a process that was itself stopped for a while does not
-/// take that time for silence of the server: what came meanwhile is read before the next piece is over.
+/// The unit in which silence is counted, so that a process that was itself stopped for a while does not take that
+/// time for silence of the server: data that arrived meanwhile is read before the next unit is over.
 const PIECE: Duration = Duration::from_millis(250);
 
-/// A piece that is this much late counts for a quarter only: this process has too much to do, and what came may still be
+/// The delay of a unit at which it counts for a quarter only: this process is overloaded, and data may still be
 /// unread.
 const LATE: Duration = Duration::from_millis(50);
 
-/// One connection as all of its users see it.
+/// The state of one connection, shared by all calls on it.
 #[derive(Default)]
 pub(super) struct Line {
     heard: Mutex<Option<Instant>>,
@@ -59,24 +60,24 @@ impl Default for OneAtATime {
 }
 
 impl Line {
-    /// Notes that something came from the server.
+    /// Notes that the server has sent something.
     pub(super) fn hear(&self) {
         *self.heard.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
     }
 
-    /// Notes what came, if it came from the server and was not made here.
+    /// Notes a status, if the server sent it and it was not created here.
     pub(super) fn hear_of<T>(&self, answer: &Result<T, Status>) {
         if answer.as_ref().map_or_else(|status| status.source().is_none(), |_| true) {
             self.hear();
         }
     }
 
-    /// When something last came from the server.
+    /// When the server last sent something.
     pub(super) fn heard(&self) -> Option<Instant> {
         *self.heard.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Tells all who use the connection that it is lost.
+    /// Marks the connection as lost for all calls on it.
     pub(super) fn lose(&self) {
         self.lost.cancel();
     }
@@ -88,15 +89,15 @@ impl Line {
 }
 
 impl Connection {
-    /// What is said of a call on a connection that was lost.
+    /// The status of a call on a lost connection.
     pub(super) fn gone(&self) -> Status {
         Status::unavailable(format!("{} has gone silent and answers no probe", self.name))
     }
 }
 
 impl Client {
-    /// Waits for what the server owes us, for as long as the connection is not known to be lost. With so much `patience`
-    /// it is found out here.
+    /// Waits for an answer of the server until the connection is known to be lost. With a `patience` the failure is
+    /// detected here, by probes with that time-out.
     pub(super) async fn owed<T>(
         &self,
         connection: &Connection,
@@ -104,7 +105,7 @@ impl Client {
         answer: impl Future<Output = Result<T, Status>>,
     ) -> Result<T, Status> {
         tokio::select! {
-            // What has come counts, however late it is looked at.
+            // An answer that has arrived counts, however late it is read.
             biased;
             answer = answer => answer,
             () = connection.line.lost() => Err(connection.gone()),
@@ -115,8 +116,8 @@ impl Client {
         }
     }
 
-    /// Sees to it that somebody has answered on this connection, before anything is sent on it that must not be
-    /// sent twice: whatever went to a server that never said a word would be in doubt for ever.
+    /// Makes sure that the server has answered on this connection before a request is sent on it that must not be
+    /// retried: the outcome of such a request to a dead server would stay unknown.
     pub(super) async fn greet(&self, connection: &Connection) -> Result<(), Status> {
         let line = &connection.line;
         if line.heard().is_some() {
@@ -129,7 +130,7 @@ impl Client {
         line.greeting.get_or_try_init(|| Box::pin(greeting)).await.copied()
     }
 
-    /// Waits until nothing has come from the server for too long, not even the answer to a probe.
+    /// Waits until the server has been silent for too long, even to a probe.
     async fn silence(&self, connection: &Connection, patience: Duration) {
         let line = &connection.line;
         let mut quiet = QUIET;
@@ -139,12 +140,12 @@ impl Client {
             if line.heard() != heard {
                 continue;
             }
-            // One probe is enough for all who wait.
+            // One probe serves all waiting calls.
             let Ok(_turn) = line.probes.0.try_acquire() else { continue };
             let probed = async {
                 let answer = self.probe(connection).await;
                 if answer.is_err_and(|status| status.source().is_some()) {
-                    // There is no connection. The call will learn that too, and whether it was sent.
+                    // There is no connection. The call fails with that, too, and knows whether it was sent.
                     pending().await
                 }
             };
@@ -157,7 +158,7 @@ impl Client {
     }
 
     async fn probe(&self, connection: &Connection) -> Result<(), Status> {
-        // In a box, since every call carries the room for a probe that it hardly ever sends.
+        // Boxed, since every call would otherwise carry the memory of a probe that it rarely sends.
         let answer = Box::pin(rpc::probe(connection.channel.clone(), &self.shared.meter)).await;
         connection.line.hear_of(&answer);
         answer

@@ -1,7 +1,7 @@
-//! The client: the vocabulary of [`rallypoint_core::kv`], spoken to a cluster.
+//! A client for Rallypoint's server and for etcd 3.4 and later, in the types of [`rallypoint_core::kv`].
 //!
-//! It works alike on Rallypoint's own server and on etcd 3.4 and later. It repeats what may be repeated,
-//! moves to another endpoint when one fails, and says so when it cannot know what became of a write.
+//! It retries idempotent requests, moves to another endpoint when one fails, and reports when the outcome
+//! of a write is unknown.
 
 mod auth;
 mod call;
@@ -43,7 +43,7 @@ use crate::util::random;
 
 /// A client of one cluster. Clones are cheap and share its one connection.
 ///
-/// Dropping a call's future gives up on the call; a write may still be executed.
+/// Dropping a call's future cancels the call; a write may still be executed.
 ///
 /// ```no_run
 /// use rallypoint::client::{Client, ClientError, ClientOptions};
@@ -76,26 +76,26 @@ impl std::fmt::Debug for Client {
     }
 }
 
-/// How many ids are tried for a lease. Even the second is hardly ever needed.
+/// Limit of ids that are tried for a lease. Even the second is hardly ever needed.
 const MOST_IDS: u32 = 4;
 
 /// A lease as it was granted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GrantedLease {
-    /// Its name.
+    /// The id of the lease.
     pub id: LeaseId,
-    /// The seconds it lives without a renewal: what was asked for, or the server's least.
+    /// The granted time to live in seconds: the requested one, or the server's minimum if that is more.
     pub ttl: i64,
 }
 
 impl Client {
-    /// Makes a client. The connection is opened by the first call, so a server that is not there yet
-    /// is no error.
+    /// Creates a client. The connection is opened by the first call, so a server that is not up yet is not an
+    /// error.
     ///
     /// # Errors
     /// [`ClientError::Config`], [`ClientError::File`] or [`ClientError::Tls`] if the options are wrong.
     pub async fn connect(options: ClientOptions) -> Result<Self, ClientError> {
-        // Certificates may be files, and a file may be on a disk that takes its time.
+        // Certificates may be files, and reading them blocks.
         let prepared = move || Endpoints::new(&options).map(|endpoints| (endpoints, options));
         let (endpoints, options) = blocking(prepared).await?;
         let ClientOptions { credentials, timeout, attempt_timeout, .. } = options;
@@ -105,7 +105,7 @@ impl Client {
         Ok(Self { shared: Arc::new(shared), timeout })
     }
 
-    /// The same client, on the same connection, whose calls may take this long.
+    /// A client on the same connection whose calls may take this long.
     ///
     /// ```no_run
     /// # async fn example(client: rallypoint::client::Client) {
@@ -122,7 +122,7 @@ impl Client {
         self.timeout
     }
 
-    /// How much has gone over the connection so far.
+    /// The traffic of the client so far.
     pub fn traffic(&self) -> Traffic {
         self.shared.meter.read()
     }
@@ -130,7 +130,7 @@ impl Client {
     /// Reads keys.
     ///
     /// # Errors
-    /// [`ClientError::Kv`] if the revision asked for is compacted or in the future.
+    /// [`ClientError::Kv`] if the requested revision is compacted or in the future.
     pub async fn range(&self, range: impl Into<Range>) -> Result<RangeResult, ClientError> {
         Ok(self.rpc_range(range.into().into()).await?.into())
     }
@@ -138,7 +138,7 @@ impl Client {
     /// Writes a key.
     ///
     /// # Errors
-    /// [`ClientError::OutcomeUnknown`] if it may have been executed, here and for all that writes.
+    /// [`ClientError::OutcomeUnknown`] if the write may have been executed; this holds for every call that writes.
     pub async fn put(&self, put: Put) -> Result<PutResult, ClientError> {
         Ok(self.rpc_put(put.into()).await?.into())
     }
@@ -154,14 +154,14 @@ impl Client {
     /// Runs a transaction.
     ///
     /// # Errors
-    /// As for [`put`](Self::put), unless it only reads.
+    /// As for [`put`](Self::put), unless the transaction only reads.
     pub async fn txn(&self, txn: Txn) -> Result<TxnResult, ClientError> {
         let response = if txn.is_read_only() {
             self.rpc_txn_read(txn.into()).await?
         } else {
             self.rpc_txn_write(txn.into()).await?
         };
-        // An answer that makes no sense: the server did something, but not what can be told here.
+        // The answer is malformed: the server executed something, and the outcome is unknown.
         response.try_into().map_err(|source| ClientError::OutcomeUnknown {
             request: "txn",
             endpoint: self.shared.endpoints.current().name.to_string(),
@@ -169,11 +169,11 @@ impl Client {
         })
     }
 
-    /// Forgets the history before `revision`; with `physical`, waits until its space is free. Returns
-    /// the store's revision.
+    /// Compacts the history before `revision`; with `physical`, waits until its space is free. Returns the
+    /// store's revision.
     ///
     /// # Errors
-    /// [`ClientError::Kv`] if that history is already forgotten, or has not happened yet.
+    /// [`ClientError::Kv`] if the revision is already compacted, or in the future.
     pub async fn compact(
         &self,
         revision: Revision,
@@ -183,16 +183,16 @@ impl Client {
         Ok(convert::revision(response.header.as_ref()))
     }
 
-    /// Makes a lease that lives for `ttl` seconds without a renewal, or for the server's least (2 in
-    /// etcd) if that is more.
+    /// Grants a lease that lives for `ttl` seconds without a renewal, or for the server's minimum (2 in etcd)
+    /// if that is more.
     ///
-    /// Without an `id` the client chooses one at random from all positive numbers, so that it can repeat
-    /// the request: if the lease exists after an attempt that was not answered, that had been executed. One that
-    /// exists at the first attempt is another's, and another id is chosen. A lease that was made without our hearing
-    /// of it lapses by itself.
+    /// Without an `id` the client draws a random positive one, so that the request is idempotent: if the lease exists
+    /// after an attempt that was not answered, that attempt was executed. A lease that exists at the first attempt
+    /// belongs to another client, and another id is drawn. A lease that was granted without an answer expires by
+    /// itself.
     ///
     /// # Errors
-    /// [`ClientError::Kv`] if the `id` given is taken, or the time to live is beyond all measure.
+    /// [`ClientError::Kv`] if the given `id` is in use, or the time to live is too large.
     pub async fn lease_grant(
         &self,
         ttl: i64,
@@ -203,14 +203,14 @@ impl Client {
             return Ok(GrantedLease { id: response.id, ttl: response.ttl });
         }
         for _ in 0..MOST_IDS {
-            // Any but 0, which asks the server to choose.
+            // Any id but 0, which asks the server to choose one.
             let id = random::lease_id();
             let mut in_doubt = false;
             match self.rpc_grant_own(rpc::lease_grant(id, ttl), &mut in_doubt).await {
                 Ok(response) => return Ok(GrantedLease { id: response.id, ttl: response.ttl }),
                 Err(ClientError::Kv(KvError::LeaseExists)) if in_doubt => {
                     let status = self.lease_time_to_live(id, false).await?;
-                    // It may be gone by now if it was short and the repeat late.
+                    // The lease may have expired by now if it was short and the retry late.
                     let status = status.ok_or(ClientError::Kv(KvError::LeaseNotFound))?;
                     return Ok(GrantedLease { id, ttl: status.granted_ttl });
                 }
@@ -226,15 +226,15 @@ impl Client {
         Err(ClientError::Kv(KvError::LeaseExists))
     }
 
-    /// Ends a lease and deletes the keys that live on it.
+    /// Revokes a lease and deletes its keys.
     ///
     /// # Errors
-    /// [`ClientError::Kv`] if there is no such lease (any more).
+    /// [`ClientError::Kv`] if there is no such lease.
     pub async fn lease_revoke(&self, id: LeaseId) -> Result<(), ClientError> {
         self.rpc_revoke(rpc::lease_revoke(id)).await.map(drop)
     }
 
-    /// What a lease has left, and if asked for which keys live on it; nothing if it does not exist.
+    /// The state of a lease, with its keys if requested; `None` if it does not exist.
     ///
     /// # Errors
     /// As for every read.
@@ -246,13 +246,13 @@ impl Client {
         let request = rpc::lease_time_to_live(id, with_keys);
         match self.rpc_time_to_live(request).await {
             Ok(response) => Ok(convert::lease_status(response)),
-            // Said by some members of a cluster where others answer with no time left.
+            // Some members of a cluster answer this where other members answer with no time left.
             Err(ClientError::Kv(KvError::LeaseNotFound)) => Ok(None),
             Err(error) => Err(error),
         }
     }
 
-    /// The leases there are.
+    /// All leases.
     ///
     /// # Errors
     /// As for every read.

@@ -1,6 +1,6 @@
-//! What a client is told: where the servers are, how to trust them, how long to wait.
+//! The options of a client: endpoints, certificates, credentials and time-outs.
 //!
-//! Everything is checked here, once, before anything is sent.
+//! All of them are checked here, once, before the first request.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use super::error::ClientError;
 use crate::config::{ETCD_PORT, Endpoint, Protocol};
 use crate::credentials::Credentials;
 
-/// How to reach a cluster.
+/// The options of a client of one cluster.
 ///
 /// ```
 /// use std::time::Duration;
@@ -30,9 +30,9 @@ pub struct ClientOptions {
     pub endpoints: Vec<String>,
     /// Certificates for `https://` endpoints. With it, an endpoint without a scheme means `https://`.
     pub tls: Option<TlsOptions>,
-    /// A user of the cluster, where it asks for one.
+    /// The user to authenticate as, where the cluster requires one.
     pub credentials: Option<Credentials>,
-    /// How long a call may take, with everything that it takes to get an answer.
+    /// How long a call may take, including retries.
     pub timeout: Duration,
     /// How long one endpoint may take to answer a read before another is asked. It doubles with each
     /// attempt, so that a slow server is not asked for ever without hearing it out. An endpoint from which nothing
@@ -51,12 +51,12 @@ pub struct ClientOptions {
 pub enum Pem {
     /// The text itself.
     Bytes(Vec<u8>),
-    /// The file that holds it. It is read when the client is made.
+    /// The path of the file, which is read when the client is created.
     File(PathBuf),
 }
 
 impl std::fmt::Debug for Pem {
-    /// Without the text, which may be a private key.
+    /// Leaves out the text, which may be a private key.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Bytes(bytes) => write!(f, "Bytes({} bytes)", bytes.len()),
@@ -66,7 +66,7 @@ impl std::fmt::Debug for Pem {
 }
 
 impl Pem {
-    /// The text, after a look at whether it has a block labelled `label`.
+    /// The text, checked for a section with the label `label`.
     pub(crate) fn load(&self, what: &'static str, label: &str) -> Result<Vec<u8>, ClientError> {
         let (text, origin) = match self {
             Self::Bytes(bytes) => (bytes.clone(), "in memory".to_owned()),
@@ -79,7 +79,7 @@ impl Pem {
                 (text, path.display().to_string())
             }
         };
-        // The TLS library skips what it cannot read, and would then trust nobody without saying why.
+        // The TLS library skips sections that it cannot read, and would then trust no server, without an error.
         let found = String::from_utf8_lossy(&text)
             .lines()
             .any(|line| line.starts_with("-----BEGIN ") && line.contains(label));
@@ -91,19 +91,19 @@ impl Pem {
     }
 }
 
-/// Whom to trust, and as whom to be trusted.
+/// The certificates for TLS: the trusted authority, and the client's own identity.
 #[derive(Debug, Clone)]
 pub struct TlsOptions {
     /// The certificate of the authority that signed the servers' certificates.
     pub ca: Pem,
-    /// The client's own certificate and its private key, where the servers ask for one.
+    /// The client's own certificate and private key, where the servers require one.
     pub identity: Option<(Pem, Pem)>,
     /// The name that the servers' certificates are made out to, if it is not the endpoint's host.
     pub server_name: Option<String>,
 }
 
 impl TlsOptions {
-    /// Trusts servers whose certificates `ca` signed.
+    /// Options that trust servers whose certificates `ca` has signed.
     pub fn new(ca: Pem) -> Self {
         Self { ca, identity: None, server_name: None }
     }
@@ -117,7 +117,7 @@ impl ClientOptions {
         self
     }
 
-    /// These endpoints, everything else as usual: no TLS, no user, 10 s for a call.
+    /// Options for these endpoints with the defaults otherwise: no TLS, no user, 10 s for a call.
     pub fn new<E: Into<String>>(endpoints: impl IntoIterator<Item = E>) -> Self {
         Self {
             endpoints: endpoints.into_iter().map(Into::into).collect(),
@@ -131,10 +131,10 @@ impl ClientOptions {
         }
     }
 
-    /// Checks all of it, without reading a file or opening a connection.
+    /// Checks all options, without reading a file or opening a connection.
     ///
     /// # Errors
-    /// [`ClientError::Config`] names the first option that is wrong and what would be right.
+    /// [`ClientError::Config`] names the first invalid option and the remedy.
     pub fn validate(&self) -> Result<(), ClientError> {
         self.addresses().map(drop)
     }
@@ -176,7 +176,7 @@ impl ClientOptions {
                 return Err(ClientError::invalid("endpoint", text.trim(), fix));
             }
             let address = Endpoint { protocol: Some(protocol), ..parsed };
-            // An endpoint given twice would be asked twice as often, and retried where it just failed.
+            // An endpoint given twice would be used twice as often, and retried right after its failure.
             if !addresses.contains(&address) {
                 addresses.push(address);
             }

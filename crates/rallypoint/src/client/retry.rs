@@ -1,7 +1,7 @@
-//! Whether to repeat a request, and when: decisions only, no clock and no connection.
+//! Whether and when to retry a request: pure decisions, without a clock and a connection.
 //!
-//! One rule governs all of it: a request that may have been executed is repeated only if executing it
-//! twice is the same as executing it once.
+//! One rule governs all of it: a request that may have been executed is retried only if it is idempotent,
+//! so that executing it twice is the same as executing it once.
 
 use std::error::Error as StdError;
 use std::time::Duration;
@@ -13,56 +13,56 @@ use crate::util::backoff::Backoff;
 /// Whether a request may be executed twice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Repeat {
-    /// It reads, or doing it twice is the same as doing it once.
+    /// The request is idempotent: retry it after any failure.
     Always,
-    /// It writes: only if it was surely not executed.
+    /// The request writes: retry it only if it was surely not executed.
     IfNotExecuted,
 }
 
-/// What a failed attempt means.
+/// The meaning of a failed attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Failure {
-    /// The server has too much to do and did not begin. Others would be no better off.
+    /// The server is overloaded and did not execute the request. Another endpoint would not help.
     Busy,
-    /// This endpoint cannot serve now and did not begin.
+    /// The endpoint cannot serve at present and did not execute the request.
     NotServing,
     /// There was no connection.
     NotConnected,
     /// There was no connection because one side does not trust the other's certificate.
     NotTrusted,
-    /// The token is not, or no longer, valid; nothing was done.
+    /// The token is not, or no longer, valid; the request was not executed.
     TokenInvalid,
-    /// The answer did not come.
+    /// The answer was lost: the request may have been executed.
     Lost,
-    /// The server said no.
+    /// The server refused the request.
     Refused,
 }
 
-/// What to do about it.
+/// What to do after a failed attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// Try again at this endpoint, after a while.
+    /// Retry at this endpoint, after a delay.
     Again,
-    /// Try again at the next endpoint.
+    /// Retry at the next endpoint.
     Elsewhere,
-    /// Get a new token, then try again.
+    /// Obtain a new token, then retry.
     Authenticate,
-    /// Tell the caller that it was not executed.
+    /// Return an error: the request was not executed.
     GiveUp,
-    /// Tell the caller that nobody knows.
+    /// Return an error: whether the request was executed is unknown.
     OutcomeUnknown,
 }
 
-/// What `status` means. The text decides where it can: etcd has changed codes between versions.
+/// The meaning of `status`. The text decides where it can: etcd has changed codes between versions.
 pub(crate) fn failure(status: &Status) -> Failure {
-    // A source means that the status was made here, from what the transport met; a server's own has none.
+    // A status with a source was created by this client's transport; a server's own status has none.
     if let Some(source) = status.source() {
         return transport_failure(source);
     }
     match status.message() {
         "etcdserver: too many requests" => Failure::Busy,
         "etcdserver: no leader" | "raft proposal dropped" => Failure::NotServing,
-        // The third is said of a request without a token, after authentication was switched on.
+        // The third is the answer to a request without a token after authentication was enabled.
         "etcdserver: invalid auth token"
         | "etcdserver: revision of auth store is old"
         | "etcdserver: user name is empty" => Failure::TokenInvalid,
@@ -70,7 +70,7 @@ pub(crate) fn failure(status: &Status) -> Failure {
             Failure::NotServing
         }
         _ if status.code() == Code::Unavailable => Failure::Lost,
-        // The server gave up on a request of its own accord, somewhere in the middle.
+        // The server abandoned the request while it executed it.
         _ if matches!(status.code(), Code::DeadlineExceeded | Code::Cancelled) => Failure::Lost,
         _ => Failure::Refused,
     }
@@ -92,7 +92,7 @@ fn transport_failure(source: &(dyn StdError + 'static)) -> Failure {
 /// Whether a handshake failed over a certificate. In TLS 1.3 the client learns of the server's refusal
 /// only after it has sent its first request, which the server then never read.
 ///
-/// By the text, since HTTP/2 keeps nothing else of an error of the layer below.
+/// The text decides, since HTTP/2 keeps nothing else of an error of the layer below.
 fn is_tls_error(text: &str) -> bool {
     const ALERTS: [&str; 8] = [
         "AccessDenied",
@@ -115,7 +115,7 @@ pub(crate) fn step(failure: Failure, repeat: Repeat, attempts: u32, endpoints: u
     match (failure, repeat) {
         (Failure::Busy, _) => Step::Again,
         (Failure::NotServing | Failure::NotConnected, _) => Step::Elsewhere,
-        // Certificates do not get better by waiting; another endpoint may have better ones.
+        // A retry does not change a certificate; another endpoint may have another one.
         (Failure::NotTrusted, _) if (attempts as usize) < endpoints => Step::Elsewhere,
         (Failure::NotTrusted, _) => Step::GiveUp,
         (Failure::TokenInvalid, _) => Step::Authenticate,
@@ -130,7 +130,7 @@ const BACKOFF: Backoff = Backoff::new(Duration::from_millis(50), Duration::from_
 
 /// How long to wait after the `attempts`-th attempt, given a random number from 0 to 1.
 ///
-/// While there are endpoints that were not asked, there is nothing to wait for.
+/// There is no delay while some endpoint was not tried.
 pub(crate) fn delay(step: Step, attempts: u32, endpoints: usize, random: f64) -> Duration {
     let rounds = match step {
         Step::Elsewhere if (attempts as usize) < endpoints => return Duration::ZERO,

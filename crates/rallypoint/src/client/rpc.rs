@@ -1,4 +1,4 @@
-//! etcd's calls, message for message. Names no type of the vocabulary (invariant A2).
+//! etcd's calls, message for message, without the core's types (invariant A2).
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ use crate::proto::etcd::lease_client::LeaseClient;
 use crate::proto::etcd::maintenance_client::MaintenanceClient;
 use crate::proto::etcd::watch_client::WatchClient;
 
-/// A server bounds what it sends; a limit here would only turn a large answer into none.
+/// No limit: a server limits its responses, and a limit here would only turn a large response into an error.
 const MAX_MESSAGE: usize = i32::MAX as usize;
 
 fn kv(channel: Channel) -> KvClient<Channel> {
@@ -31,7 +31,7 @@ fn lease(channel: Channel) -> LeaseClient<Channel> {
     LeaseClient::new(channel).max_decoding_message_size(MAX_MESSAGE)
 }
 
-/// One method for each call without a stream: its name, how it may be repeated, what goes in and out.
+/// Defines one method for each unary call: its name, whether it may be retried, its request and its response.
 macro_rules! calls {
     ($($method:ident($name:literal, $repeat:expr, $request:ty) -> $response:ty
         = $client:expr, $call:ident;)*) => {
@@ -70,8 +70,8 @@ calls! {
 }
 
 impl Client {
-    /// Asks for a lease whose id is of our own choice; sets `in_doubt` if it may have been made by an attempt that
-    /// was not answered.
+    /// Requests a lease with an id that the client has chosen; sets `in_doubt` if an attempt without an answer may have
+    /// granted it.
     pub(super) async fn rpc_grant_own(
         &self,
         message: pb::LeaseGrantRequest,
@@ -82,7 +82,7 @@ impl Client {
     }
 }
 
-/// What every server answers at once, of its own knowledge and to anybody.
+/// The probe: a call that every server answers at once, from local state and without authentication.
 pub(super) async fn probe(channel: Channel, meter: &Meter) -> Result<(), Status> {
     let message = pb::StatusRequest {};
     meter.sent(&message);
@@ -91,7 +91,7 @@ pub(super) async fn probe(channel: Channel, meter: &Meter) -> Result<(), Status>
     Ok(())
 }
 
-// What is asked in so few words that it needs no conversion.
+// Requests that are so small that they need no conversion.
 
 pub(super) fn compaction(revision: i64, physical: bool) -> pb::CompactionRequest {
     pb::CompactionRequest { revision, physical }
@@ -132,10 +132,10 @@ impl WatchStream {
         requests: Vec<pb::WatchRequest>,
         bound: Instant,
     ) -> Result<Self, StreamFailed> {
-        // Room for the progress requests that may follow, which are dropped rather than waited for.
+        // The capacity covers later progress requests, which are dropped rather than awaited.
         let (sender, receiver) = mpsc::channel(requests.len() + 4);
         for request in requests {
-            // There is room for all of them, and the other end is in our hands.
+            // The channel has capacity for all of them, and its receiver exists.
             let _ = sender.try_send(request);
         }
         let responses = client
@@ -161,7 +161,7 @@ pub(crate) struct KeepAliveStream {
 }
 
 impl KeepAliveStream {
-    /// Opens a stream for the lease `id`, the first renewal already on its way.
+    /// Opens a stream for the lease `id`, which starts with a renewal.
     pub(crate) async fn open(
         client: &Client,
         id: i64,
@@ -176,18 +176,18 @@ impl KeepAliveStream {
         Ok(Self { id, requests: sender, responses })
     }
 
-    /// Sends a renewal. One that finds no room is not sent, and will be missed when no answer comes.
+    /// Sends a renewal. If the channel is full it is not sent, which shows when no answer comes.
     pub(crate) fn renew(&self) {
         let _ = self.requests.try_send(pb::LeaseKeepAliveRequest { id: self.id });
     }
 
-    /// Waits for the answer to the oldest unanswered renewal: the seconds that the lease now has, none
-    /// or fewer if there is no such lease. Cancel-safe.
+    /// Waits for the answer to the oldest unanswered renewal: the new time to live in seconds, 0 or less if there is
+    /// no such lease. Cancel-safe.
     pub(crate) async fn answer(&mut self) -> Result<i64, StreamFailed> {
         Ok(self.responses.answer().await?.ttl)
     }
 
-    /// Waits until the stream ends, while nothing is asked. Cancel-safe.
+    /// Waits until the stream ends, without a pending renewal. Cancel-safe.
     pub(crate) async fn ended(&mut self) -> StreamFailed {
         loop {
             if let Err(failed) = self.responses.next().await {
@@ -196,7 +196,7 @@ impl KeepAliveStream {
         }
     }
 
-    /// Gives up on the endpoint, which did not answer for so long.
+    /// Abandons the endpoint, which has not answered for `patience`.
     pub(crate) fn abandon(self, patience: Duration) -> StreamFailed {
         self.responses.unanswered(patience)
     }

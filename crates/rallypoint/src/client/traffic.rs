@@ -1,19 +1,19 @@
-//! How much a client has asked for and been told, for those who count: benchmarks and tests.
+//! Counters of a client's traffic, for benchmarks and tests.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use prost::Message;
 
-/// What has gone over a client's connection since it was made, without the framing of gRPC and below.
+/// The traffic of a client since its creation, without the framing of gRPC and below.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Traffic {
-    /// Messages sent: calls, repeated ones too, and what was asked for on streams.
+    /// The number of messages sent: calls, including retries, and requests on streams.
     pub requests: u64,
-    /// Messages received: answers to calls, and what streams told.
+    /// The number of messages received: answers to calls, and messages on streams.
     pub messages: u64,
-    /// The size of the former.
+    /// The size of the sent messages in bytes.
     pub bytes_sent: u64,
-    /// The size of the latter.
+    /// The size of the received messages in bytes.
     pub bytes_received: u64,
 }
 

@@ -1,8 +1,8 @@
-//! Watches that survive the loss of a server: no event lost, none told twice.
+//! Watches that survive the loss of a server: every event is reported once.
 //!
-//! Each watch remembers the next revision that it has not told of. When its stream breaks, a new one is
-//! opened elsewhere and begins there. The stream is driven by whoever waits for the next batch; there is
-//! no task behind it.
+//! Each watch keeps the next revision to report. When its stream breaks, a new one is opened at another
+//! endpoint and begins there. The caller that waits for the next batch drives the stream; there is no task
+//! behind it.
 
 mod live;
 
@@ -24,14 +24,14 @@ use super::rpc;
 use crate::convert::WatchResponse;
 use crate::log_target::CLIENT;
 
-/// What one watch has to tell: all that it saw of one or more revisions, in order.
+/// The events of one watch for one or more whole revisions, in order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WatchBatch {
-    /// Which watch, counted from 0 in the order in which they were given.
+    /// The index of the watch, from 0 in the order in which they were given.
     pub watch: usize,
-    /// Every event of the watch up to this revision has now been told.
+    /// The revision up to which every event of the watch has been reported.
     pub revision: Revision,
-    /// The changes. None at all in a notification of progress.
+    /// The changes. Empty in a progress notification.
     pub events: Vec<Event>,
 }
 
@@ -39,45 +39,45 @@ pub struct WatchBatch {
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum WatchError {
-    /// The history that the watch should begin or go on with has been forgotten. Read the keys anew and
-    /// watch from the revision of that answer plus one.
+    /// The history at which the watch should begin or resume is compacted. Read the keys again and watch from
+    /// the revision of that answer plus one.
     #[error(
         "watch {watch} cannot tell what happened from revision {wanted} on: the store has forgotten \
          what was before {compact_revision}"
     )]
     Compacted {
-        /// Which watch.
+        /// The index of the watch.
         watch: usize,
-        /// The revision that it wanted to tell of next.
+        /// The next revision to report.
         wanted: Revision,
-        /// The first revision still known.
+        /// The oldest revision that is not compacted.
         compact_revision: Revision,
     },
-    /// The server does not want to serve the watch.
+    /// The server refused the watch.
     #[error("{endpoint} refused watch {watch}: {reason}")]
     Refused {
-        /// Which watch.
+        /// The index of the watch.
         watch: usize,
-        /// Which endpoint said so.
+        /// The endpoint that answered.
         endpoint: String,
-        /// The server's words.
+        /// The reason that the server gave.
         reason: String,
     },
-    /// The endpoints now lead to another cluster, whose revisions have nothing to do with those seen so
-    /// far: an endpoint is wrong, or a server without a data directory was started anew.
+    /// The endpoint belongs to another cluster, whose revisions are unrelated to those seen so far: an
+    /// endpoint is wrong, or a server without a data directory was restarted.
     #[error(
         "{endpoint} is of cluster {now:x}, but the watch began in cluster {was:x}; \
          what happened in between cannot be known"
     )]
     ClusterChanged {
-        /// Which endpoint.
+        /// The endpoint.
         endpoint: String,
         /// The cluster that the watch began in.
         was: u64,
         /// The cluster that answers now.
         now: u64,
     },
-    /// The watch could not be opened, or not again.
+    /// The watch could not be opened, or not reopened.
     #[error(transparent)]
     Client(#[from] ClientError),
     /// The watcher has reported its end already.
@@ -85,10 +85,10 @@ pub enum WatchError {
     Ended,
 }
 
-/// Tells what happens to the keys of one or more watches, through one stream.
+/// Reports the changes of the keys of one or more watches, over one stream.
 ///
-/// Dropping it ends the stream. It does not give up by itself when no server can be reached, but goes on
-/// trying while someone waits in [`next`](Self::next): bound that wait by what you wait for.
+/// Dropping it closes the stream. It does not give up by itself when no server can be reached, but retries
+/// while a caller waits in [`next`](Self::next): bound that wait by a time-out of your own.
 ///
 /// ```no_run
 /// use rallypoint::client::{Client, WatchError};
@@ -96,7 +96,7 @@ pub enum WatchError {
 ///
 /// # async fn example(client: Client) -> Result<(), WatchError> {
 /// let mut watcher = client.watch([Watch::new(KeyRange::prefix("jobs/"))]).await?;
-/// // Whatever is written from here on will be told.
+/// // Every write from here on will be reported.
 /// client.put(Put::new("jobs/1", "waiting")).await?;
 /// let batch = watcher.next().await?;
 /// assert_eq!(batch.events[0].kv.key, "jobs/1");
@@ -105,24 +105,24 @@ pub enum WatchError {
 /// ```
 pub struct Watcher {
     client: Client,
-    /// The watches, each with the revision to go on with as its start.
+    /// The watches, each with the next revision to report as its start.
     watches: Vec<Watch>,
     /// The cluster that the watches began in.
     cluster: u64,
     revision: Revision,
     state: State,
-    /// Taken from the stream and not yet from us.
+    /// Batches that were read from the stream and not returned yet.
     ready: VecDeque<WatchBatch>,
-    /// Streams lost in a row, without a message from any of them.
+    /// The number of streams that were lost in a row, without a message from any of them.
     failures: u32,
-    /// A progress request that was not answered yet.
+    /// Whether a progress request is unanswered.
     progress_wanted: bool,
 }
 
 enum State {
     Live(Box<Live>),
-    /// Kept here and not in the future of `next`, so that a caller who asks in short intervals still
-    /// gets a new stream.
+    /// The future is kept here and not in that of `next`, so that a caller with short time-outs still gets
+    /// a new stream.
     Opening(Pin<Box<dyn Future<Output = Result<Box<Live>, OpenFailed>> + Send>>),
     Ended,
 }
@@ -135,10 +135,10 @@ impl std::fmt::Debug for Watcher {
 
 impl Client {
     /// Opens a stream that carries all of `watches`, and returns when the server has acknowledged each
-    /// of them: whatever is written afterwards will be told.
+    /// of them: every later write will be reported.
     ///
     /// # Errors
-    /// [`WatchError::Refused`] if the server does not want one of them; [`WatchError::Client`] with
+    /// [`WatchError::Refused`] if the server refuses one of them; [`WatchError::Client`] with
     /// [`ClientError::Unavailable`] if no server could be reached within the time-out.
     pub async fn watch(
         &self,
@@ -175,7 +175,7 @@ impl Client {
             sleep(delay).await;
         };
         for (watch, created_at) in watches.iter_mut().zip(&live.created_at) {
-            // From now on "now" is a revision: a new stream must not begin later than this one did.
+            // From now on the start is a fixed revision: a new stream must not begin later than this one.
             if watch.start_revision <= 0 {
                 watch.start_revision = created_at + 1;
             }
@@ -194,8 +194,8 @@ impl Client {
 }
 
 impl Watcher {
-    /// The store's revision when the last of the watches was acknowledged: each of them tells of
-    /// everything after it, and those that begin in the past of more.
+    /// The store's revision when the last of the watches was acknowledged: each of them reports every change
+    /// after it, and a watch with a past start reports earlier ones, too.
     pub fn revision(&self) -> Revision {
         self.revision
     }
@@ -206,7 +206,7 @@ impl Watcher {
     /// connection. After an error the watcher has ended.
     ///
     /// # Errors
-    /// [`WatchError`] tells why the watches cannot go on. A lost connection is no error.
+    /// [`WatchError`] says why the watches cannot continue. A lost connection is not an error.
     pub async fn next(&mut self) -> Result<WatchBatch, WatchError> {
         loop {
             if let Some(batch) = self.ready.pop_front() {
@@ -230,12 +230,12 @@ impl Watcher {
         }
     }
 
-    /// Asks for a notification of progress. When the server has told all there is to tell, each watch
-    /// gives a batch without events.
+    /// Requests a progress notification. When the server has reported all changes, each watch returns a batch
+    /// without events.
     ///
-    /// The server may stay silent while one of the watches is still catching up; then ask again. Older
-    /// versions of etcd 3.4 and 3.5 may answer too early, with events of that revision still to come; so
-    /// such an answer is passed on, but never made the point to resume from.
+    /// The server may not answer while one of the watches is catching up; then request again. Older versions
+    /// of etcd 3.4 and 3.5 may answer too early, before events of that revision; such an answer is therefore
+    /// passed on, but a watch never resumes from it.
     pub fn progress(&mut self) {
         self.progress_wanted = true;
         if let State::Live(live) = &self.state {
@@ -243,13 +243,13 @@ impl Watcher {
         }
     }
 
-    /// Sees to a new stream, unless there is no point.
+    /// Starts to open a new stream, unless the failure is permanent.
     fn reopen(&mut self, failed: OpenFailed) -> Result<(), WatchError> {
         let (failure, status) = match failed {
             OpenFailed::Again(failure, status) => (failure, status),
             OpenFailed::Never(error) => return Err(error),
         };
-        // A stream that lasted was a success, even if it had nothing to say.
+        // A stream that lasted was a success, even without a message.
         if matches!(&self.state, State::Live(live) if live.since.elapsed() > Duration::from_secs(5))
         {
             self.failures = 0;
@@ -292,7 +292,7 @@ impl Watcher {
         Ok(())
     }
 
-    /// Makes batches of a message and moves the watch's next revision along.
+    /// Turns a message into batches and advances the watch's next revision.
     fn take(&mut self, message: WatchResponse) -> Result<(), WatchError> {
         let State::Live(live) = &self.state else { return Ok(()) };
         self.failures = 0;
@@ -339,12 +339,12 @@ impl Watcher {
         if !progress {
             events.retain(|event| event.kv.mod_revision >= watch.start_revision);
             let Some(last) = events.last() else { return };
-            // The message's own revision is the store's, which a replay has not reached yet.
+            // The message's own revision is that of the store, which a replay has not reached yet.
             revision = last.kv.mod_revision;
         }
         watch.start_revision = watch.start_revision.max(revision + 1);
-        // Progress is always asked for, so that an idle watch resumes from where it is, not from where
-        // it began; it is told only to those who want to hear of it.
+        // Progress is always requested, so that an idle watch resumes from its position and not from its
+        // start; it is passed on only to callers that requested it.
         if !progress || watch.progress_notify {
             self.ready.push_back(WatchBatch { watch: index, revision, events });
         }

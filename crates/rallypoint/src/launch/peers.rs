@@ -13,7 +13,7 @@ use rallypoint_core::kv::Time;
 use rallypoint_core::rendezvous::documents::Address;
 use rallypoint_core::rendezvous::keys::agent::{exit_barrier_all_done, exit_barrier_done};
 use thiserror::Error;
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 
 use super::events::MembershipEvents;
 use super::restarts::RestartCounter;
@@ -23,7 +23,9 @@ use crate::rendezvous::{
     RendezvousParameters, RunAccess,
 };
 use crate::store::{Store, StoreError};
+use crate::util::backoff::Backoff;
 use crate::util::clock::boot_time;
+use crate::util::retry::retry_forever;
 
 /// The time limit for closing the run, and for leaving it.
 const GOODBYE: Duration = Duration::from_secs(10);
@@ -31,9 +33,9 @@ const GOODBYE: Duration = Duration::from_secs(10);
 /// A year: the agent has its own time limit.
 const FOR_EVER: Duration = Duration::from_secs(365 * 24 * 3600);
 
-/// The backoff between attempts at the exit barrier: first, and longest.
-const FIRST_PAUSE: Duration = Duration::from_millis(50);
-const LAST_PAUSE: Duration = Duration::from_secs(2);
+/// The backoff between attempts at the exit barrier.
+const BARRIER_BACKOFF: Backoff =
+    Backoff::new(Duration::from_millis(50), Duration::from_secs(2)).without_jitter();
 
 /// Why the workers got no ranks.
 #[derive(Debug, Error)]
@@ -207,12 +209,10 @@ async fn agree(store: &dyn Store, own: RoleInfo, nodes: u32) -> Result<Placement
 /// Waits until the workers of all nodes have finished, with retries: giving up would
 /// disturb nodes whose workers still run.
 pub(super) async fn exit_barrier(store: &dyn Store, group: &NodeGroup) -> AgentInput {
-    let mut pause = FIRST_PAUSE;
-    while let Err(error) = all_done(store, group).await {
-        tracing::debug!(target: LAUNCH, %error, "the exit barrier has to be tried again");
-        sleep(pause).await;
-        pause = (pause * 2).min(LAST_PAUSE);
-    }
+    let failed = |error: StoreError| {
+        tracing::debug!(target: LAUNCH, %error, "the exit barrier is tried again");
+    };
+    retry_forever(BARRIER_BACKOFF, || all_done(store, group), failed).await;
     AgentInput::BarrierPassed { round: group.round }
 }
 

@@ -1,24 +1,18 @@
 //! The restart counter: the job's restarts and announced departures, in one document that all nodes of the run share.
 
-use std::future::Future;
 use std::time::Duration;
 
 use rallypoint_core::agent::{Departure, RestartAnswer, RestartBudget};
-use rallypoint_core::kv::{
-    Compare, Event, EventKind, KeyRange, KeyValue, LeaseId, Op, Put, Txn, Watch,
-};
+use rallypoint_core::kv::{Compare, KeyRange, KeyValue, LeaseId, Op, Put, Txn};
 use rallypoint_core::rendezvous::documents::{decode, encode};
 use rallypoint_core::rendezvous::keys::Keys;
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep};
-use tokio_util::task::AbortOnDropHandle;
+use tokio::time::Instant;
 
 use crate::client::{Client, ClientError};
 use crate::log_target::LAUNCH;
-
-/// The backoff between attempts to reach a server: first, and longest.
-const FIRST_PAUSE: Duration = Duration::from_millis(20);
-const LAST_PAUSE: Duration = Duration::from_secs(1);
+use crate::util::follow::{FollowedKey, KeyState};
+use crate::util::retry::{SERVER_BACKOFF, retry_forever};
 
 /// The shared restart budget, and its limit.
 pub(super) struct RestartCounter {
@@ -26,23 +20,26 @@ pub(super) struct RestartCounter {
     client: Client,
     key: String,
     lease: LeaseId,
-    known: watch::Receiver<RestartBudget>,
-    _following: AbortOnDropHandle<()>,
+    known: FollowedKey<RestartBudget>,
 }
 
 impl RestartCounter {
     /// The counter of the run with these keys.
     pub(super) fn new(client: &Client, keys: &Keys, max: u32) -> Self {
         let (client, key) = (client.clone(), keys.restarts());
-        let (sender, known) = watch::channel(RestartBudget::default());
-        let following = tokio::spawn(follow(client.clone(), key.clone(), sender));
-        let _following = AbortOnDropHandle::new(following);
-        Self { max, client, key, lease: keys.run_lease(), known, _following }
+        // The document is deleted only with the run, or by a server that has lost its state; what was known before
+        // stays in force then.
+        let decode = |state: KeyState<'_>| match state {
+            KeyState::Present(kv) => Some(read(kv)),
+            KeyState::Absent(_) => None,
+        };
+        let known = FollowedKey::new(client.clone(), key.clone(), RestartBudget::default(), decode);
+        Self { max, client, key, lease: keys.run_lease(), known }
     }
 
     /// The budget as it changes, by this node and by others.
     pub(super) fn changes(&self) -> watch::Receiver<RestartBudget> {
-        self.known.clone()
+        self.known.latest().clone()
     }
 
     /// Asks for a restart after a failure in `round`, whose workers `lived` this long. Retries until there is an answer.
@@ -75,12 +72,21 @@ impl RestartCounter {
 
     /// Applies `change` to the budget by compare-and-set, and returns its result.
     async fn update<T>(&self, change: impl Fn(&RestartBudget) -> (RestartBudget, T)) -> T {
-        again(|| self.try_update(&change)).await
+        let failed = |error: ClientError| {
+            tracing::debug!(target: LAUNCH, %error, "the restart budget could not be reached");
+        };
+        loop {
+            let updated = retry_forever(SERVER_BACKOFF, || self.try_update(&change), failed);
+            // Otherwise another node was faster.
+            if let Some(said) = updated.await {
+                return said;
+            }
+        }
     }
 
     /// The budget after the server lost its state: the counts that this node remembers. Rounds start again from 0.
     fn remembered(&self) -> RestartBudget {
-        let RestartBudget { used, short_lives, .. } = *self.known.borrow();
+        let RestartBudget { used, short_lives, .. } = *self.known.latest().borrow();
         RestartBudget { used, short_lives, ..RestartBudget::default() }
     }
 
@@ -115,55 +121,6 @@ fn read(kv: &KeyValue) -> RestartBudget {
         tracing::warn!(target: LAUNCH, %error, "the restart budget is unreadable, and starts again from 0");
         RestartBudget::default()
     })
-}
-
-/// Retries until there is an answer. Cancel-safe.
-async fn again<T, F>(mut attempt: impl FnMut() -> F) -> T
-where
-    F: Future<Output = Result<Option<T>, ClientError>>,
-{
-    let mut pause = FIRST_PAUSE;
-    loop {
-        match attempt().await {
-            Ok(Some(done)) => return done,
-            Ok(None) => {}
-            Err(error) => {
-                tracing::debug!(
-                    target: LAUNCH,
-                    %error, "the restart budget could not be reached"
-                );
-                sleep(pause).await;
-                pause = (pause * 2).min(LAST_PAUSE);
-            }
-        }
-    }
-}
-
-/// Follows the document: watches it, reads it, and starts again when the watch ends.
-async fn follow(client: Client, key: String, known: watch::Sender<RestartBudget>) {
-    let mut pause = FIRST_PAUSE;
-    loop {
-        let range = KeyRange::key(key.clone());
-        if let Ok(mut watcher) = client.watch([Watch::new(range.clone())]).await
-            && let Ok(found) = client.range(range).await
-        {
-            pause = FIRST_PAUSE;
-            if let Some(kv) = found.kvs.first() {
-                known.send_replace(read(kv));
-            }
-            while let Ok(batch) = watcher.next().await {
-                // It is deleted only with the run, or by the loss of the server's state.
-                let news = |event: &&Event| {
-                    event.kind == EventKind::Put && event.kv.mod_revision > found.revision
-                };
-                if let Some(event) = batch.events.iter().rfind(news) {
-                    known.send_replace(read(&event.kv));
-                }
-            }
-        }
-        sleep(pause).await;
-        pause = (pause * 2).min(LAST_PAUSE);
-    }
 }
 
 #[cfg(test)]

@@ -6,8 +6,8 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep_until};
 
 use super::console::Console;
-
 use crate::log_target::LAUNCH;
+use crate::util::reminder::Reminder;
 
 /// Shorter waits have no live line.
 const SHOWN_AFTER: Duration = Duration::from_millis(300);
@@ -38,22 +38,20 @@ pub(super) struct WaitReporter {
     console: Arc<Console>,
     /// The current wait, and its start.
     current: Option<(&'static str, Instant)>,
-    /// The number of log reports of this wait.
-    said: usize,
-    /// The time of the next log report.
-    say_at: Instant,
+    /// When the log reports this wait.
+    reminder: Reminder,
 }
 
 impl WaitReporter {
     pub(super) fn new(console: Arc<Console>) -> Self {
-        Self { console, current: None, said: 0, say_at: Instant::now() }
+        Self { console, current: None, reminder: Reminder::after(&SAID_AFTER) }
     }
 
     /// Sets the current wait, or none, and reports it when it is due.
     pub(super) fn show(&mut self, what: Option<&'static str>, detail: Option<Detail>) {
         if what != self.current.map(|(what, _)| what) {
             self.current = what.map(|what| (what, Instant::now()));
-            (self.said, self.say_at) = (0, Instant::now() + SAID_AFTER[0]);
+            self.reminder = Reminder::after(&SAID_AFTER);
         }
         let current = self.current.filter(|(_, since)| since.elapsed() >= SHOWN_AFTER);
         let Some((what, since)) = current else { return self.console.set_live(None) };
@@ -68,14 +66,8 @@ impl WaitReporter {
         };
         let line = format!("waiting: {what} ({seconds}{of} s){names}");
         self.console.set_live(Some(line.clone()));
-        if Instant::now() < self.say_at {
-            return;
-        }
-        self.said += 1;
-        let last = SAID_AFTER[SAID_AFTER.len() - 1];
-        self.say_at += SAID_AFTER.get(self.said).copied().unwrap_or(last);
         // The live line shows it already.
-        if !self.console.has_live_line() {
+        if self.reminder.is_due() && !self.console.has_live_line() {
             tracing::info!(target: LAUNCH, "{line}");
         }
     }
@@ -87,9 +79,9 @@ impl WaitReporter {
         let next = match self.console.has_live_line() {
             true if Instant::now() < shown => shown,
             true => Instant::now() + TICK,
-            false => match self.say_at - ASKED_BEFORE {
+            false => match self.reminder.due() - ASKED_BEFORE {
                 asked if Instant::now() < asked => asked,
-                _ => self.say_at,
+                _ => self.reminder.due(),
             },
         };
         sleep_until(next).await;

@@ -6,22 +6,22 @@ use rustix::io::Errno;
 use rustix::process::{Pid, test_kill_process_group};
 
 use super::table;
+use crate::util::backoff::Backoff;
 
 /// The pause between two checks. They are no longer children of this process, so there is no event to wait for.
-const FIRST_PAUSE: Duration = Duration::from_millis(1);
-const LAST_PAUSE: Duration = Duration::from_millis(50);
+const POLL: Backoff =
+    Backoff::new(Duration::from_millis(1), Duration::from_millis(50)).without_jitter();
 
 /// Blocks until no process is left in the group of this leader, which was reaped.
 ///
 /// The kernel does not reuse a group's number while the group exists, and assigns numbers in turn, so the number is not
 /// reused between two checks.
 pub(super) fn wait_until_gone(leader: Pid) {
-    let mut pause = FIRST_PAUSE;
+    let mut poll = POLL;
     let mut member = leader;
     while let Some(found) = find(leader, member) {
         member = found;
-        std::thread::sleep(pause);
-        pause = (pause * 2).min(LAST_PAUSE);
+        std::thread::sleep(poll.next_delay());
     }
 }
 

@@ -125,7 +125,7 @@ impl<S: Send + 'static> Follower<S> {
                     Ok(batch) if batch.events.is_empty() => {}
                     Ok(batch) => return Ok(Update::Changed(batch.events)),
                     Err(error) => {
-                        tracing::warn!(
+                        tracing::debug!(
                             target: CLIENT,
                             %error, "a watch begins again with a snapshot"
                         );

@@ -16,9 +16,9 @@ use crate::convert::{self, WatchResponse};
 /// An open stream on which every watch has been acknowledged.
 pub(super) struct Live {
     pub(super) stream: WatchStream,
-    /// From the server's number to ours.
+    /// The index of each watch by the server's id.
     pub(super) ids: BTreeMap<i64, usize>,
-    /// What came before the last acknowledgement.
+    /// Messages that arrived before the last acknowledgement.
     early: VecDeque<WatchResponse>,
     /// The store's revision at each acknowledgement.
     pub(super) created_at: Vec<Revision>,
@@ -42,7 +42,7 @@ impl From<StreamFailed> for OpenFailed {
 }
 
 impl Live {
-    /// Opens a stream, after so many `failures`, and waits until each watch is acknowledged.
+    /// Opens a stream, after `failures` failed attempts, and waits until each watch is acknowledged.
     pub(super) async fn open(
         client: &Client,
         watches: &[Watch],
@@ -50,8 +50,8 @@ impl Live {
     ) -> Result<Box<Self>, OpenFailed> {
         let patience = client.stream_timeout(failures);
         match Self::open_once(client, watches, patience).await {
-            // Some versions of etcd say "permission denied" of a token that they do not know any more.
-            // So the first refusal of that kind costs a new token, and only the second is believed.
+            // Some versions of etcd answer "permission denied" to an expired token. The first refusal of that
+            // kind therefore discards the token, and only the second one counts.
             Err(OpenFailed::Never(WatchError::Refused { reason, .. }))
                 if client.shared.auth.user().is_some() && may_be_the_token(&reason) =>
             {
@@ -128,12 +128,12 @@ fn may_be_the_token(reason: &str) -> bool {
     )
 }
 
-/// The reason without the words that etcd's transport puts before it.
+/// The reason without the prefix of etcd's transport.
 pub(super) fn bare_reason(reason: &str) -> &str {
     reason.rsplit_once(" desc = ").map_or(reason, |(_, bare)| bare)
 }
 
-/// Whether another server, or this one in a while, would serve a watch that was cancelled so.
+/// Whether another server, or this one later, may serve a watch that was cancelled for this reason.
 pub(super) fn is_passing(reason: &str) -> bool {
     matches!(
         reason,

@@ -4,6 +4,8 @@ use std::sync::Arc;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 
+use tokio::time::sleep;
+
 use super::*;
 use crate::client::ClientOptions;
 use crate::server::{ServerOptions, serve};

@@ -1,50 +1,26 @@
 //! Looks up a program as a shell does, so that an error can name the searched places.
 
-use std::env;
 use std::ffi::OsStr;
-use std::io;
-use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
-
-use rustix::fs::{Access, access};
 
 use super::error::StartError;
-
-/// The search path without `PATH`.
-const USUAL_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
+use crate::util::program::{SearchError, candidates, first_executable};
 
 /// Checks that the program can be executed. `path` is the value of `PATH`.
 pub(super) fn check(program: &OsStr, path: Option<&OsStr>) -> Result<(), StartError> {
-    let candidates: Vec<PathBuf> = if program.as_bytes().contains(&b'/') {
-        vec![program.into()]
-    } else {
-        let path = path.unwrap_or_else(|| OsStr::new(USUAL_PATH));
-        env::split_paths(path).map(|directory| directory.join(program)).collect()
-    };
-    let mut refused = None;
-    for candidate in candidates.iter().filter(|path| path.exists()) {
-        match executable(candidate) {
-            Ok(()) => return Ok(()),
-            // Like a shell: a later directory may have an executable one.
-            Err(source) => {
-                let path = candidate.clone();
-                refused.get_or_insert(StartError::NotExecutable { path, source });
-            }
+    match first_executable(candidates(program, path)) {
+        Ok(_) => Ok(()),
+        Err(SearchError::NotExecutable { path, source }) => {
+            Err(StartError::NotExecutable { path, source })
+        }
+        Err(SearchError::NotFound { searched }) => {
+            Err(StartError::NotFound { program: program.to_owned(), searched })
         }
     }
-    let program = program.to_owned();
-    Err(refused.unwrap_or(StartError::NotFound { program, searched: candidates }))
-}
-
-fn executable(path: &Path) -> io::Result<()> {
-    if path.is_dir() {
-        return Err(io::ErrorKind::IsADirectory.into());
-    }
-    Ok(access(path, Access::EXEC_OK)?)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::env;
     use std::fs;
     use std::os::unix::fs::PermissionsExt;
 

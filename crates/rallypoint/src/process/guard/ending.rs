@@ -11,10 +11,11 @@ use rustix::process::{Pid, Signal, getpid, kill_process, kill_process_group};
 
 use super::message::GuardEntry;
 use crate::process::{survivors, table};
+use crate::util::backoff::Backoff;
 
 /// The pause between two checks for survivors.
-const FIRST_PAUSE: Duration = Duration::from_millis(1);
-const LAST_PAUSE: Duration = Duration::from_millis(20);
+const POLL: Backoff =
+    Backoff::new(Duration::from_millis(1), Duration::from_millis(20)).without_jitter();
 
 /// The time limit for killed processes to disappear. Only the kernel can delay them, with a disk or a device that does
 /// not answer; until they are gone, the liveness socket stays open.
@@ -70,10 +71,9 @@ pub(super) fn signal<'a>(
 pub(super) fn end(entries: &HashSet<GuardEntry>, spared: Spared, gone: impl FnOnce()) {
     signal(entries, Signal::KILL, spared);
     let begun = Instant::now();
-    let mut pause = FIRST_PAUSE;
+    let mut poll = POLL;
     while is_left(entries, spared) && begun.elapsed() < DEATH {
-        sleep(pause);
-        pause = (pause * 2).min(LAST_PAUSE);
+        sleep(poll.next_delay());
         signal(
             entries.iter().filter(|entry| matches!(entry, GuardEntry::Marked(_))),
             Signal::KILL,

@@ -14,13 +14,14 @@ use super::message::GuardReport;
 use super::{GuardHandle, RunningGuard};
 use crate::log_target::PROCESS;
 use crate::process::link::{self, Received, Way};
+use crate::util::backoff::Backoff;
 
 /// A killed guard is replaced at once, unless it lived no longer than this.
 const SHORT_LIFE: Duration = Duration::from_secs(1);
 
-/// The pause between attempts to replace a guard.
-const FIRST_PAUSE: Duration = Duration::from_millis(20);
-const LAST_PAUSE: Duration = Duration::from_secs(5);
+/// The backoff between attempts to replace a guard.
+const RESTART_BACKOFF: Backoff =
+    Backoff::new(Duration::from_millis(20), Duration::from_secs(5)).without_jitter();
 
 /// Watches a guard, in a thread that ends with it.
 pub(super) fn watch(
@@ -120,9 +121,9 @@ fn replace(handle: &Weak<GuardHandle>, number: u64, was_killed: bool, pauses: bo
         );
         return;
     }
-    let mut pause = FIRST_PAUSE;
+    let mut backoff = RESTART_BACKOFF;
     if pauses {
-        sleep(pause);
+        sleep(RESTART_BACKOFF.delay(0, 0.0));
     }
     loop {
         let Some(handle) = handle.upgrade() else { return };
@@ -142,7 +143,6 @@ fn replace(handle: &Weak<GuardHandle>, number: u64, was_killed: bool, pauses: bo
             }
         }
         drop(state);
-        sleep(pause);
-        pause = (pause * 2).min(LAST_PAUSE);
+        sleep(backoff.next_delay());
     }
 }
