@@ -7,6 +7,8 @@ import time
 from hosts import until
 
 WORKER = pathlib.Path(__file__).with_name("worker.py")
+# What a process does that was suspended, by control groups or by signals.
+STILL = {"D", "T"}
 OVER = {"CANCELLED", "COMPLETED", "FAILED", "NODE_FAIL", "TIMEOUT"}
 
 

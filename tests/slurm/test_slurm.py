@@ -4,7 +4,7 @@ import re
 import time
 
 from hosts import ROOT, until
-from jobs import is_alive, state
+from jobs import STILL, is_alive, state
 
 RUN = "srun --ntasks-per-node 1 rallypoint run --max-restarts 3"
 
@@ -108,7 +108,7 @@ def test_a_suspended_job_goes_on_when_it_is_resumed(submit):
     job = submit(f"{RUN} --max-restarts 0 --rdzv-conf lease_ttl=3 train.py")
     first = job.group(3)
     job.scontrol("suspend")
-    until("the workers stand still", lambda: all(state(worker) == "D" for worker in first))
+    until("the workers stand still", lambda: all(state(worker) in STILL for worker in first))
     # Longer than a lease, so that every node has lost its place by the clock.
     time.sleep(6)
     job.scontrol("resume")
@@ -121,7 +121,7 @@ def test_a_job_that_is_suspended_for_less_than_a_lease_notices_nothing(submit):
     job = submit(f"{RUN} --max-restarts 0 --rdzv-conf lease_ttl=30 train.py")
     first = job.group(3)
     job.scontrol("suspend")
-    until("the workers stand still", lambda: all(state(worker) == "D" for worker in first))
+    until("the workers stand still", lambda: all(state(worker) in STILL for worker in first))
     job.scontrol("resume")
     until("all three run again", lambda: job.runs(3), job.over)
     job.tell()
