@@ -1,8 +1,15 @@
 """What the tests on a real Slurm share: one cluster, whose nodes are whole again after each test."""
 
+import signal
+
 import pytest
 from cluster import Cluster
 from jobs import Job
+
+# What a test run inherited as ignored (`nohup`, a shell's `&`), its children would ignore too.
+for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2):
+    if signal.getsignal(number) is signal.SIG_IGN:
+        signal.signal(number, signal.SIG_DFL)
 
 
 @pytest.fixture(scope="session")

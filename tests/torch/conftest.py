@@ -5,6 +5,7 @@ import functools
 import itertools
 import os
 import resource
+import signal
 import uuid
 
 # Read when PyTorch is imported: its complaints about time-outs and closed connections are what is tested.
@@ -17,6 +18,11 @@ os.environ.setdefault("RES_OPTIONS", "timeout:1 attempts:1")
 import pytest
 from agents import Job
 from servers import HOST, AgentStore, StockServer, StockServerProcess
+
+# What a test run inherited as ignored (`nohup`, a shell's `&`), its children would ignore too.
+for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2):
+    if signal.getsignal(number) is signal.SIG_IGN:
+        signal.signal(number, signal.SIG_DFL)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -59,7 +59,9 @@ impl Line {
     /// Starts it.
     pub fn start(self) -> Launcher {
         let ours = [env!("CARGO_BIN_EXE_rallypoint"), "run"].map(str::to_owned);
-        let words = self.before.iter().chain(&ours).chain(&self.options);
+        // A test run may have inherited signals as ignored (`nohup`, a shell's `&`). What is started here has not.
+        let heard = ["env", "--default-signal=HUP,INT,QUIT,TERM,USR1,USR2"].map(str::to_owned);
+        let words = heard.iter().chain(&self.before).chain(&ours).chain(&self.options);
         let words: Vec<&String> = words.collect();
         let file = |stream: &str| {
             let path = self.output.with_extension(stream);
