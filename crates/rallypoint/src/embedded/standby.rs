@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use tokio::io::AsyncReadExt;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::decide::RendezvousConfig;
@@ -25,6 +25,9 @@ use crate::server::{Server, ServerOptions};
 
 /// How long a server may take to answer which run it belongs to.
 const QUESTION: Duration = Duration::from_secs(5);
+
+/// The same before a node begins: a program that is no server is to be reported within five seconds.
+const FIRST_QUESTION: Duration = Duration::from_secs(2);
 
 /// The backoff of a stand-by whose bind failed.
 const AGAIN: Duration = Duration::from_millis(50);
@@ -55,7 +58,8 @@ impl StandBy {
 
     /// The run that the present server belongs to, if it is another one.
     pub(super) async fn other_run(&self) -> Option<String> {
-        let run = run_of(&self.client).await.ok().flatten();
+        let hasty = ClientOptions { timeout: FIRST_QUESTION, ..self.client.clone() };
+        let run = timeout(FIRST_QUESTION, run_of(&hasty)).await.ok()?.ok().flatten();
         run.filter(|run| *run != self.run_id)
     }
 
