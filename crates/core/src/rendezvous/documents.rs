@@ -210,6 +210,13 @@ pub struct Active {
     /// The ids of some of the lost members.
     #[serde(default, skip_serializing_if = "is_default")]
     pub lost_names: Vec<String>,
+    /// Up to 8 members that have no connection to rank 0's store, and why; only when final.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub unreached: Vec<String>,
+    /// What the round waits for, for the logs of the nodes that joined it; only while joinable, and only if it waits
+    /// long.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub waits_for: String,
     /// The fields that this version does not know.
     #[serde(flatten)]
     pub extra: Extra,
@@ -248,6 +255,13 @@ pub struct BootstrapStore {
     /// The liveness socket of rank 0.
     #[serde(default, skip_serializing_if = "is_default")]
     pub liveness: Option<LivenessAddress>,
+}
+
+/// The confirmation of a member of a running group, other than rank 0, that has no connection to rank 0's store.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Unreached {
+    /// The address and the error, in a sentence.
+    pub unreached: String,
 }
 
 /// `rdzv/round`: the state of the run that outlives the round in progress. Each write of `rdzv/active` writes it too, so

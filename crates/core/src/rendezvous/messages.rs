@@ -60,6 +60,13 @@ pub enum NodeInput {
         /// The id of the suspected node.
         node: String,
     },
+    /// The node is a member of the group of this round and has no connection to rank 0's store, or has one again.
+    Unreached {
+        /// The round.
+        round: u64,
+        /// The address and the error; none if there is a connection.
+        reason: Option<String>,
+    },
     /// The node's session has opened.
     SessionOpened {
         /// The lease of the session.
@@ -192,6 +199,8 @@ pub enum Purpose {
     Reopen,
     /// Reports a node that may be dead.
     Suspect,
+    /// Tells the coordinator that the node has no connection to rank 0's store, or has one again.
+    ReportUnreached,
     /// Reads which nodes are missing.
     Diagnose,
     /// The coordinator reads the membership.
@@ -311,6 +320,8 @@ pub struct RendezvousView {
     pub nodes_waiting: usize,
     /// Members that the group has lost.
     pub lost: Vec<String>,
+    /// The first members of the group that have no connection to rank 0's store, and why.
+    pub unreached: Vec<String>,
     /// A later round that froze, or formed a group, without this node: another node may have replaced it.
     pub replaced_by: Option<u64>,
     /// How the run was closed, if it is closed.

@@ -69,8 +69,12 @@ impl World {
             inspector.active = Some(active);
             return Ok(());
         }
+        // While a round takes nodes, its coordinator changes nothing but what it says that it waits for.
+        let silent = |active: &Active| Active { waits_for: String::new(), ..active.clone() };
+        let is_told = status == Status::Joinable
+            && inspector.active.as_ref().is_some_and(|before| silent(before) == silent(&active));
         let round = inspector.rounds.entry(number).or_default();
-        if status == Status::Joinable {
+        if status == Status::Joinable && !is_told {
             if !round.opener.is_empty() {
                 let (first, second) = (&round.opener, &active.coordinator.id);
                 return violation(
@@ -101,7 +105,7 @@ impl World {
         }
         let later = match round.status {
             None => status == Status::Joinable,
-            Some(Status::Joinable) => status == Status::Frozen,
+            Some(Status::Joinable) => is_told || status == Status::Frozen,
             Some(Status::Frozen) => status == Status::Final,
             _ => status == Status::Final,
         };

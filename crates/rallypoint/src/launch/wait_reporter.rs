@@ -16,8 +16,9 @@ const SHOWN_AFTER: Duration = Duration::from_millis(300);
 const TICK: Duration = Duration::from_secs(1);
 
 /// The delays before the log reports a wait; the last one repeats.
-const SAID_AFTER: [Duration; 4] = [
+const SAID_AFTER: [Duration; 5] = [
     Duration::from_secs(1),
+    Duration::from_secs(3),
     Duration::from_secs(10),
     Duration::from_secs(30),
     Duration::from_secs(60),

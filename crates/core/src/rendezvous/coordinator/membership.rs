@@ -10,7 +10,7 @@ use bytes::Bytes;
 use super::window::MembershipCounts;
 use crate::kv::{Event, EventKind, KeyValue, LeaseId, Revision, Watch};
 use crate::rendezvous::documents::{
-    DocumentError, Earlier, Joined, Objection, Ranked, RunHistory, decode,
+    DocumentError, Earlier, Joined, Objection, Ranked, RunHistory, Unreached, decode,
 };
 use crate::rendezvous::keys::Keys;
 use crate::rendezvous::node::objection::majority;
@@ -129,6 +129,8 @@ pub(super) struct RoundMembership {
     objections: BTreeMap<String, Objection>,
     /// The confirmations.
     ready: BTreeMap<String, Confirmation>,
+    /// The members that have no connection to rank 0's store, and why.
+    unreached: BTreeMap<String, String>,
     /// Nodes that were reported as suspect, and nodes that did not confirm in the round before; each with the revision
     /// of the report.
     suspects: BTreeMap<String, Revision>,
@@ -185,6 +187,7 @@ impl RoundMembership {
             predecessor: snapshot.predecessor,
             objections: BTreeMap::new(),
             ready: BTreeMap::new(),
+            unreached: BTreeMap::new(),
             expired_suspects: expired_suspects.take(MOST_SWEPT_REPORTS).collect(),
             suspects,
             gone: BTreeSet::new(),
@@ -302,6 +305,12 @@ impl RoundMembership {
 
     fn confirm(&mut self, kv: &KeyValue) {
         if let Some(id) = id_of(&kv.key) {
+            // Most confirmations are empty.
+            let read = |kv: &KeyValue| decode::<Unreached>(&kv.key, &kv.value).ok();
+            match Some(kv).filter(|kv| !kv.value.is_empty()).and_then(read) {
+                Some(Unreached { unreached }) => drop(self.unreached.insert(id.clone(), unreached)),
+                None => drop(self.unreached.remove(&id)),
+            }
             let (value, lease, revision) = (kv.value.clone(), kv.lease, kv.mod_revision);
             self.ready.insert(id, Confirmation { value, lease, revision });
         }
@@ -367,26 +376,22 @@ impl RoundMembership {
         self.earlier
     }
 
-    /// The unresolved members of the last group, after a semicolon, if they are few enough to be named.
+    /// The unresolved members of the last group, after a semicolon: the first by name, and the number of the others.
     pub(super) fn names_of_unresolved(&self) -> String {
-        match self.unresolved.len() {
-            1..=MOST_NAMED => {
-                let names: Vec<&str> = self.unresolved.iter().map(String::as_str).collect();
-                format!("; waiting for: {}", names.join(", "))
-            }
-            _ => String::new(),
-        }
+        some("waiting for", &mut self.unresolved.iter())
     }
 
-    /// The nodes that joined, after a semicolon, if they are few enough to be named; a rank that two of them want; and, if
-    /// all of them want a rank, the ranks below `nodes` that none wants.
+    /// The nodes that joined, after a semicolon, if they are few enough to be named; the live nodes that have yet to
+    /// join; a rank that two nodes want; and, if all of them want a rank, the ranks below `nodes` that none wants.
     pub(super) fn names(&self, nodes: usize) -> String {
         let here: Vec<&str> = self.joined.keys().map(String::as_str).collect();
         let here = match here.len() {
             1..=MOST_NAMED => format!("; here: {}", here.join(", ")),
             _ => String::new(),
         };
-        let here = here + &self.rank_of_several().unwrap_or_default();
+        let to_come = &mut self.members_to_come.iter().chain(&self.others_to_come);
+        let here =
+            here + &some("yet to come", to_come) + &self.rank_of_several().unwrap_or_default();
         let hints: Option<BTreeSet<u32>> =
             self.joined.values().map(|entry| entry.candidate.rank_hints.hint).collect();
         let hints = hints.unwrap_or_default();
@@ -449,12 +454,28 @@ impl RoundMembership {
     }
 
     /// The number of nodes that confirmed.
+    /// The first members that have no connection to rank 0's store, and why.
+    pub(super) fn unreached(&self) -> Vec<String> {
+        let says = |(id, why): (&String, &String)| format!("{id} has {why}");
+        self.unreached.iter().take(MOST_NAMED).map(says).collect()
+    }
+
     pub(super) fn confirmed(&self) -> usize {
         self.ready.len()
     }
 
     pub(super) fn confirmation(&self, id: &str) -> Option<&Confirmation> {
         self.ready.get(id)
+    }
+}
+
+/// The first names after a semicolon, and the number of the others; nothing if there are none.
+fn some(what: &str, names: &mut dyn Iterator<Item = &String>) -> String {
+    let named: Vec<&str> = names.take(MOST_NAMED).map(String::as_str).collect();
+    match (named.is_empty(), names.count()) {
+        (true, _) => String::new(),
+        (false, 0) => format!("; {what}: {}", named.join(", ")),
+        (false, more) => format!("; {what}: {} and {more} more", named.join(", ")),
     }
 }
 

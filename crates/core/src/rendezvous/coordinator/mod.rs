@@ -8,13 +8,16 @@
 //!
 //! - [`window`]: when a round stops taking nodes, and why.
 //! - `membership`: the nodes of a round, kept up to date by watches.
+//! - `progress`: when the nodes that joined are told what the round waits for.
 
 mod membership;
+mod progress;
 pub mod window;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use self::membership::{RoundContext, RoundMembership};
+use self::progress::{Progress, names};
 use self::window::{FreezeReason, JoinDecision, JoinWindow, WaitReason};
 use super::documents::{
     Active, BootstrapStore, Earlier, NodeName, Ranked, RunHistory, Status, decode,
@@ -107,6 +110,7 @@ pub(super) struct Coordinator {
     /// Nodes that did not confirm in the round before this one. The join window does not wait for them.
     slow: BTreeSet<String>,
     waits_for: Option<WaitReason>,
+    progress: Progress,
     freeze_reason: Option<FreezeReason>,
     /// The version of the membership when its lost members were last determined.
     checked_version: Option<usize>,
@@ -140,6 +144,7 @@ impl Coordinator {
             unwritten: Vec::new(),
             slow,
             waits_for: None,
+            progress: Progress::default(),
             freeze_reason: None,
             checked_version: None,
         }
@@ -152,17 +157,9 @@ impl Coordinator {
     /// What the round waits for, in a sentence.
     pub(super) fn waits_for(&self, now: Time) -> Option<String> {
         match (self.stage, &self.sync) {
-            (RoundStage::Joining, SyncState::Synced(membership)) => self.waits_for.map(|reason| {
-                let names = match reason {
-                    WaitReason::ForLastGroup { .. } => membership.names_of_unresolved(),
-                    WaitReason::ForEnough { min, .. } => membership.names(min),
-                    // The group is large enough, but a gap in the node ranks is worth naming.
-                    WaitReason::LastCall { .. } | WaitReason::ForForgottenGroup { .. } => {
-                        membership.names(0)
-                    }
-                };
-                format!("{}{names}", reason.describe(now))
-            }),
+            (RoundStage::Joining, SyncState::Synced(membership)) => self
+                .waits_for
+                .map(|reason| format!("{}{}", reason.describe(now), names(reason, membership))),
             (RoundStage::Joining, _) => Some("reading the membership".to_owned()),
             (RoundStage::Confirming(_), SyncState::Synced(membership)) => {
                 let (confirmed, world) = (membership.confirmed(), self.ranks.len());
@@ -177,7 +174,11 @@ impl Coordinator {
     /// and the coordinator would wake again at once.
     pub(super) fn next_wake(&self) -> Option<Time> {
         match (self.stage, &self.sync) {
-            (RoundStage::Joining, SyncState::Synced(_)) => self.window.next_wake(),
+            // Nothing is decided while the document changes.
+            (RoundStage::Joining, _) if self.progress.is_being_published() => None,
+            (RoundStage::Joining, SyncState::Synced(_)) => {
+                self.window.next_wake().into_iter().chain(self.progress.next_wake()).min()
+            }
             (RoundStage::Confirming(until), SyncState::Synced(_)) => Some(until),
             _ => None,
         }
@@ -246,6 +247,7 @@ impl Coordinator {
 
     /// A request of `purpose` was executed.
     pub(super) fn succeeded(&mut self, now: Time, purpose: Purpose, config: &NodeConfig) {
+        self.progress.replied(purpose);
         self.stage = match (purpose, self.stage) {
             (Purpose::AssignRanks, RoundStage::AssigningRanks(left)) => {
                 RoundStage::AssigningRanks(left.saturating_sub(1))
@@ -264,6 +266,7 @@ impl Coordinator {
     /// A request of `purpose` was refused, although this is still the coordinator: a node was lost, or came back, and
     /// the watches have not told it yet.
     pub(super) fn refused(&mut self, purpose: Purpose) {
+        self.progress.replied(purpose);
         match (purpose, self.stage) {
             // Ranks may have been written, and must not be assigned again.
             (Purpose::Freeze, RoundStage::Freezing) => self.stage = RoundStage::Refused,
@@ -315,9 +318,13 @@ impl Coordinator {
                     format!("a node remembers round {remembered}, and rounds go on from there");
                 return Some(self.next_round(reason));
             }
+            if self.progress.is_being_published() {
+                return None;
+            }
             self.join(now, config, history_since);
         }
         match self.stage {
+            RoundStage::Joining => self.publish_progress(now, txns, own),
             RoundStage::AssigningRanks(left) => self.assign_ranks(left, txns, own),
             RoundStage::Confirming(until) => self.confirm((now, until), config, txns, own),
             RoundStage::Running { publishing: false } => self.publish(txns, own),
@@ -383,6 +390,7 @@ impl Coordinator {
             began: self.began,
             outlived: own.active.outlived.max(self.remembered().formed),
             rank0: rank0.map(|(id, _)| id.clone()).unwrap_or_default(),
+            waits_for: String::new(),
             ..own.active.clone()
         };
         let few = std::mem::take(&mut self.unwritten);
@@ -441,7 +449,7 @@ impl Coordinator {
         Some(self.next_round(format!("not confirmed within {within:?} by {}", some_of(&silent))))
     }
 
-    /// Deletes earlier rounds, once, and publishes late and lost nodes to the group.
+    /// Deletes earlier rounds, once, and publishes late and lost nodes to the group, and members that do not reach rank 0.
     fn publish(&mut self, txns: &Txns, own: OwnedRound<'_>) -> Option<CoordinatorStep> {
         let active = own.active;
         let membership = self.membership()?;
@@ -451,6 +459,7 @@ impl Coordinator {
             return Some(CoordinatorStep::Request(Purpose::Sweep, txn, None));
         }
         let (waiting, version) = (membership.waiting(), membership.version());
+        let unreached = membership.unreached();
         let mut lost = (active.lost, active.lost_names.clone());
         if Some(version) != self.checked_version {
             let names = self.lost(membership);
@@ -458,11 +467,11 @@ impl Coordinator {
             lost = (names.len(), names.into_iter().take(MOST_NAMED).collect());
         }
         let (lost, lost_names) = lost;
-        if (waiting, lost) == (active.waiting, active.lost) {
+        if (waiting, lost, &unreached) == (active.waiting, active.lost, &active.unreached) {
             return None;
         }
         self.stage = RoundStage::Running { publishing: true };
-        let changed = Active { waiting, lost, lost_names, ..active.clone() };
+        let changed = Active { waiting, lost, lost_names, unreached, ..active.clone() };
         let txn = txns.replace(own, &changed);
         Some(CoordinatorStep::Request(Purpose::PublishChanges, txn, Some(Box::new(changed))))
     }

@@ -81,6 +81,21 @@ pub enum FreezeReason {
 }
 
 impl WaitReason {
+    /// The sentence for the log of another node: without the time that is left, which changes from one moment to the
+    /// next.
+    pub fn describe_to_others(&self) -> String {
+        match *self {
+            Self::LastCall { joined, max, to_come, .. } => {
+                format!("{joined} of {max} nodes in the last call{}", still_to_come(to_come))
+            }
+            Self::ForForgottenGroup { joined, .. } => format!(
+                "{} joined, the server has lost its memory, and workers of the last group may run",
+                nodes(joined)
+            ),
+            Self::ForEnough { .. } | Self::ForLastGroup { .. } => self.describe(Time::ZERO),
+        }
+    }
+
     /// A sentence for users. `now` determines how much of the last call is left.
     pub fn describe(&self, now: Time) -> String {
         match *self {
@@ -104,13 +119,17 @@ impl WaitReason {
             }
             Self::LastCall { joined, max, to_come, until } => {
                 let left = until.saturating_sub(now).as_secs_f64().ceil();
-                let missing = match to_come {
-                    0 => String::new(),
-                    to_come => format!(", {to_come} live nodes still to come"),
-                };
+                let missing = still_to_come(to_come);
                 format!("{joined} of {max} nodes, {left} s of last call left{missing}")
             }
         }
+    }
+}
+
+fn still_to_come(nodes: usize) -> String {
+    match nodes {
+        0 => String::new(),
+        nodes => format!(", {nodes} live nodes still to come"),
     }
 }
 

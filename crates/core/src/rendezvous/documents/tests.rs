@@ -20,6 +20,8 @@ fn active() -> Active {
         waiting: 0,
         lost: 0,
         lost_names: Vec::new(),
+        unreached: Vec::new(),
+        waits_for: String::new(),
         extra: Extra::new(),
     }
 }

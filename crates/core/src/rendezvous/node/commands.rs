@@ -1,9 +1,11 @@
 //! The user's commands to a node: leave, close, reopen, suspect. Each request stands beside the reading of its reply.
 
+use bytes::Bytes;
+
 use super::observed::InForce;
 use super::{Node, PendingRequest};
 use crate::kv::{LeaseId, Revision, TxnResult};
-use crate::rendezvous::documents::{Active, RunOutcome, Status};
+use crate::rendezvous::documents::{Active, RunOutcome, Status, Unreached, encode};
 use crate::rendezvous::messages::{CommandDone, NodeOutput, Purpose};
 use crate::rendezvous::txn::{AnnouncementOps, LeaveReader, Left, RoundDocuments, RoundGuard};
 
@@ -15,6 +17,8 @@ pub(super) enum NodeCommand {
     Reopen,
     /// Report this node, while the group of this round is the last that has formed.
     Suspect(String, u64),
+    /// Report that this node has no connection to rank 0 of the group of this round, and why; or that it has one.
+    ReportUnreached(u64, Option<String>),
 }
 
 /// A report of a node that may be dead.
@@ -45,6 +49,7 @@ impl Node {
             NodeCommand::Suspect(node, formed) => self.report_suspect(node, formed),
             NodeCommand::Close(outcome, reason) => self.close(outcome, reason),
             NodeCommand::Reopen => self.reopen(),
+            NodeCommand::ReportUnreached(round, reason) => self.report_unreached(round, reason),
         }
     }
 
@@ -171,6 +176,19 @@ impl Node {
         let is_coordinator = active.status == Status::Final && active.coordinator.id == node;
         let report = SuspectReport { node, revision: *revision, formed, is_coordinator };
         self.send_request(Purpose::Suspect, txn, PendingRequest::Suspect(report));
+    }
+
+    /// Tells the coordinator whether this node is connected to rank 0's store, so that the log of every node can say it.
+    fn report_unreached(&mut self, round: u64, reason: Option<String>) {
+        let (Some(lease), Some(history)) = (self.lease, self.observed.history()) else { return };
+        if self.announced.member_of() == Some(round) {
+            let stale = self.stale_writer_guard();
+            let value = |unreached| encode(&Unreached { unreached });
+            let value = reason.map_or_else(Bytes::new, value);
+            let id = self.announced.id();
+            let txn = self.txns.report_unreached((history, round), stale, id, lease, value);
+            self.send_request(Purpose::ReportUnreached, txn, PendingRequest::ReportUnreached);
+        }
     }
 
     pub(super) fn suspect_reported(&mut self, report: SuspectReport, reply: &TxnResult) {

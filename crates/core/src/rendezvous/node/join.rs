@@ -173,6 +173,8 @@ impl Node {
             waiting: 0,
             lost: 0,
             lost_names: Vec::new(),
+            unreached: Vec::new(),
+            waits_for: String::new(),
             frozen_because: String::new(),
             began: 0,
             extra: Extra::new(),

@@ -66,6 +66,8 @@ enum PendingRequest {
     Reopen,
     /// Reports a node as suspect.
     Suspect(SuspectReport),
+    /// Tells the coordinator whether the node is connected to rank 0's store.
+    ReportUnreached,
     /// Reads which nodes are missing.
     Diagnose(DiagnosisReader),
 }
@@ -172,6 +174,9 @@ impl Node {
             NodeInput::Reopen => self.commands.push_back(NodeCommand::Reopen),
             NodeInput::Suspect { node } => {
                 self.commands.push_back(NodeCommand::Suspect(node, self.formed_round()));
+            }
+            NodeInput::Unreached { round, reason } => {
+                self.commands.push_back(NodeCommand::ReportUnreached(round, reason));
             }
             NodeInput::SessionOpened { lease } => {
                 self.lease = Some(lease);
@@ -372,6 +377,8 @@ impl Node {
             PendingRequest::Resume(round) => self.resumed(round, reply),
             PendingRequest::Leave(reader, ops) => self.left(&reader, ops, reply),
             PendingRequest::Disown => self.disowned(reply),
+            // Refused only if the node is no longer a member of that group.
+            PendingRequest::ReportUnreached => {}
             PendingRequest::Close(closed) => self.closed(*closed, reply),
             PendingRequest::Reopen => self.reopened(reply),
             PendingRequest::Suspect(report) => self.suspect_reported(report, reply),

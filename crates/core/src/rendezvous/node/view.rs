@@ -39,6 +39,7 @@ impl Node {
             member_of,
             nodes_waiting,
             lost: lost_names,
+            unreached: group.map(|group| group.unreached.clone()).unwrap_or_default(),
             replaced_by: active
                 .filter(|active| member_of.is_some_and(|round| active.round > round))
                 .filter(has_ended)
@@ -78,6 +79,8 @@ impl Node {
                     "others who disagree with {coordinator}: it has min:max nodes {theirs}, this node {ours}"
                 )
             }
+            // The coordinator alone reads the membership, and publishes what the round waits for.
+            (Status::Joinable, _) if !active.waits_for.is_empty() => active.waits_for.clone(),
             (Status::Joinable, _) => format!("more nodes to join round {round} of {coordinator}"),
             (Status::Frozen, AnnouncedState::Confirmed(..)) => {
                 format!("the other nodes of round {round} to confirm, {world} in all")

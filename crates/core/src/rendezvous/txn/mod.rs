@@ -232,6 +232,26 @@ impl Txns {
         (txn, ConfirmReader { granted_rank, refused_rank, refused_ready })
     }
 
+    /// Changes the confirmation of a member. A delayed duplicate must not confirm for a node that has left.
+    pub(super) fn report_unreached(
+        &self,
+        (history, round): (RunHistory, u64),
+        stale: StaleWriterGuard,
+        id: &str,
+        lease: LeaseId,
+        value: bytes::Bytes,
+    ) -> Txn {
+        let ready = self.keys.ready(round, id);
+        let is_confirmed = Compare {
+            range: KeyRange::key(ready.clone()),
+            relation: Relation::Equal,
+            target: Target::Lease(lease),
+        };
+        let put = Op::Put(Put::new(ready, value).on_lease(lease));
+        let compares = [self.in_history(history), is_confirmed, stale.compare()];
+        Txn::when(compares).then([put]).otherwise(self.read_in_force())
+    }
+
     /// Deletes everything that the node announced, and the round in force if it is on the node's lease.
     pub(super) fn leave(
         &self,

@@ -22,7 +22,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::bootstrap::Bootstrap;
 use super::errors::{connection_error, rendezvous_error};
-use super::peer_liveness::PeerLiveness;
+use super::peer_liveness::{PeerLiveness, UNREACHED_ADVICE};
 use super::probe::PeerEvent;
 use super::request::{REFUSED, RUN_TTL, hold_run_lease, send};
 use super::revoke::revoke_dead;
@@ -414,6 +414,7 @@ impl NodeDriver {
     fn sensed(&mut self, event: PeerEvent) -> Option<NodeInput> {
         match event {
             PeerEvent::Suspect { node } => Some(NodeInput::Suspect { node }),
+            PeerEvent::Unreached { round, reason } => Some(NodeInput::Unreached { round, reason }),
             PeerEvent::Dead { node } => {
                 let (client, keys) = (self.client.clone(), self.config.keys.clone());
                 let revoking = revoke_dead(client, keys, node);
@@ -485,11 +486,23 @@ impl NodeDriver {
             }
         }
         self.unsaid = view.waits_for != self.waits_for;
+        self.log_unreached(&view.unreached);
         self.status.send_if_modified(|status| {
             let changed = status.view != view;
             status.view = view;
             changed
         });
+    }
+
+    /// Logs which other members have no connection to rank 0, once each.
+    fn log_unreached(&self, unreached: &[String]) {
+        let status = self.status.borrow();
+        let is_news = |says: &&String| {
+            !says.starts_with(&self.node_id) && !status.view.unreached.contains(says)
+        };
+        for says in unreached.iter().filter(is_news) {
+            tracing::warn!(target: RENDEZVOUS, run_id = self.run_id, "{says}; {UNREACHED_ADVICE}");
+        }
     }
 
     /// Renews the run's lease in the background, while this node has a session.

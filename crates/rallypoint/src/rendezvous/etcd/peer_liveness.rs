@@ -4,6 +4,7 @@
 //! The connection is only a faster failure detector. Without it, or if it is wrong, the lease decides.
 
 use std::io::{self, ErrorKind};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -29,11 +30,18 @@ const LAST_PAUSE: Duration = Duration::from_secs(5);
 /// The log reports a missing connection after this time, and then each time after twice as long.
 const SAY: Duration = Duration::from_secs(4);
 
+/// What a missing connection to rank 0 means, and what helps.
+pub(super) const UNREACHED_ADVICE: &str = "workers there may not reach MASTER_ADDR either, and should rank 0 die, that \
+    shows only when its lease is over. Let firewalls pass connections to it (--rdzv-conf store_ports=29500-29599 pins its \
+    ports), or give it the address by which others reach it (--local-addr)";
+
 /// A change of the connection to rank 0.
 #[derive(Debug)]
 enum ConnectionEvent {
     /// Connected to rank 0, which has this liveness socket.
     Here { node: String, liveness: LivenessAddress },
+    /// No connection to rank 0 of the group of this round, and why; or a connection after all.
+    Unreached { round: u64, reason: Option<String> },
     /// The connection ended without a goodbye. The socket, if any, can prove the death of the node.
     Lost { node: String, provable: Option<LivenessAddress> },
 }
@@ -100,6 +108,9 @@ impl PeerLiveness {
                         self.proofs.call_off(&node);
                         self.proofs.verify(&node, liveness);
                     }
+                    ConnectionEvent::Unreached { round, reason } => {
+                        return PeerEvent::Unreached { round, reason };
+                    }
                     ConnectionEvent::Lost { node, provable } => {
                         if let Some(liveness) = provable {
                             self.proofs.prove(&node, liveness);
@@ -141,7 +152,7 @@ impl Rank0Connection {
     async fn hold(self, news: UnboundedSender<ConnectionEvent>) {
         let mut pause = FIRST_PAUSE;
         loop {
-            let mut presence = self.connect().await;
+            let mut presence = self.connect(&news).await;
             let (held, node) = (Instant::now(), presence.host().to_owned());
             tracing::info!(
                 target: RENDEZVOUS,
@@ -175,8 +186,10 @@ impl Rank0Connection {
         }
     }
 
-    /// Retries until connected, and reports in the log that there is no connection yet.
-    async fn connect(&self) -> Presence {
+    /// Retries until connected, and reports in the log, and to the coordinator, that there is no connection yet.
+    async fn connect(&self, news: &UnboundedSender<ConnectionEvent>) -> Presence {
+        let round = self.round;
+        let said = AtomicBool::new(false);
         let trouble = Mutex::new("it does not answer".to_owned());
         let trying = async {
             let mut pause = FIRST_PAUSE;
@@ -198,19 +211,20 @@ impl Rank0Connection {
                 interval *= 2;
                 let Self { host, port, .. } = self;
                 let error = trouble.lock().unwrap_or_else(PoisonError::into_inner).clone();
-                tracing::warn!(
-                    target: RENDEZVOUS,
-                    round = self.round,
-                    "no connection to rank 0 at {host}:{port}: {error}; should it die, that shows only when its lease is \
-                     over. Let firewalls pass connections to it, or give it the address by which others reach it \
-                     (--local-addr)"
-                );
+                let reason = format!("no connection to rank 0 at {host}:{port}: {error}");
+                tracing::warn!(target: RENDEZVOUS, round, "{reason}; {UNREACHED_ADVICE}");
+                let _ = news.send(ConnectionEvent::Unreached { round, reason: Some(reason) });
+                said.store(true, Ordering::Relaxed);
             }
         };
-        tokio::select! {
+        let presence = tokio::select! {
             presence = trying => presence,
             presence = saying => presence,
+        };
+        if said.load(Ordering::Relaxed) {
+            let _ = news.send(ConnectionEvent::Unreached { round, reason: None });
         }
+        presence
     }
 
     async fn open(&self) -> io::Result<Presence> {

@@ -58,6 +58,8 @@ pub(super) enum PeerEvent {
     Suspect { node: String },
     /// The node is proved dead: none of its processes is left.
     Dead { node: String },
+    /// This node has no connection to rank 0 of the group of this round, and why; or has one after all.
+    Unreached { round: u64, reason: Option<String> },
 }
 
 /// The liveness sockets that have greeted this process. Clones share them.

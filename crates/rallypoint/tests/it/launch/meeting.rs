@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{Job, free_endpoint, host, host_of, until, wait};
+use super::{Job, Launcher, free_endpoint, host, host_of, until, wait};
 use crate::support::embedded::Embedded;
 
 #[test]
@@ -124,6 +124,22 @@ fn who_waits_in_vain_says_for_whom() {
     let job = Job::with_conf(&nowhere, "2", "timeout=1,is_host=false");
     let said = job.launch().ends_with(1).stderr;
     assert!(said.contains(&nowhere), "it says where it looked");
+}
+
+/// Seen: only the node that began the round knew who was missing, and that is one of many logs.
+#[test]
+fn every_node_that_waits_says_which_are_missing() {
+    let job = Job::at(&free_endpoint(), "4");
+    let launch = |rank: &&str| job.launch_with(&["--node-rank", rank]);
+    let mut nodes: Vec<Launcher> = ["0", "1", "3"].iter().map(launch).collect();
+    for node in &nodes {
+        node.says_soon("node ranks missing: 2");
+    }
+    nodes.push(job.launch_with(&["--node-rank", "2"]));
+    job.group(4).tell("exit 0");
+    for node in &mut nodes {
+        node.ends_with(0);
+    }
 }
 
 /// Otherwise one of them would be disturbed by the end of the other, or would have to wait for it.

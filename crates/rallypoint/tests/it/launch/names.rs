@@ -2,6 +2,7 @@
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
+use std::time::{Duration, Instant};
 
 use super::hosts::{Host, Network, address};
 use super::workers::Worker;
@@ -124,11 +125,38 @@ fn a_program_that_is_no_server_is_named_as_that() {
         }
     });
     let job = Job::at(&endpoint, "2");
-    let mut node = job.launch();
+    let (begun, mut node) = (Instant::now(), job.launch());
     node.says_soon(&format!(
         "no server answers at {endpoint}: the program that answers is no etcd"
     ));
+    let elapsed = begun.elapsed();
+    assert!(elapsed < Duration::from_secs(6), "five seconds, not {elapsed:?}");
     node.kill();
+}
+
+/// Seen: one line at debug level on that node alone, while its workers timed out.
+#[test]
+fn a_node_that_does_not_reach_rank_0_is_named_by_every_node() {
+    let network = Network::new(3);
+    let job = Job::at(&format!("{}:29400", address(0)), "3");
+    network.hosts[1].ip(&["route", "add", "blackhole", &address(2)]);
+    let ranks = ["1", "2", "0"];
+    let nodes = network.hosts.iter().zip(ranks);
+    let mut nodes: Vec<Launcher> =
+        nodes.map(|(host, rank)| launch(host, &job, &["--node-rank", rank])).collect();
+    let group = job.group(3);
+    assert_eq!(group.workers[0].get("MASTER_ADDR"), address(2));
+    for node in &nodes {
+        node.says_soon(&format!("no connection to rank 0 at {}:", address(2)));
+        node.says("store_ports");
+    }
+    for node in [&nodes[0], &nodes[2]] {
+        assert!(node.stderr().contains("node1-"), "it says whose: {}", node.stderr());
+    }
+    group.tell("exit 0");
+    for node in &mut nodes {
+        node.ends_with(0);
+    }
 }
 
 #[test]

@@ -257,3 +257,38 @@ fn those_who_are_here_are_named_while_they_are_few() {
     let strange = joined_of(2, &[("a", Some(u32::MAX))]);
     assert!(strange.ends_with("7 and 4294967287 more"), "{strange}");
 }
+
+/// Some of the missing are named, however many they are.
+#[test]
+fn those_who_are_missing_are_named_however_many_they_are() {
+    let keys: Vec<String> = (1..=10).map(|number| format!("x/n{number:02}")).collect();
+    let keys: Vec<(&str, Revision)> = keys.iter().map(|key| (key.as_str(), 1)).collect();
+    let nodes = &kvs(&keys)[..];
+    let snapshot = MembershipSnapshot {
+        revision: 1,
+        last_ready: nodes,
+        nodes,
+        ..MembershipSnapshot::default()
+    };
+    let membership = RoundMembership::new(&snapshot, CONTEXT, &BTreeSet::new());
+    let named = "n01, n02, n03, n04, n05, n06, n07, n08 and 2 more";
+    assert_eq!(membership.names_of_unresolved(), format!("; waiting for: {named}"));
+    assert_eq!(membership.names(0), format!("; yet to come: {named}"));
+}
+
+/// A member without a connection to rank 0 says so in its confirmation, and takes it back.
+#[test]
+fn members_that_do_not_reach_rank_0_are_named_until_they_do() {
+    const READY: usize = 4;
+    let mut membership = empty();
+    let mut says = |id: &str, revision, value: Bytes| {
+        let mut event = event(EventKind::Put, &format!("ready/{id}"), revision);
+        event.kv.value = value;
+        membership.apply(READY, &event);
+        membership.unreached()
+    };
+    assert!(says("a", 1, Bytes::new()).is_empty());
+    let why = encode(&Unreached { unreached: "no connection".to_owned() });
+    assert_eq!(says("b", 2, why), ["b has no connection"]);
+    assert!(says("b", 3, Bytes::new()).is_empty());
+}
