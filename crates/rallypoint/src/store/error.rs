@@ -1,4 +1,4 @@
-//! What can go wrong with a store.
+//! The errors of stores.
 
 use std::time::Duration;
 
@@ -6,45 +6,45 @@ use thiserror::Error;
 
 use crate::client::{ClientError, WatchError};
 
-/// Why a store did not do as asked.
+/// Why a call of a store failed.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum StoreError {
-    /// Keys did not come into being in time.
+    /// Keys were not written in time.
     #[error("after {waited:.1?} these keys were still missing: {}", .missing.join(", "))]
     Timeout {
-        /// How long it was waited.
+        /// How long the call waited.
         waited: Duration,
-        /// The keys, as text as far as they are.
+        /// The missing keys, as text.
         missing: Vec<String>,
     },
-    /// Not everyone came to a barrier in time.
+    /// Not all participants came to a barrier in time.
     #[error(
         "after {waited:.1?} the barrier {key:?} was not complete: {} of {world_size} had arrived",
         .arrived.map_or_else(|| "an unknown number".to_owned(), |arrived| arrived.to_string())
     )]
     Barrier {
-        /// Its key.
+        /// The key.
         key: String,
-        /// How long it was waited.
+        /// How long the call waited.
         waited: Duration,
-        /// How many had come, if that could be asked.
+        /// The number of arrivals, if it could be read.
         arrived: Option<i64>,
-        /// How many it takes.
+        /// The number of arrivals that the barrier waits for.
         world_size: u64,
     },
-    /// A queue is empty, and waiting was not wanted.
+    /// A queue is empty, and the call does not wait.
     #[error("the queue {key:?} is empty")]
     QueueEmpty {
-        /// Its key.
+        /// The key.
         key: String,
     },
-    /// A value is not what it must be.
+    /// A value has the wrong form.
     #[error("the value of {key:?} is unusable: {what}")]
     Corrupt {
-        /// Its key.
+        /// The key.
         key: String,
-        /// What is wrong.
+        /// The problem.
         what: String,
     },
     /// A value is larger than any server takes. Nothing was sent.
@@ -53,43 +53,43 @@ pub enum StoreError {
          split it up, or share the name of a file"
     )]
     TooLarge {
-        /// Its key.
+        /// The key.
         key: String,
-        /// The bytes of the value.
+        /// The size of the value in bytes.
         size: usize,
-        /// The bytes that the store takes at a time: on etcd in a whole request, else in a value.
+        /// The limit in bytes: on etcd of a whole request, otherwise of a value.
         limit: usize,
     },
     /// A key is larger than any server takes. Nothing was sent.
     #[error("a key has {size} bytes, and may have {limit}; use a hash of it")]
     KeyTooLarge {
-        /// The bytes of the key.
+        /// The size of the key in bytes.
         size: usize,
-        /// The bytes of the largest key.
+        /// The limit in bytes.
         limit: usize,
     },
     /// No store could be reached in time.
     #[error("after {waited:.1?} there was no store to be reached at {address}: {source}")]
     Connect {
-        /// Where it should be.
+        /// The address of the store.
         address: String,
-        /// How long it was tried.
+        /// How long the attempts took.
         waited: Duration,
-        /// Why the last attempt failed.
+        /// The failure of the last attempt.
         source: std::io::Error,
     },
     /// The connection to a store was lost. A write may have been executed.
     #[error("the connection to the store at {address} was lost: {source}")]
     Connection {
-        /// Where the store is, or was.
+        /// The address of the store.
         address: String,
-        /// What happened to the connection.
+        /// The error of the connection.
         source: std::io::Error,
     },
-    /// The server could not be asked.
+    /// A request to the server failed.
     #[error(transparent)]
     Client(#[from] ClientError),
-    /// The server could not be watched.
+    /// A watch of the server failed.
     #[error(transparent)]
     Watch(#[from] WatchError),
 }

@@ -16,7 +16,7 @@ use super::{DEFAULT_TIMEOUT, Store, StoreError};
 /// A state whose waiters are tasks.
 type Waited = StoreState<oneshot::Sender<()>>;
 
-/// A store in the memory of this process, for groups that do not leave it. Clones share their keys.
+/// A store in the memory of this process, for groups within one process. Clones share their keys.
 ///
 /// ```
 /// use rallypoint::store::{HashStore, Store};
@@ -48,7 +48,7 @@ impl fmt::Debug for HashStore {
     }
 }
 
-/// The state, locked. Whoever was released meanwhile is woken in the end.
+/// The locked state. Waiters that are released meanwhile are woken when the guard is dropped.
 struct Locked<'a>(MutexGuard<'a, Waited>);
 
 impl Deref for Locked<'_> {
@@ -68,13 +68,13 @@ impl DerefMut for Locked<'_> {
 impl Drop for Locked<'_> {
     fn drop(&mut self) {
         for waiter in self.0.take_released() {
-            // If it is gone, its own end of the wait passes the wake-up on.
+            // If the receiver is gone, the drop of its wait passes the wake-up on.
             let _ = waiter.send(());
         }
     }
 }
 
-/// A wait. However it ends, it leaves nothing behind, and a wake-up that it did not use goes to the next.
+/// A wait. When it is dropped its ticket is removed, and an unused wake-up passes to the next waiter.
 struct Waiting<'a> {
     store: &'a HashStore,
     ticket: Ticket,
@@ -97,7 +97,7 @@ impl Waiting<'_> {
                 let missing = missing.iter().map(|key| name(key)).collect();
                 Err(StoreError::Timeout { waited: patience.whole(), missing })
             }
-            // It came at the last moment.
+            // The waiter was released at the last moment.
             None => Ok(()),
         }
     }
@@ -188,7 +188,7 @@ impl Store for HashStore {
     async fn multi_get(&self, keys: &[&[u8]]) -> Result<Vec<Bytes>, StoreError> {
         self.wait(keys, self.timeout()).await?;
         let state = self.lock();
-        // Deleted again since, or only a queue: nothing, as PyTorch's server answers.
+        // Deleted again, or only a queue: an empty value, as PyTorch's server answers.
         Ok(keys.iter().map(|key| state.get(key).cloned().unwrap_or_default()).collect())
     }
 
@@ -212,7 +212,7 @@ impl Store for HashStore {
                     return Err(StoreError::QueueEmpty { key: name(key) });
                 }
             }
-            // It is the first time, or somebody else was quicker.
+            // This is the first attempt, or another caller took the element.
             waiting = self.begin(&[key]);
             if let Some(waiting) = &mut waiting {
                 waiting.end(patience).await?;

@@ -1,4 +1,4 @@
-//! Connections whose other end may vanish without a word.
+//! TCP keep-alive, for connections whose other end may vanish without closing them.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use rustix::net::sockopt;
 
-/// How long nothing is heard before the system asks, how often it asks, and how many times in vain.
+/// The idle time before the first keep-alive probe, the interval of probes, and their number.
 const IDLE: Duration = Duration::from_secs(60);
 const INTERVAL: Duration = Duration::from_secs(10);
 const PROBES: u32 = 3;
 
-/// Lets the system end the connection once its other end has been gone for a minute and a half. A client
-/// that waits sends nothing, so a host that lost its power would be waited for, or wait, for ever.
+/// Makes the operating system close the connection once its other end has been gone for 90 seconds. A client
+/// that waits sends nothing, so without this the loss of a host's power would never be noticed.
 pub(crate) fn keep_alive(socket: impl AsFd) -> io::Result<()> {
     sockopt::set_tcp_keepidle(&socket, IDLE)?;
     sockopt::set_tcp_keepintvl(&socket, INTERVAL)?;

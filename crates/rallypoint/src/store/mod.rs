@@ -25,15 +25,15 @@ pub use self::tcp::TcpStore;
 pub(crate) use self::tcp::{Presence, PresenceEnd};
 pub use self::timeout::DEFAULT_TIMEOUT;
 
-/// A map that a group shares. Keys and values are any bytes.
+/// A key-value store that a group shares. Keys and values are any bytes.
 ///
-/// A key *exists* once a value was written to it, or while its queue is not empty: queues have a
-/// keyspace of their own, and only [`check`](Self::check) and [`wait`](Self::wait) look into both. Better
-/// give no queue the name of a value. On PyTorch's wire a wait cannot tell them apart, so what waits for the
-/// one is ended by the other: `get` returns an empty value, and `queue_pop` finds an empty queue. On etcd
-/// each waits for its own.
+/// A key *exists* once a value was written to it, or while its queue is not empty. Queues have a key space
+/// of their own, and only [`check`](Self::check) and [`wait`](Self::wait) look into both. A queue should not
+/// have the name of a value: on PyTorch's wire a wait cannot tell them apart, so that a wait for the one is
+/// ended by the other, `get` returns an empty value, and `queue_pop` finds an empty queue. On etcd each waits
+/// for its own.
 ///
-/// Dropping a call's future gives up on it; a write may still be executed.
+/// Dropping a call's future cancels the call; a write may still be executed.
 #[async_trait]
 pub trait Store: Send + Sync {
     /// Writes a value.
@@ -55,7 +55,7 @@ pub trait Store: Send + Sync {
         desired: Bytes,
     ) -> Result<Bytes, StoreError>;
 
-    /// Writes behind the value that is there, or the first value.
+    /// Appends to the value, or creates it.
     async fn append(&self, key: &[u8], value: Bytes) -> Result<(), StoreError>;
 
     /// Deletes a value. Returns whether there was one.
@@ -67,7 +67,7 @@ pub trait Store: Send + Sync {
     /// Waits until all of the keys exist.
     async fn wait(&self, keys: &[&[u8]], timeout: Duration) -> Result<(), StoreError>;
 
-    /// How many keys have a value.
+    /// The number of keys with a value.
     async fn num_keys(&self) -> Result<u64, StoreError>;
 
     /// The keys that have a value, in no particular order.
@@ -76,21 +76,21 @@ pub trait Store: Send + Sync {
     /// Writes several values.
     async fn multi_set(&self, pairs: &[(&[u8], Bytes)]) -> Result<(), StoreError>;
 
-    /// The values of several keys, each waited for like a single one.
+    /// The values of several keys. Waits for each as [`get`](Self::get) does.
     async fn multi_get(&self, keys: &[&[u8]]) -> Result<Vec<Bytes>, StoreError>;
 
-    /// Puts a value at the end of a queue.
+    /// Appends a value to a queue.
     async fn queue_push(&self, key: &[u8], value: Bytes) -> Result<(), StoreError>;
 
-    /// Takes the first value of a queue. If the queue is empty, that is an error unless `block`; then it
-    /// is waited for as long as [`timeout`](Self::timeout).
+    /// Takes the first value of a queue. If the queue is empty, the call waits for as long as
+    /// [`timeout`](Self::timeout) if `block`, and fails otherwise.
     async fn queue_pop(&self, key: &[u8], block: bool) -> Result<Bytes, StoreError>;
 
-    /// How many values a queue has.
+    /// The length of a queue.
     async fn queue_len(&self, key: &[u8]) -> Result<u64, StoreError>;
 
-    /// Waits until as many calls as `world_size` were made with this key. A key serves one barrier; also
-    /// a call that gave up has been counted.
+    /// Waits until `world_size` calls were made with this key. A key serves one barrier; a call that has given
+    /// up stays counted.
     async fn barrier(
         &self,
         key: &[u8],
@@ -114,12 +114,13 @@ pub trait Store: Send + Sync {
         }
     }
 
-    /// A store on the same keys with a time-out of its own, whose calls never wait for one of this store's.
+    /// A store on the same keys with a time-out of its own, whose calls never wait for a call of this store.
     async fn try_clone(&self) -> Result<Arc<dyn Store>, StoreError>;
 
-    /// How long calls wait that are given no time-out: 300 seconds, unless it was changed.
+    /// The time-out of calls without one of their own: 300 seconds, unless it was changed.
     fn timeout(&self) -> Duration;
 
-    /// Changes how long such calls wait, in whole milliseconds. Calls that wait already are not affected.
+    /// Changes the time-out of calls without one of their own, in whole milliseconds. Calls under way are not
+    /// affected.
     fn set_timeout(&self, timeout: Duration);
 }

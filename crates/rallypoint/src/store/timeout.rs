@@ -1,14 +1,14 @@
-//! How long the calls of a store wait.
+//! The time-outs of a store's calls.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// How long a store's calls wait unless it is told otherwise, as in PyTorch.
+/// The default time-out of a store's calls, as in PyTorch.
 pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(300);
 
-/// A time-out that can be changed while others use it, in whole milliseconds.
+/// A time-out that can be changed while it is in use, in whole milliseconds.
 #[derive(Debug)]
 pub(super) struct Timeout(AtomicU64);
 
@@ -36,7 +36,7 @@ fn milliseconds(timeout: Duration) -> u64 {
     u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// How long a call that consists of several parts may still take.
+/// The remaining time of a call that consists of several requests.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Patience {
     begun: Instant,
@@ -48,7 +48,7 @@ impl Patience {
         Self { begun: Instant::now(), whole }
     }
 
-    /// What it was in the beginning.
+    /// The whole time-out.
     pub(super) fn whole(&self) -> Duration {
         self.whole
     }

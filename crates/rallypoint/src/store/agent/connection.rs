@@ -1,4 +1,4 @@
-//! A client: its socket, the piece of a request that has come, and the replies that have yet to go.
+//! A client's connection: its socket, its unexecuted requests, and its unsent replies.
 
 use std::io::{self, ErrorKind, Read};
 use std::net::SocketAddr;
@@ -12,11 +12,11 @@ use super::owner::Guest;
 use super::request::{Frame, Refused};
 use super::wire::{MAGIC, Opcode, STOP_WAITING, WAIT_CANCELED};
 
-/// While a client has more than so many bytes of replies to take, its requests have to wait. The replies
-/// to a single request may be larger.
+/// The number of bytes of unsent replies above which a client's requests are not executed. The replies to a
+/// single request may be larger.
 const MAX_UNSENT: usize = 256 << 10;
 
-/// Whether a client waits. Whoever was released is expected to say what it does next: see
+/// Whether a client waits. A released client is expected to show what it does next: see
 /// `StoreState::pass_on`.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Waiting {
@@ -88,12 +88,12 @@ impl Connection {
     pub(super) fn farewell(&mut self) {
         if self.node.take().is_some() {
             self.outgoing.put(&[Opcode::Goodbye as u8]);
-            // If it does not take it now, it takes us for dead, and the group meets once more.
+            // If the client does not receive it, it takes this node for dead, and the group forms again.
             let _ = self.write();
         }
     }
 
-    /// A client waits for one thing at a time, or nobody could tell what a reply is to.
+    /// Refuses a second wait: with two of them a reply could not be attributed.
     pub(super) fn may_wait(&self) -> Result<(), Refused> {
         match self.waiting {
             Waiting::Yes(_) => Err(Refused::Waits),
@@ -109,7 +109,7 @@ impl Connection {
         }
     }
 
-    /// What it waited for is there.
+    /// Ends the client's wait, since its keys exist.
     pub(super) fn release(&mut self) {
         if let Waiting::Yes(ticket) = self.waiting {
             self.waiting = Waiting::Released(ticket);

@@ -3,7 +3,7 @@
 //! - `wire`: opcodes, limits, strings.
 //! - `request`: requests, found in a stream of bytes.
 //! - `outgoing`, `connection`: what has yet to be sent to a client; what else is known of it.
-//! - `owner`: whom the store belongs to, and the nodes that have said hello to it.
+//! - `owner`: the node that the store belongs to, and the nodes that have said hello to it.
 //! - `room`: the state and all of its clients. Requests are executed here.
 //! - `reactor`: the thread that waits for something to do.
 
@@ -36,7 +36,7 @@ use self::room::Room;
 
 use crate::log_target::STORE;
 
-/// As many connections may wait to be accepted as the system allows.
+/// The backlog of connections: the largest that the system allows.
 const BACKLOG: i32 = i32::MAX;
 
 /// A server that speaks the wire of PyTorch's `TCPStore`, with a state of its own.
@@ -45,12 +45,11 @@ const BACKLOG: i32 = i32::MAX;
 /// [`TcpStore`](super::TcpStore) is a client in Rust. It is served by a thread of its own, whatever the
 /// caller's runtime is busy with. As with PyTorch's own server there is no encryption and no password.
 ///
-/// A push wakes one client, the first of those who wait for the queue. Whatever this one does next, other
-/// than to take the element, wakes the client behind it, and so does its end. A stock client that only
-/// waits, and then says nothing, keeps the others waiting for so long; [`TcpStore`](super::TcpStore) says
-/// something at once.
+/// A push wakes one client, the first that waits for the queue. If that client then does anything else than take
+/// the element, or disconnects, the next one is woken. A stock client that only waits, and then sends nothing,
+/// delays the next one for that long; [`TcpStore`](super::TcpStore) sends a request at once.
 ///
-/// Dropping it ends it, as [`stop`](Self::stop) does, but does not wait for that.
+/// Dropping it stops it, as [`stop`](Self::stop) does, but does not wait for the end.
 ///
 /// ```
 /// use std::time::Duration;
@@ -87,7 +86,7 @@ impl AgentStore {
         Self::serve(socket, Room::default())
     }
 
-    /// The same, for a node that wants to know of other nodes that die.
+    /// Serves as [`start`](Self::start) does, and reports the failure of other nodes to its owner.
     ///
     /// A node says hello on a connection that it then holds, with the token of the group, and goodbye before it ends
     /// that; so does the store when it is stopped or dropped. The receiver gets a [`Report`] of each node that
@@ -127,13 +126,13 @@ impl AgentStore {
         self.address
     }
 
-    /// How many clients are connected.
+    /// The number of connected clients.
     pub fn connections(&self) -> usize {
         self.connections.load(Ordering::Relaxed)
     }
 
-    /// Waits until it serves nobody any more, which is before it was told to only if something went very
-    /// wrong. It may be given up and called again.
+    /// Waits until the server has ended, which happens before [`stop`](Self::stop) only after a fatal error.
+    /// Cancel-safe.
     pub async fn ended(&self) {
         self.ended.cancelled().await;
     }

@@ -1,4 +1,4 @@
-//! Replies on their way to a client.
+//! The unsent replies of a client.
 
 use std::collections::VecDeque;
 use std::io::{ErrorKind, IoSlice, Result, Write};
@@ -11,7 +11,7 @@ use super::wire;
 /// little memory. A smaller one is copied behind what is there.
 const LARGE: usize = 1 << 10;
 
-/// So many pieces are written at once.
+/// The number of pieces that one write takes.
 const PIECES: usize = 32;
 
 /// A buffer up to this size is kept for the next reply.
@@ -98,7 +98,7 @@ impl Outgoing {
         stream.write_vectored(&slices)
     }
 
-    /// So many bytes are on their way.
+    /// The number of unsent bytes.
     fn forget(&mut self, mut written: usize) {
         self.length -= written;
         while let Some(piece) = self.pieces.front_mut() {

@@ -1,4 +1,4 @@
-//! Whom a store belongs to, and the nodes that have said hello to it.
+//! The owner of a store, and the nodes that have said hello to it.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -20,7 +20,7 @@ pub struct Owner {
     pub token: String,
     /// Its liveness socket, if it has one.
     pub liveness: Option<LivenessAddress>,
-    /// So many nodes may be there at once.
+    /// Limit of nodes at one time.
     pub max_members: usize,
 }
 
@@ -71,7 +71,7 @@ pub(super) struct Guest {
 pub(super) struct Host {
     owner: Owner,
     reports: UnboundedSender<Report>,
-    /// Who is there, by which connection.
+    /// The connected nodes by their connections.
     guests: BTreeMap<Box<str>, usize>,
 }
 
@@ -98,7 +98,7 @@ impl Host {
         }
         let liveness = liveness(hello);
         let node = String::from(name.clone());
-        // If nobody listens any more, the store is about to end.
+        // Without a receiver the store is about to end.
         let _ = self.reports.send(Report::Came { node, liveness: liveness.clone() });
         let before = self.guests.insert(name.clone(), id);
         let seen = parse(hello.address);

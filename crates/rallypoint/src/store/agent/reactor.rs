@@ -123,7 +123,7 @@ impl Reactor {
         }
     }
 
-    /// Accepts everyone who is at the door.
+    /// Accepts all pending connections.
     fn accept(&mut self) {
         loop {
             match self.accept_one() {
@@ -134,7 +134,7 @@ impl Reactor {
                 }
                 Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
                 Err(error) => {
-                    // Most often we are out of descriptors; others may give some back.
+                    // Most often no descriptor is left; a connection that ends frees one.
                     if !std::mem::replace(&mut self.short_of_descriptors, true) {
                         tracing::warn!(target: STORE, %error, "cannot accept a connection");
                     }
@@ -146,7 +146,7 @@ impl Reactor {
 
     fn accept_one(&mut self) -> io::Result<()> {
         let (mut stream, _) = self.listener.accept()?;
-        // Replies are small and somebody is waiting for each.
+        // Replies are small, and a client waits for each.
         let _ = stream.set_nodelay(true);
         let _ = keep_alive(&stream);
         let entry = self.room.connections.vacant_entry();

@@ -1,10 +1,10 @@
-//! What lies under one name, digits and all, as of one revision.
+//! The value under one name, with its counter digits, as of one revision.
 
 use bytes::Bytes;
 use rallypoint_core::kv::{Compare, KeyValue, Relation, Revision, Target};
 use rallypoint_core::rendezvous::keys::NameKeys;
 
-/// The value of one name: bytes, or what a counter began with and what was added since.
+/// The value of one name: bytes, or the base of a counter and the sum of its additions.
 #[derive(Debug, Default)]
 pub(super) struct Cell {
     base: Option<KeyValue>,
@@ -13,16 +13,16 @@ pub(super) struct Cell {
     revision: Revision,
 }
 
-/// A counter that did not begin with a whole number.
+/// The error of a counter whose base is not a whole number.
 pub(super) struct NoNumber(pub(super) String);
 
 impl Cell {
-    /// What was found in the range of digits and value when the store was at this revision.
+    /// The value from the pairs in the range of digits and value, read at this revision.
     pub(super) fn new(keys: &NameKeys, revision: Revision, found: Vec<KeyValue>) -> Self {
         let mut cell = Self { revision, ..Self::default() };
         for kv in found {
             if let Some(digit) = keys.digit_of(&kv.key) {
-                // Each side stays below 2^127 even if every version were the largest there is.
+                // Each side stays below 2^127 even if every version has the largest value.
                 *cell.added.get_or_insert(0) += digit.weight() * i128::from(kv.version);
             } else {
                 cell.base = Some(kv);
@@ -31,7 +31,7 @@ impl Cell {
         cell
     }
 
-    /// What a counter began with, or bytes that nothing was added to.
+    /// The base of a counter, or the bytes of a value without additions.
     pub(super) fn base(&self) -> Bytes {
         self.base.as_ref().map(|kv| kv.value.clone()).unwrap_or_default()
     }
@@ -52,7 +52,7 @@ impl Cell {
         Ok(i128::from(base) + self.added.unwrap_or(0))
     }
 
-    /// Holds until somebody writes or deletes the value, however much is added.
+    /// A condition that holds until the value is written or deleted; additions do not affect it.
     pub(super) fn same_base(&self, keys: &NameKeys) -> Compare {
         match &self.base {
             None => Compare::absent(keys.value()),
@@ -60,8 +60,8 @@ impl Cell {
         }
     }
 
-    /// Holds while the value is this one. Whatever takes digits away writes the base too, or deletes it,
-    /// so no digit needs to be named.
+    /// A condition that holds while the value is unchanged. Every operation that removes digits also writes or
+    /// deletes the base, so no digit needs to be compared.
     pub(super) fn unchanged(&self, keys: &NameKeys) -> [Compare; 2] {
         let target = Target::Mod(self.revision + 1);
         let digits = Compare { range: keys.digits(), relation: Relation::Less, target };

@@ -1,4 +1,4 @@
-//! Adding without a compare, so that a thousand who add at once need a thousand requests.
+//! Addition without compare-and-set, so that a thousand concurrent additions need a thousand requests.
 //!
 //! etcd counts the puts of each key: its version. A counter is the number that it began with and, for
 //! each power of two, one key whose puts say how often it was added, and one how often it was taken off.
@@ -16,7 +16,7 @@ use super::{EtcdStore, StoreError, read_last};
 impl EtcdStore {
     pub(super) async fn count(&self, name: &[u8], amount: i64) -> Result<i64, StoreError> {
         let keys = self.keys.of(name);
-        // What a counter begins with unless somebody wrote something else.
+        // The base of a counter unless another value was written.
         let mut base = Bytes::from_static(b"0");
         loop {
             let answer = self.client.txn(self.addition(&keys, amount, base)).await?;
@@ -37,7 +37,7 @@ impl EtcdStore {
         }
     }
 
-    /// Takes off what was just added, unless somebody has given the counter another value since.
+    /// Subtracts what was just added, unless the counter was overwritten since.
     async fn take_back(&self, keys: &NameKeys, amount: i64, cell: &Cell) -> Result<(), StoreError> {
         let digits = Digit::of(amount).map(|digit| keys.digit(digit.opposite()));
         let puts = digits.map(|key| Op::Put(Put::new(key, Bytes::new()).on_lease(self.lease)));
@@ -45,7 +45,7 @@ impl EtcdStore {
         Ok(())
     }
 
-    /// Adds `amount` if there is no counter yet, or if it began with `base`, and reads it.
+    /// Adds `amount` if there is no counter yet, or if its base is `base`, and reads it.
     fn addition(&self, keys: &NameKeys, amount: i64, base: Bytes) -> Txn {
         let put = |key, value| Op::Put(Put::new(key, value).on_lease(self.lease));
         let read = Op::Range(keys.digits_and_value().into());

@@ -1,8 +1,8 @@
-//! A store on etcd, or on our own server.
+//! A store on etcd, or on Rallypoint's own server.
 //!
-//! - `cell`: what lies under one name.
-//! - `counter`, `update`, `queue`: adding, however many do at once; changing a value; queues.
-//! - `points`, `wait`: reading a few places, and waiting for something to lie there.
+//! - `cell`: the value under one name.
+//! - `counter`, `update`, `queue`: concurrent additions; read-modify-write of a value; queues.
+//! - `points`, `wait`: reading a few small ranges, and waiting until each has a key.
 
 mod cell;
 mod counter;
@@ -27,14 +27,14 @@ use super::{Store, StoreError};
 use crate::client::Client;
 use crate::util::backoff::Backoff;
 
-/// The largest request that etcd takes unless it is told to take more.
+/// etcd's default limit of the size of a request.
 const MAX_REQUEST: usize = 1536 << 10;
 
-/// What a request has besides the value: at most so many keys, and so many bytes around it all.
+/// The parts of a request besides the value: the number of keys, and the bytes around them.
 const KEYS: usize = 8;
 const OVERHEAD: usize = 512;
 
-/// How many keys are listed with one request.
+/// The number of keys that are listed with one request.
 const PAGE: i64 = 1000;
 
 /// A store below a prefix of an etcd.
@@ -97,14 +97,14 @@ impl EtcdStore {
         Ok(request)
     }
 
-    /// Writes a value in place of whatever is there.
+    /// The operations that write a value in place of the current one.
     fn overwrite(&self, keys: &NameKeys, value: Bytes) -> [Op; 2] {
         let put = Put::new(keys.value(), value).on_lease(self.lease);
         [Op::Put(put), Op::Delete(keys.digits().into())]
     }
 
     fn no_number(name: &[u8], NoNumber(found): NoNumber) -> StoreError {
-        // It may have a megabyte, and a word of it is enough.
+        // The value may have a megabyte, and its beginning is enough for the error.
         let found: String = found.chars().take(64).collect();
         Self::corrupt(name, format!("{found:?} is no whole number, so nothing can be added to it"))
     }
@@ -114,12 +114,12 @@ impl EtcdStore {
     }
 }
 
-/// A name as people read it.
+/// A name as text.
 fn text(name: &[u8]) -> String {
     String::from_utf8_lossy(name).into_owned()
 }
 
-/// The answer to the last operation that a transaction came to do, within whatever inner one.
+/// The result of the last operation that a transaction executed, also within inner transactions.
 fn last(mut answer: TxnResult) -> Option<OpResult> {
     match answer.results.pop()? {
         OpResult::Txn(inner) => last(inner),
@@ -127,7 +127,7 @@ fn last(mut answer: TxnResult) -> Option<OpResult> {
     }
 }
 
-/// What was read by it.
+/// The pairs that the last operation of a transaction has read.
 fn read_last(answer: TxnResult) -> Vec<KeyValue> {
     match last(answer) {
         Some(OpResult::Range(found)) => found.kvs,

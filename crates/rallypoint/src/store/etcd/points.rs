@@ -1,5 +1,5 @@
-//! Reads a few ranges, and waits for those that hold nothing yet: point reads and point watches, however
-//! many keys lie beside them.
+//! Reads a few small ranges, and waits for those that are empty, by point reads and point watches: their cost
+//! does not depend on the number of other keys.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -9,21 +9,20 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::client::{Client, ClientError, WatchError};
 
-/// etcd takes no more operations in one transaction, unless it is told to.
+/// etcd's default limit of operations in one transaction.
 pub(super) const MAX_OPS: usize = 128;
 
-/// Longer than anyone waits; cut here, so that adding it to a moment cannot overflow.
+/// The longest time-out; a longer one is cut to it, so that a deadline cannot overflow.
 const FOR_EVER: Duration = Duration::from_secs(365 * 24 * 3600);
 
-/// What a read may take even if nothing shall be waited for. A machine may stall for a second and more, and
-/// a short wait shall end with what is missing all the same.
+/// The shortest time-out of a read, even if the caller does not wait. A host may stall for a second and more,
+/// and a short wait must still end with the list of missing keys.
 const ONE_READ: Duration = Duration::from_secs(3);
 
-/// How long someone is willing to wait, from now on.
+/// The time-out and deadline of one wait.
 #[derive(Debug)]
 pub(super) struct Patience {
-    /// The client to wait with: a server that cannot be reached must not hold up the caller for longer
-    /// than it wants to wait.
+    /// A client with the time-out of the wait: an unreachable server must not delay the caller for longer.
     pub(super) client: Client,
     pub(super) timeout: Duration,
     pub(super) deadline: Instant,
@@ -36,20 +35,20 @@ impl Patience {
     }
 }
 
-/// Why not all of the ranges were seen to hold something.
+/// Why a wait for the ranges has ended early.
 pub(super) enum WaitFailed {
-    /// The time is up, and nothing was seen in these, by their place in what was asked for.
+    /// The time is up, and the ranges with these indices are empty.
     TimedOut(BTreeSet<usize>),
     Client(ClientError),
     Watch(WatchError),
 }
 
-/// What is found in each of the ranges.
+/// The pairs of each of the ranges.
 pub(super) async fn read(
     client: &Client,
     mut ranges: Vec<Range>,
 ) -> Result<Vec<RangeResult>, ClientError> {
-    // etcd answers a read by itself without a trip to its disk.
+    // etcd answers a plain read without its disk.
     if ranges.len() == 1 {
         return Ok(vec![client.range(ranges.remove(0)).await?]);
     }
@@ -64,7 +63,7 @@ pub(super) async fn read(
     Ok(found)
 }
 
-/// Those of the ranges that hold nothing, by their place.
+/// The indices of the empty ranges.
 pub(super) async fn missing(
     client: &Client,
     ranges: &[KeyRange],
@@ -75,13 +74,13 @@ pub(super) async fn missing(
     Ok(empty.map(|(place, _)| place).collect())
 }
 
-/// Waits until each of the ranges has held something, none of which did a moment ago.
+/// Waits until each of the ranges, all of which were empty, has had a key.
 pub(super) async fn wait(patience: &Patience, ranges: &[KeyRange]) -> Result<(), WaitFailed> {
     let mut missing: BTreeSet<usize> = (0..ranges.len()).collect();
     loop {
         let watching = watch(&patience.client, ranges, &mut missing);
         match timeout_at(patience.deadline, watching).await {
-            // The history was forgotten while the connection was lost: begin again.
+            // The history was compacted while the connection was lost: begin again.
             Ok(Err(WaitFailed::Watch(WatchError::Compacted { .. }))) => {}
             Ok(outcome) => return outcome,
             Err(_) => return Err(WaitFailed::TimedOut(missing)),
@@ -89,7 +88,7 @@ pub(super) async fn wait(patience: &Patience, ranges: &[KeyRange]) -> Result<(),
     }
 }
 
-/// Watches the missing ranges, reads them once more, and takes what comes until none is missing.
+/// Watches the empty ranges, reads them once more, and follows the watch until none is missing.
 async fn watch(
     client: &Client,
     ranges: &[KeyRange],
@@ -97,10 +96,10 @@ async fn watch(
 ) -> Result<(), WaitFailed> {
     let watched: Vec<usize> = missing.iter().copied().collect();
     let wanted: Vec<KeyRange> = watched.iter().map(|place| ranges[*place].clone()).collect();
-    // From now on, not from the revision of an earlier read: etcd is slow to serve the past.
+    // From now on, not from the revision of an earlier read: etcd is slow to replay history.
     let watches = wanted.iter().map(|range| Watch { no_delete: true, ..Watch::new(range.clone()) });
     let mut watcher = client.watch(watches).await.map_err(WaitFailed::Watch)?;
-    // What was written before the watch began.
+    // Keys that were written before the watch began.
     let still = self::missing(client, &wanted).await.map_err(WaitFailed::Client)?;
     *missing = still.iter().map(|place| watched[*place]).collect();
     while !missing.is_empty() {

@@ -1,7 +1,7 @@
 //! Queues: one key for each item, in the order of their creation.
 //!
-//! An item wakes everyone who waits for one, and all but one look in vain. And a server looks at a whole
-//! queue to find its beginning. So this is for as many items and callers as nodes, not for messages.
+//! An item wakes every waiting caller, and all but one find the queue empty; and a server reads a whole
+//! queue to find its first item. This serves as many items and callers as a group has nodes, not a message queue.
 
 use bytes::Bytes;
 use rallypoint_core::kv::{
@@ -15,7 +15,7 @@ use super::{EtcdStore, StoreError, last, text};
 use crate::client::{WatchError, Watcher};
 use crate::util::random;
 
-/// How many items a pop looks at: so many may pop at once, and each finds one at the first attempt.
+/// The number of items that a pop reads: as many concurrent pops succeed at the first attempt.
 const HEADS: i64 = 16;
 
 /// Reads the keys of the first items.
@@ -37,7 +37,7 @@ impl EtcdStore {
             let item = keys.item(random::name());
             let put = Put::new(item.clone(), value.clone()).on_lease(self.lease);
             let txn = Txn::when([Compare::absent(item)]).then([Op::Put(put)]);
-            // Hardly anyone will ever draw a number that another has drawn; but an item would be lost.
+            // A collision of random numbers is very unlikely, but would lose an item.
             if self.client.txn(txn).await?.succeeded {
                 return Ok(());
             }
@@ -73,7 +73,7 @@ impl EtcdStore {
         }
     }
 
-    /// Takes the first item, once there is one that nobody else takes; nothing if the time is up.
+    /// Takes the first item as soon as there is one that no other caller takes; `None` if the time is up.
     async fn wait_and_take(
         &self,
         queue: &KeyRange,
@@ -84,7 +84,7 @@ impl EtcdStore {
         let Ok(opened) = opened else { return Ok(None) };
         let mut watcher: Watcher = opened?;
         loop {
-            // Not bounded by the deadline: it might take an item that then nobody had.
+            // Not bounded by the deadline: an item that is taken without an answer would be lost.
             if let Some(value) = self.take_first(queue, patience).await? {
                 return Ok(Some(value));
             }
@@ -97,9 +97,9 @@ impl EtcdStore {
 
     /// Takes the first item, if there is any.
     ///
-    /// What comes is behind what is there. So if the first of the items that were read is gone, the
-    /// second is the first, and so on: one transaction takes the first of them that it finds. Only if all
-    /// are gone must it be read again, which it does itself.
+    /// New items are appended. If the first of the items that were read is gone, the second is therefore the
+    /// first, and so on: one transaction takes the first of them that exists. Only if all are gone must the
+    /// queue be read again, which the transaction does itself.
     async fn take_first(
         &self,
         queue: &KeyRange,
@@ -114,7 +114,7 @@ impl EtcdStore {
                     .then([Op::Delete(delete)])
                     .otherwise([Op::Txn(otherwise)])
             });
-            // With all the time that a request may take: an answer that comes too late is an item lost.
+            // With the full time-out of a request: an answer that comes too late would lose an item.
             match last(self.client.txn(take).await?) {
                 Some(OpResult::Delete(mut taken)) => {
                     return Ok(taken.prev_kvs.pop().map(|kv| kv.value));

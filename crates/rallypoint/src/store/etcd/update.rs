@@ -1,4 +1,4 @@
-//! Changing a value to something that depends on what it was.
+//! Read-modify-write of a value by compare-and-set.
 
 use bytes::Bytes;
 use rallypoint_core::kv::{Op, Range, Txn};
@@ -7,9 +7,9 @@ use super::cell::Cell;
 use super::{CONFLICT_BACKOFF, EtcdStore, StoreError, read_last};
 
 impl EtcdStore {
-    /// Writes what `change` makes of the value, which counts as empty if there is none, and tries again
-    /// while others come in between; nothing is written if it makes nothing of it. Returns the value
-    /// that there is afterwards.
+    /// Writes the result of `change` on the value, which counts as empty if there is none, and retries while
+    /// concurrent writes come first; nothing is written if `change` returns `None`. Returns the value
+    /// afterwards.
     pub(super) async fn update(
         &self,
         name: &[u8],

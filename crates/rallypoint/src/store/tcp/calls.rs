@@ -191,7 +191,7 @@ impl TcpStore {
         .await
     }
 
-    /// So many checks.
+    /// The answers to `count` checks.
     async fn flags(&self, message: Message, count: usize) -> Result<Vec<bool>, StoreError> {
         self.with(async |connection| {
             connection.send(&message).await?;
@@ -235,7 +235,7 @@ impl TcpStore {
         let wait = Message::with_keys(Opcode::Wait, &[key])?;
         let mut waited = false;
         loop {
-            // Both on one connection: whoever was woken for an element is expected to take it.
+            // Both on one connection: the client that was released for an element is expected to take it.
             let popped = self.with(async |connection| {
                 if waited && !connection.wait(&wait, patience).await? {
                     return Ok(None);
@@ -248,7 +248,7 @@ impl TcpStore {
             if patience.left().is_zero() {
                 return Err(timed_out(patience, &[key]));
             }
-            // A key with a value exists, so waiting for it does not help. Otherwise somebody was quicker.
+            // A key with a value exists, so a wait for it ends at once. Otherwise another client took the element.
             if waited && self.has_value(key).await? {
                 return Err(StoreError::QueueEmpty { key: name(key) });
             }
@@ -256,8 +256,8 @@ impl TcpStore {
         }
     }
 
-    /// Whether a key exists, and not for its queue: that is empty before and after. What is sent at once
-    /// is executed at once, so nobody comes in between.
+    /// Whether a key has a value: it exists, and its queue is empty before and after. Requests that are sent together
+    /// are executed together, so no other client comes between them.
     async fn has_value(&self, key: &[u8]) -> Result<bool, StoreError> {
         let message = Message::new(Opcode::QueueLen).key(key)?;
         let message = message.then(Opcode::Check).length(1).key(key)?;

@@ -1,6 +1,6 @@
-//! A connection to a store, which one call has to itself.
+//! A connection to a store, which one call at a time uses.
 //!
-//! If a call is dropped half-way, so is its connection, since nobody knows what is on its way.
+//! If a call is dropped half-way, so is its connection, since the replies that are under way are unknown.
 
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
@@ -16,10 +16,10 @@ use super::super::keep_alive::keep_alive;
 use super::super::timeout::Patience;
 use super::message::Message;
 
-/// A server that takes longer to answer, where there is nothing to wait for, is lost.
+/// The time-out of a call that does not wait; after it the server counts as lost.
 pub(super) const ROUND_TRIP: Duration = Duration::from_secs(60);
 
-/// Most replies are smaller. Larger ones are read past the buffer.
+/// The size of the buffer, which most replies fit in; larger ones bypass it.
 const BUFFER: usize = 1024;
 
 #[derive(Debug)]
@@ -137,7 +137,7 @@ impl Connection {
         self.send(&Message::new(Opcode::CancelWait)).await?;
         let over = soon(self.0.read_u8()).await? == STOP_WAITING;
         if over {
-            // The two have met on the way.
+            // The cancellation has crossed the release.
             expect(soon(self.0.read_u8()).await?, WAIT_CANCELED)?;
         }
         Ok(over)
@@ -146,7 +146,7 @@ impl Connection {
     /// Says that a wait which is over was not for an element of a queue, so that the server wakes the next
     /// in line. To write no values does nothing else, and has no reply that would have to be waited for.
     pub(super) async fn pass_on(&mut self) {
-        // If it fails, the server learns from the end of the connection.
+        // If it fails, the server notices the end of the connection.
         let _ = self.send(&Message::new(Opcode::MultiSet).length(0)).await;
     }
 }

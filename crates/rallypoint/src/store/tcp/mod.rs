@@ -19,26 +19,26 @@ use super::{DEFAULT_TIMEOUT, StoreError};
 use crate::log_target::STORE;
 use crate::util::backoff::Backoff;
 
-/// So many connections are kept for later calls.
+/// The number of idle connections that are kept for later calls.
 const MAX_IDLE: usize = 4;
 
 /// The backoff between attempts to connect.
 const CONNECT_BACKOFF: Backoff = Backoff::new(Duration::from_millis(10), Duration::from_secs(1));
 
-/// What a server may take to answer when the time of a call that waits is up.
+/// How long a server may take to answer after the time-out of a call.
 const LAST_WORD: Duration = Duration::from_secs(1);
 
 /// A store at a server that speaks the wire of PyTorch's `TCPStore`.
 ///
-/// Each call has a connection to itself, so one that waits does not hold up the others, and dropping its
-/// future is always safe: the connection goes with it. A few connections are kept for later calls. When a
-/// write returns, it has been executed, and everyone sees it.
+/// Each call has a connection of its own, so that a waiting call does not block other calls, and dropping its
+/// future is always safe: the connection is closed with it. A few connections are kept for later calls. When a
+/// write returns, it has been executed, and every client sees it.
 ///
-/// A server that says nothing any more is waited for as long as a call waits anyway, and a second; then
-/// whatever the call waited for counts as missing. Calls that wait for nothing give it a minute.
+/// A server that does not answer any more is awaited for the time-out of the call and a second; then the keys
+/// that the call waited for count as missing. Calls that do not wait have a time-out of a minute.
 ///
-/// A server that was started anew at the same address is another, empty store; nothing on the wire tells
-/// one from the other.
+/// A server that was restarted at the same address is another, empty store; the wire does not distinguish
+/// them.
 ///
 /// ```no_run
 /// use std::time::Duration;
@@ -61,7 +61,7 @@ pub struct TcpStore {
 
 impl TcpStore {
     /// Connects to `address`: a name or an IP address, a colon and a port; an IPv6 address has brackets.
-    /// As the server may come later than its clients, it is tried again until `timeout` is over.
+    /// Since the server may start later than its clients, attempts are repeated until `timeout` is over.
     pub async fn connect(address: &str, timeout: Duration) -> Result<Self, StoreError> {
         let patience = Patience::new(timeout);
         let mut backoff = CONNECT_BACKOFF;
@@ -93,7 +93,7 @@ impl TcpStore {
         &self.address
     }
 
-    /// Does something with a connection, which is kept if all went well.
+    /// Runs `deed` on a connection, which is kept if it succeeds.
     async fn with<T>(
         &self,
         deed: impl AsyncFnOnce(&mut Connection) -> io::Result<T>,
