@@ -3,10 +3,10 @@
 
 use libfuzzer_sys::fuzz_target;
 use rallypoint::config::{
-    DynamicOptions, Endpoint, EtcdOptions, ParameterError, RendezvousParameters, parse_config,
+    ConfigError, DynamicOptions, Endpoint, EtcdOptions, RendezvousParameters, parse_config,
 };
 
-fn read(parameters: Result<RendezvousParameters, ParameterError>) {
+fn read(parameters: Result<RendezvousParameters, ConfigError>) {
     let Ok(parameters) = parameters else { return };
     // It names a file of this machine, which is read.
     if parameters.get("password_file").is_none() {
