@@ -199,7 +199,7 @@ fn story_that_pauses() -> Story {
 #[test]
 fn after_short_lives_a_node_pauses() {
     let mut story = story_that_pauses();
-    assert!(story.agent.waits_for().unwrap().contains("pause"));
+    assert!(story.agent.waits_for().unwrap().contains("restart backoff"));
     story.now = 11;
     assert!(story.give(AgentInput::Wake).is_empty());
     assert!(
