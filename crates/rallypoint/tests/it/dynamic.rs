@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use rallypoint::core::rendezvous::documents::Limits;
-use rallypoint::core::rendezvous::dynamic::State;
+use rallypoint::core::rendezvous::dynamic::SharedState;
 use rallypoint::rendezvous::dynamic::{DynamicRendezvousHandler, RendezvousBackend};
 use rallypoint::rendezvous::{RendezvousError, RendezvousHandler, RendezvousInfo};
 use tokio::task::JoinHandle;
@@ -49,11 +49,14 @@ async fn all(
 }
 
 /// Waits until the shared state is as wanted.
-async fn until(backend: &dyn RendezvousBackend, wanted: impl Fn(&State) -> bool) -> State {
+async fn until(
+    backend: &dyn RendezvousBackend,
+    wanted: impl Fn(&SharedState) -> bool,
+) -> SharedState {
     let begun = Instant::now();
     loop {
         let state = backend.get_state().await.unwrap();
-        let state = state.map(|(bytes, _)| State::from_json(&bytes).unwrap());
+        let state = state.map(|(bytes, _)| SharedState::from_json(&bytes).unwrap());
         match state {
             Some(state) if wanted(&state) => return state,
             state => assert!(begun.elapsed() < SOON, "still {state:?}"),
@@ -260,7 +263,8 @@ async fn dynamic_a_server_that_was_away_costs_no_member() {
     sleep(run.settings.silence()).await;
     server.resume();
     let before = until(&*ground.backend("away"), |state| state.nodes.len() == 2).await;
-    let beats = |state: &State| state.nodes.values().map(|node| node.heartbeat).collect::<Vec<_>>();
+    let beats =
+        |state: &SharedState| state.nodes.values().map(|node| node.heartbeat).collect::<Vec<_>>();
     let after = until(&*ground.backend("away"), |state| {
         beats(state).iter().zip(beats(&before)).all(|(now, then)| *now > then + 2)
     })

@@ -28,7 +28,7 @@ pub const FORMAT: u32 = 1;
 
 /// Everything that the nodes of a run share.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct State {
+pub struct SharedState {
     /// The format of the document: [`FORMAT`].
     pub format: u32,
     /// Grows with each write.
@@ -42,7 +42,7 @@ pub struct State {
     /// Whether its group has formed.
     pub complete: bool,
     /// Who closed the run, and why; nothing while it is open.
-    pub closed: Option<Closed>,
+    pub closed: Option<DynamicClosure>,
     /// The name of the last call, if there is one: the sequence number of the write that began it.
     pub last_call: Option<u64>,
     /// Who is in the round; with its rank once the group has formed, and then nobody is taken out.
@@ -52,14 +52,14 @@ pub struct State {
     /// Late nodes that it has no room for.
     pub redundancy_list: BTreeSet<String>,
     /// The nodes that live, as far as whoever wrote last could see.
-    pub nodes: BTreeMap<String, Node>,
+    pub nodes: BTreeMap<String, SharedNode>,
     /// The last group that formed.
-    pub group: Option<Group>,
+    pub group: Option<SharedGroup>,
 }
 
 /// One node that lives.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Node {
+pub struct SharedNode {
     /// How often it has shown that it lives. A number and no moment, since clocks differ.
     pub heartbeat: u64,
     /// The sequence number of the write with which it came.
@@ -68,7 +68,7 @@ pub struct Node {
 
 /// A group that formed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Group {
+pub struct SharedGroup {
     /// In which round.
     pub round: u64,
     /// Who was in, with which rank.
@@ -77,7 +77,7 @@ pub struct Group {
 
 /// How a run was closed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Closed {
+pub struct DynamicClosure {
     /// By which node.
     pub by: String,
     /// As what.
@@ -104,7 +104,7 @@ pub enum StateError {
     Contradiction(String),
 }
 
-impl State {
+impl SharedState {
     /// The state of a run in which nothing has happened yet.
     pub fn fresh(limits: Limits, round: u64) -> Self {
         Self {
@@ -130,11 +130,11 @@ impl State {
     /// [`StateError`] tells what is wrong with it.
     ///
     /// ```
-    /// use rallypoint_core::rendezvous::dynamic::State;
+    /// use rallypoint_core::rendezvous::dynamic::SharedState;
     /// use rallypoint_core::rendezvous::documents::Limits;
-    /// let state = State::fresh(Limits { min: 1, max: 2 }, 1);
-    /// assert_eq!(State::from_json(&state.to_json()).unwrap(), state);
-    /// let error = State::from_json(br#"{"format": 7}"#).unwrap_err().to_string();
+    /// let state = SharedState::fresh(Limits { min: 1, max: 2 }, 1);
+    /// assert_eq!(SharedState::from_json(&state.to_json()).unwrap(), state);
+    /// let error = SharedState::from_json(br#"{"format": 7}"#).unwrap_err().to_string();
     /// assert!(error.contains("format 7"), "{error}");
     /// ```
     pub fn from_json(bytes: &[u8]) -> Result<Self, StateError> {
@@ -213,7 +213,7 @@ impl State {
     /// Notes that a node is there, whatever it does.
     pub(super) fn arrive(&mut self, id: &str) {
         let arrived = self.sequence + 1;
-        self.nodes.entry(id.to_owned()).or_insert(Node { heartbeat: 0, arrived });
+        self.nodes.entry(id.to_owned()).or_insert(SharedNode { heartbeat: 0, arrived });
     }
 
     /// Takes a node out. Who formed a group stays on its roster; that it is missing among the nodes
@@ -252,7 +252,7 @@ impl State {
         self.participants = ranks.iter().map(|(id, rank)| (id.clone(), Some(*rank))).collect();
         self.complete = true;
         self.last_call = None;
-        self.group = Some(Group { round: self.round, ranks });
+        self.group = Some(SharedGroup { round: self.round, ranks });
     }
 
     /// The place that a node had in the last group.
@@ -280,7 +280,7 @@ impl State {
 
     /// Closes the run, unless somebody has.
     pub fn close(&mut self, by: &str, outcome: RunOutcome, reason: &str) {
-        let closed = || Closed { by: by.to_owned(), outcome, reason: reason.to_owned() };
+        let closed = || DynamicClosure { by: by.to_owned(), outcome, reason: reason.to_owned() };
         self.closed.get_or_insert_with(closed);
     }
 

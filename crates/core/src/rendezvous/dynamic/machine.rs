@@ -5,7 +5,7 @@
 
 use std::fmt::Write as _;
 
-use super::document::{Closed, State};
+use super::document::{DynamicClosure, SharedState};
 use super::observer::Observer;
 use crate::kv::Time;
 use crate::rendezvous::documents::Limits;
@@ -13,7 +13,7 @@ use crate::rendezvous::window::{FreezeReason, JoinDecision, JoinWindow, WaitReas
 
 /// What a node wants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Wish {
+pub enum Intent {
     /// To stay as it is: in its group, or out of everything.
     Rest,
     /// To be in a group of this round or a later one.
@@ -29,7 +29,7 @@ pub enum Wish {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Action {
     /// Write this, if the document is still what was decided on.
-    Write(Box<State>),
+    Write(Box<SharedState>),
     /// Nothing, until the document changes or, if one is given, this moment comes.
     Wait(Option<Time>),
     /// The group has formed, and the node is in it.
@@ -44,16 +44,16 @@ pub enum Action {
     /// The node is out of everything.
     Gone,
     /// There will be no group.
-    Fail(Failure),
+    Fail(DynamicFailure),
 }
 
 /// Why there will be no group.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Failure {
+pub enum DynamicFailure {
     /// The run is closed.
-    Closed(Closed),
+    Closed(DynamicClosure),
     /// The run is closed, and the node was never needed.
-    NotNeeded(Closed),
+    NotNeeded(DynamicClosure),
     /// It took too long.
     Timeout {
         /// What was missing, and who was there.
@@ -124,40 +124,40 @@ impl Reason {
 ///
 /// ```
 /// use std::time::Duration;
-/// use rallypoint_core::rendezvous::dynamic::{Action, Observer, Settings, Wish, decide};
+/// use rallypoint_core::rendezvous::dynamic::{Action, Observer, DynamicSettings, Intent, decide};
 /// use rallypoint_core::rendezvous::documents::Limits;
 ///
-/// let mut observer = Observer::new("a", Settings::new(Limits { min: 1, max: 1 }));
+/// let mut observer = Observer::new("a", DynamicSettings::new(Limits { min: 1, max: 1 }));
 /// let now = Duration::from_secs(5);
 /// observer.begin_waiting(now);
-/// let (action, _) = decide(now, None, &mut observer, Wish::Join { not_before: 1 });
+/// let (action, _) = decide(now, None, &mut observer, Intent::Join { not_before: 1 });
 /// let Action::Write(state) = action else { panic!() };
 /// assert!(state.complete);
 /// observer.look(now, &state);
-/// let (action, _) = decide(now, Some(&state), &mut observer, Wish::Join { not_before: 1 });
+/// let (action, _) = decide(now, Some(&state), &mut observer, Intent::Join { not_before: 1 });
 /// assert_eq!(action, Action::Meet { round: 1, rank: 0, world_size: 1 });
 /// ```
 pub fn decide(
     now: Time,
-    state: Option<&State>,
+    state: Option<&SharedState>,
     observer: &mut Observer,
-    wish: Wish,
+    intent: Intent,
 ) -> (Action, Reason) {
-    let step = Step { now, state, observer };
-    match wish {
-        Wish::Rest => step.rest(),
-        Wish::Join { not_before } => step.join(not_before),
-        Wish::Leave => step.leave(),
+    let step = DecisionInput { now, state, observer };
+    match intent {
+        Intent::Rest => step.rest(),
+        Intent::Join { not_before } => step.join(not_before),
+        Intent::Leave => step.leave(),
     }
 }
 
-struct Step<'a> {
+struct DecisionInput<'a> {
     now: Time,
-    state: Option<&'a State>,
+    state: Option<&'a SharedState>,
     observer: &'a mut Observer,
 }
 
-impl Step<'_> {
+impl DecisionInput<'_> {
     fn rest(self) -> (Action, Reason) {
         let Some(state) = self.state else { return (Action::Wait(None), Reason::Resting) };
         // A node that was taken for dead does not come back by itself: the others may have met
@@ -188,19 +188,19 @@ impl Step<'_> {
         let limits = self.observer.settings().limits;
         let mut next = match self.state {
             Some(state) => self.observer.without_dead(state),
-            None => State::fresh(limits, not_before),
+            None => SharedState::fresh(limits, not_before),
         };
         let me = self.observer.me().to_owned();
         if let Some(closed) = next.closed.take() {
             let failure = match next.redundancy_list.contains(&me) {
-                true => Failure::NotNeeded(closed),
-                false => Failure::Closed(closed),
+                true => DynamicFailure::NotNeeded(closed),
+                false => DynamicFailure::Closed(closed),
             };
             return (Action::Fail(failure), Reason::Failed);
         }
         if next.limits != limits {
             if next.nodes.keys().any(|id| *id != me) {
-                let failure = Failure::Limits { theirs: next.limits, ours: limits };
+                let failure = DynamicFailure::Limits { theirs: next.limits, ours: limits };
                 return (Action::Fail(failure), Reason::Failed);
             }
             // Everybody who wanted it otherwise is gone.
@@ -230,7 +230,7 @@ impl Step<'_> {
     }
 
     /// A group is there without this node.
-    fn stand_by(self, mut next: State, me: &str) -> (Action, Reason) {
+    fn stand_by(self, mut next: SharedState, me: &str) -> (Action, Reason) {
         let (reason, list, other) = if next.has_room() {
             (Reason::LateForRound(next.round), &mut next.wait_list, &mut next.redundancy_list)
         } else {
@@ -246,7 +246,7 @@ impl Step<'_> {
     }
 
     /// A round takes nodes.
-    fn gather(self, mut next: State, me: &str, not_before: u64) -> (Action, Reason) {
+    fn gather(self, mut next: SharedState, me: &str, not_before: u64) -> (Action, Reason) {
         let inside = next.takes_part(me);
         if !inside {
             next.join(me);
@@ -281,7 +281,7 @@ impl Step<'_> {
         }
     }
 
-    fn too_late(&self, next: &State) -> Failure {
+    fn too_late(&self, next: &SharedState) -> DynamicFailure {
         let me = self.observer.me();
         let mut missing = if next.complete {
             format!("the group of round {} did not come together again for this node", next.round)
@@ -305,10 +305,15 @@ impl Step<'_> {
             true => write!(missing, "; nobody else is there"),
             false => write!(missing, "; besides this node: {}", others.join(", ")),
         };
-        Failure::Timeout { missing }
+        DynamicFailure::Timeout { missing }
     }
 
-    fn beat_or_wait(self, next: State, until: Option<Time>, reason: Reason) -> (Action, Reason) {
+    fn beat_or_wait(
+        self,
+        next: SharedState,
+        until: Option<Time>,
+        reason: Reason,
+    ) -> (Action, Reason) {
         let due = self.observer.next_beat(self.now);
         if self.now >= due {
             return self.write(next, Reason::Heartbeat);
@@ -316,7 +321,7 @@ impl Step<'_> {
         (Action::Wait(Some(until.map_or(due, |until| until.min(due)))), reason)
     }
 
-    fn write(self, mut next: State, reason: Reason) -> (Action, Reason) {
+    fn write(self, mut next: SharedState, reason: Reason) -> (Action, Reason) {
         next.sign(self.observer.me());
         (Action::Write(Box::new(next)), reason)
     }

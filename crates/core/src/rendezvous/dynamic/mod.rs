@@ -21,7 +21,7 @@ pub mod settings;
 #[cfg(test)]
 mod simulation;
 
-pub use self::document::{Closed, Group, Node, State, StateError};
-pub use self::machine::{Action, Failure, Reason, Wish, decide};
+pub use self::document::{DynamicClosure, SharedGroup, SharedNode, SharedState, StateError};
+pub use self::machine::{Action, DynamicFailure, Intent, Reason, decide};
 pub use self::observer::Observer;
-pub use self::settings::{InvalidSetting, Settings};
+pub use self::settings::{DynamicSettings, InvalidSetting};

@@ -9,8 +9,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use super::document::State;
-use super::settings::Settings;
+use super::document::SharedState;
+use super::settings::DynamicSettings;
 use crate::kv::Time;
 use crate::rendezvous::window::JoinWindow;
 
@@ -18,8 +18,8 @@ use crate::rendezvous::window::JoinWindow;
 #[derive(Debug, Clone)]
 pub struct Observer {
     me: String,
-    settings: Settings,
-    seen: BTreeMap<String, Sight>,
+    settings: DynamicSettings,
+    seen: BTreeMap<String, HeartbeatRecord>,
     looked: Option<Time>,
     /// When the own heartbeat last changed.
     pub(super) beat: Option<Time>,
@@ -30,7 +30,7 @@ pub struct Observer {
 }
 
 #[derive(Debug, Clone)]
-struct Sight {
+struct HeartbeatRecord {
     heartbeat: u64,
     /// For how long it was watched standing still.
     silent: Duration,
@@ -38,7 +38,7 @@ struct Sight {
 
 impl Observer {
     /// The node `me`, which has seen nothing yet.
-    pub fn new(me: impl Into<String>, settings: Settings) -> Self {
+    pub fn new(me: impl Into<String>, settings: DynamicSettings) -> Self {
         let me = me.into();
         Self {
             me,
@@ -57,7 +57,7 @@ impl Observer {
     }
 
     /// The settings in force.
-    pub fn settings(&self) -> &Settings {
+    pub fn settings(&self) -> &DynamicSettings {
         &self.settings
     }
 
@@ -67,13 +67,13 @@ impl Observer {
     }
 
     /// Takes note of a state that was in force at `now`: just read, or just written.
-    pub fn look(&mut self, now: Time, state: &State) {
+    pub fn look(&mut self, now: Time, state: &SharedState) {
         let gap = self.looked.map_or(Duration::ZERO, |looked| now.saturating_sub(looked));
         let counted = gap.min(self.settings.keep_alive_interval);
         self.looked = Some(now);
         self.seen.retain(|id, _| state.nodes.contains_key(id));
         for (id, node) in &state.nodes {
-            let fresh = Sight { heartbeat: node.heartbeat, silent: Duration::ZERO };
+            let fresh = HeartbeatRecord { heartbeat: node.heartbeat, silent: Duration::ZERO };
             let sight = self.seen.entry(id.clone()).or_insert_with(|| {
                 if *id == self.me {
                     self.beat = Some(now);
@@ -99,7 +99,7 @@ impl Observer {
     }
 
     /// The nodes of `state` that count as dead. Never this one: it can only be wrong about itself.
-    pub fn dead<'a>(&'a self, state: &'a State) -> impl Iterator<Item = &'a str> {
+    pub fn dead<'a>(&'a self, state: &'a SharedState) -> impl Iterator<Item = &'a str> {
         let silence = self.settings.silence();
         let dead = move |id: &&String| {
             **id != self.me && self.seen.get(*id).is_some_and(|sight| sight.silent >= silence)
@@ -108,7 +108,7 @@ impl Observer {
     }
 
     /// The state as this node believes it to be: without the dead.
-    pub fn without_dead(&self, state: &State) -> State {
+    pub fn without_dead(&self, state: &SharedState) -> SharedState {
         let dead: BTreeSet<&str> = self.dead(state).collect();
         let mut living = state.clone();
         for id in dead {

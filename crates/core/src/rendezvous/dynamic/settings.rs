@@ -10,15 +10,15 @@ use crate::rendezvous::documents::Limits;
 /// last.
 ///
 /// ```
-/// use rallypoint_core::rendezvous::dynamic::Settings;
+/// use rallypoint_core::rendezvous::dynamic::DynamicSettings;
 /// use rallypoint_core::rendezvous::documents::Limits;
-/// let settings = Settings::new(Limits { min: 2, max: 4 });
+/// let settings = DynamicSettings::new(Limits { min: 2, max: 4 });
 /// assert_eq!(settings.silence().as_secs(), 15);
-/// let error = Settings::new(Limits { min: 5, max: 4 }).validate().unwrap_err().to_string();
+/// let error = DynamicSettings::new(Limits { min: 5, max: 4 }).validate().unwrap_err().to_string();
 /// assert_eq!(error, "max_nodes 4: give at least min_nodes, which is 5");
 /// ```
 #[derive(Debug, Clone, PartialEq)]
-pub struct Settings {
+pub struct DynamicSettings {
     /// How large a group may be.
     pub limits: Limits,
     /// How long a node waits for a group.
@@ -50,7 +50,7 @@ pub struct InvalidSetting {
     pub fix: String,
 }
 
-impl Settings {
+impl DynamicSettings {
     /// Groups of this size, and the usual times.
     pub fn new(limits: Limits) -> Self {
         Self {

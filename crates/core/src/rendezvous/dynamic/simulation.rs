@@ -44,7 +44,7 @@ struct Actor {
     /// When it acts next.
     wakes: Time,
     /// Decided, and on its way to the cell: against which version, and what.
-    sent: Option<(u64, State)>,
+    sent: Option<(u64, SharedState)>,
 }
 
 struct World {
@@ -53,7 +53,7 @@ struct World {
     now: Time,
     limits: Limits,
     version: u64,
-    cell: Option<State>,
+    cell: Option<SharedState>,
     actors: Vec<Actor>,
     born: u64,
     groups: BTreeMap<u64, BTreeMap<String, u32>>,
@@ -83,8 +83,10 @@ impl World {
 
     fn bear(&mut self) {
         self.born += 1;
-        let settings =
-            Settings { last_call: Duration::from_secs(10), ..Settings::new(self.limits) };
+        let settings = DynamicSettings {
+            last_call: Duration::from_secs(10),
+            ..DynamicSettings::new(self.limits)
+        };
         let skew = Duration::from_secs(self.random.below(1_000_000));
         let mut observer = Observer::new(format!("node{}", self.born), settings);
         observer.begin_waiting(self.now + skew);
@@ -119,12 +121,12 @@ impl World {
                 actor.observer.begin_waiting(local);
             }
         }
-        let wish = match (actor.leaving, actor.resting) {
-            (true, _) => Wish::Leave,
-            (false, true) => Wish::Rest,
-            (false, false) => Wish::Join { not_before: actor.met + 1 },
+        let intent = match (actor.leaving, actor.resting) {
+            (true, _) => Intent::Leave,
+            (false, true) => Intent::Rest,
+            (false, false) => Intent::Join { not_before: actor.met + 1 },
         };
-        let (action, _) = decide(local, self.cell.as_ref(), &mut actor.observer, wish);
+        let (action, _) = decide(local, self.cell.as_ref(), &mut actor.observer, intent);
         // It is told of changes soon after them, so it looks often enough for that.
         actor.wakes = self.now + self.random.milliseconds(900);
         match action {
@@ -137,9 +139,10 @@ impl World {
                 assert_eq!(self.groups[&round][actor.observer.me()], rank, "seed {}", self.seed);
                 (actor.met, actor.resting) = (round, true);
             }
-            Action::Fail(Failure::Timeout { .. }) => actor.observer.begin_waiting(local),
+            Action::Fail(DynamicFailure::Timeout { .. }) => actor.observer.begin_waiting(local),
             Action::Fail(failure) => {
-                let closed = matches!(failure, Failure::Closed(_) | Failure::NotNeeded(_));
+                let closed =
+                    matches!(failure, DynamicFailure::Closed(_) | DynamicFailure::NotNeeded(_));
                 assert!(closed, "seed {}: {failure:?}", self.seed);
             }
             Action::Gone => {
@@ -183,10 +186,10 @@ impl World {
     fn check(
         seed: u64,
         groups: &mut BTreeMap<u64, BTreeMap<String, u32>>,
-        before: Option<&State>,
-        after: &State,
+        before: Option<&SharedState>,
+        after: &SharedState,
     ) {
-        let read = State::from_json(&after.to_json());
+        let read = SharedState::from_json(&after.to_json());
         assert!(read.is_ok(), "seed {seed}: what was written cannot be read: {read:?}");
         let was_complete = before.is_some_and(|state| state.complete && state.round == after.round);
         assert!(before.is_none_or(|state| state.round <= after.round), "seed {seed}: R2");

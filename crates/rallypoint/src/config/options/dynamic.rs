@@ -1,7 +1,7 @@
 //! The options of the backend `dynamic`, PyTorch's protocol over one shared document.
 
 use rallypoint_core::rendezvous::documents::Limits;
-use rallypoint_core::rendezvous::dynamic::Settings;
+use rallypoint_core::rendezvous::dynamic::DynamicSettings;
 
 use super::{Backend, ConnectionOptions, Reader};
 use crate::client::ClientOptions;
@@ -27,7 +27,7 @@ pub struct DynamicOptions {
     /// How to reach the servers.
     pub connection: ConnectionOptions,
     /// The size of a group, and the timeouts of the protocol.
-    pub settings: Settings,
+    pub settings: DynamicSettings,
 }
 
 impl DynamicOptions {
@@ -39,7 +39,7 @@ impl DynamicOptions {
         let reader = Reader::new(parameters, Backend::Dynamic)?;
         let timeout = reader.time("timeout")?;
         let RendezvousParameters { min_nodes, max_nodes, .. } = parameters;
-        let settings = Settings {
+        let settings = DynamicSettings {
             limits: Limits { min: *min_nodes, max: *max_nodes },
             join: reader.optional_time("join_timeout")?.unwrap_or(timeout),
             last_call: reader.time("last_call_timeout")?,

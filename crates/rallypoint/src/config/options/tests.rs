@@ -310,8 +310,9 @@ fn every_default_is_a_value_that_the_option_takes() {
 fn the_handler_has_the_defaults_of_the_table() {
     let read = etcd(&[]).unwrap().handler;
     assert_eq!(format!("{:?}", HandlerOptions::new("job", 1, 2)), format!("{read:?}"));
-    let core =
-        rallypoint_core::rendezvous::dynamic::Settings::new(dynamic(&[]).unwrap().settings.limits);
+    let core = rallypoint_core::rendezvous::dynamic::DynamicSettings::new(
+        dynamic(&[]).unwrap().settings.limits,
+    );
     assert_eq!(format!("{:?}", dynamic(&[]).unwrap().settings), format!("{core:?}"));
 }
 

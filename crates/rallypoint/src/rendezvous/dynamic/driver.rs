@@ -9,7 +9,7 @@ use std::time::Duration;
 use rallypoint_core::kv::Time;
 use rallypoint_core::rendezvous::documents::RunOutcome;
 use rallypoint_core::rendezvous::dynamic::{
-    Action, Closed, Failure, Observer, Reason, State, Wish, decide,
+    Action, DynamicClosure, DynamicFailure, Intent, Observer, Reason, SharedState, decide,
 };
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
@@ -22,9 +22,9 @@ use crate::rendezvous::RendezvousError;
 const AFTER_FAILURE: Duration = Duration::from_millis(500);
 
 /// What a handler asks of its driver.
-pub(super) enum Command {
+pub(super) enum DynamicCommand {
     /// To be in a group.
-    Join(oneshot::Sender<Result<Met, RendezvousError>>),
+    Join(oneshot::Sender<Result<DynamicGroup, RendezvousError>>),
     /// To be in none any more: whoever asked has gone away.
     Leave,
     /// To leave and end.
@@ -33,7 +33,7 @@ pub(super) enum Command {
 
 /// A group that formed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Met {
+pub(super) struct DynamicGroup {
     pub(super) round: u64,
     pub(super) rank: u32,
     pub(super) world_size: u32,
@@ -41,7 +41,7 @@ pub(super) struct Met {
 
 /// What the handler can know without asking.
 #[derive(Debug, Clone)]
-pub(super) struct View {
+pub(super) struct DynamicStatus {
     /// How many nodes would like a new round.
     pub(super) waiting: usize,
     /// The round of the group that the node is in, while it is whole.
@@ -55,17 +55,17 @@ pub(super) struct View {
     pub(super) trouble: Option<String>,
 }
 
-pub(super) struct Driver {
+pub(super) struct DynamicDriver {
     pub(super) run_id: String,
     pub(super) backend: Arc<dyn RendezvousBackend>,
     pub(super) observer: Observer,
-    pub(super) commands: mpsc::UnboundedReceiver<Command>,
-    pub(super) view: watch::Sender<View>,
+    pub(super) commands: mpsc::UnboundedReceiver<DynamicCommand>,
+    pub(super) view: watch::Sender<DynamicStatus>,
     /// What moments are counted from.
     pub(super) origin: Instant,
-    pub(super) known: Option<(State, Token)>,
-    pub(super) wish: Wish,
-    pub(super) reply: Option<oneshot::Sender<Result<Met, RendezvousError>>>,
+    pub(super) known: Option<(SharedState, Token)>,
+    pub(super) intent: Intent,
+    pub(super) reply: Option<oneshot::Sender<Result<DynamicGroup, RendezvousError>>>,
     /// When the present wait began.
     pub(super) since: Instant,
     /// The last round that the node was in.
@@ -76,14 +76,14 @@ pub(super) struct Driver {
     pub(super) failures: u32,
 }
 
-impl Driver {
+impl DynamicDriver {
     /// Works until it is told to stop; true if the node has left by then.
     pub(super) async fn run(mut self) -> bool {
         let mut conflicts = 0;
         loop {
             let now = self.now();
             let state = self.known.as_ref().map(|(state, _)| state);
-            let (action, reason) = decide(now, state, &mut self.observer, self.wish);
+            let (action, reason) = decide(now, state, &mut self.observer, self.intent);
             self.say(now, reason);
             match action {
                 Action::Write(state) => match self.write(*state).await {
@@ -104,12 +104,12 @@ impl Driver {
                 Action::Wait(until) => self.wait(until).await,
                 Action::Meet { round, rank, world_size } => {
                     self.met = round;
-                    self.wish = Wish::Rest;
+                    self.intent = Intent::Rest;
                     self.show();
-                    self.answer(Ok(Met { round, rank, world_size }));
+                    self.answer(Ok(DynamicGroup { round, rank, world_size }));
                 }
                 Action::Gone => {
-                    self.wish = Wish::Rest;
+                    self.intent = Intent::Rest;
                     self.show();
                     if self.stopping {
                         return true;
@@ -117,7 +117,7 @@ impl Driver {
                 }
                 Action::Fail(failure) => {
                     let error = self.error(failure);
-                    self.wish = Wish::Leave;
+                    self.intent = Intent::Leave;
                     self.answer(Err(error));
                 }
             }
@@ -147,22 +147,22 @@ impl Driver {
         }
     }
 
-    async fn take(&mut self, command: Option<Command>) {
+    async fn take(&mut self, command: Option<DynamicCommand>) {
         match command {
-            Some(Command::Join(reply)) => {
+            Some(DynamicCommand::Join(reply)) => {
                 self.since = Instant::now();
                 self.observer.begin_waiting(self.now());
-                self.wish = Wish::Join { not_before: self.met + 1 };
+                self.intent = Intent::Join { not_before: self.met + 1 };
                 self.reply = Some(reply);
                 self.read().await;
             }
-            Some(Command::Leave) => {
+            Some(DynamicCommand::Leave) => {
                 let what = "the rendezvous was given up: this node left".to_owned();
                 self.answer(Err(RendezvousError::State { what, source: None }));
                 self.leave();
             }
             // Without a handler there is nobody to work for.
-            Some(Command::Stop) | None => {
+            Some(DynamicCommand::Stop) | None => {
                 self.stopping = true;
                 let (by, run_id) = (self.observer.me().to_owned(), self.run_id.clone());
                 let reason = "this node's handler was shut down".to_owned();
@@ -178,7 +178,7 @@ impl Driver {
     }
 
     fn leave(&mut self) {
-        self.wish = Wish::Leave;
+        self.intent = Intent::Leave;
         // A group that has formed in the meantime is left too, and must not be taken for a new one when
         // the node comes again.
         if let Some((state, _)) = &self.known
@@ -193,9 +193,9 @@ impl Driver {
     /// group is better told what the client found out than that there was no time.
     fn patience(&self) -> Duration {
         let settings = self.observer.settings();
-        match self.wish {
-            Wish::Join { .. } => settings.heartbeat.max(settings.close),
-            Wish::Rest | Wish::Leave => settings.heartbeat,
+        match self.intent {
+            Intent::Join { .. } => settings.heartbeat.max(settings.close),
+            Intent::Rest | Intent::Leave => settings.heartbeat,
         }
     }
 
@@ -215,7 +215,7 @@ impl Driver {
     }
 
     /// Writes the state; false if it was another meanwhile, which is then known.
-    async fn write(&mut self, state: State) -> Result<bool, RendezvousError> {
+    async fn write(&mut self, state: SharedState) -> Result<bool, RendezvousError> {
         let limit = self.patience();
         let token = self.known.as_ref().map(|(_, token)| token);
         let bytes = state.to_json().into();
@@ -242,7 +242,7 @@ impl Driver {
     }
 
     /// Takes note of what is in force just now.
-    fn note(&mut self, known: Option<(State, Token)>) {
+    fn note(&mut self, known: Option<(SharedState, Token)>) {
         let now = self.now();
         if let Some((state, _)) = &known {
             self.observer.look(now, state);
@@ -296,13 +296,13 @@ impl Driver {
         let text = error.to_string();
         self.view.send_modify(|view| view.trouble = Some(text));
         // Whoever waits decides what to do about it. The node leaves as soon as it can.
-        if matches!(self.wish, Wish::Join { .. }) {
-            self.wish = Wish::Leave;
+        if matches!(self.intent, Intent::Join { .. }) {
+            self.intent = Intent::Leave;
             self.answer(Err(error));
         }
     }
 
-    fn answer(&mut self, answer: Result<Met, RendezvousError>) {
+    fn answer(&mut self, answer: Result<DynamicGroup, RendezvousError>) {
         if let Some(reply) = self.reply.take() {
             // Nobody there any more means that a command to leave is on its way.
             let _ = reply.send(answer);
@@ -331,20 +331,20 @@ impl Driver {
         RendezvousError::Connection { context, source: elapsed.into() }
     }
 
-    fn error(&self, failure: Failure) -> RendezvousError {
+    fn error(&self, failure: DynamicFailure) -> RendezvousError {
         let run_id = self.run_id.clone();
         match failure {
-            Failure::Closed(Closed { by, outcome, reason }) => {
+            DynamicFailure::Closed(DynamicClosure { by, outcome, reason }) => {
                 RendezvousError::Closed { run_id, by, outcome, reason }
             }
-            Failure::NotNeeded(Closed { by, outcome, reason }) => {
+            DynamicFailure::NotNeeded(DynamicClosure { by, outcome, reason }) => {
                 let reason = format!("it was closed by {by}: {outcome}: {reason}");
                 RendezvousError::GracefulExit { run_id, reason }
             }
-            Failure::Timeout { missing } => {
+            DynamicFailure::Timeout { missing } => {
                 RendezvousError::Timeout { run_id, waited: self.since.elapsed(), missing }
             }
-            Failure::Limits { theirs, ours } => RendezvousError::State {
+            DynamicFailure::Limits { theirs, ours } => RendezvousError::State {
                 what: format!(
                     "nodes of run {run_id:?} disagree on min_nodes:max_nodes: {ours} here, {theirs} at \
                      the others; give all of them the same, or come again {:?} after the others ended",
@@ -360,8 +360,8 @@ impl Driver {
 pub(super) fn decode(
     backend: &dyn RendezvousBackend,
     bytes: &[u8],
-) -> Result<State, RendezvousError> {
-    State::from_json(bytes).map_err(|source| RendezvousError::State {
+) -> Result<SharedState, RendezvousError> {
+    SharedState::from_json(bytes).map_err(|source| RendezvousError::State {
         what: format!("the rendezvous state at {} is unusable: {source}", backend.place()),
         source: Some(source.into()),
     })

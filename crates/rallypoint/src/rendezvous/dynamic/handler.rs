@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use rallypoint_core::rendezvous::documents::RunOutcome;
-use rallypoint_core::rendezvous::dynamic::{InvalidSetting, Observer, Settings, State, Wish};
+use rallypoint_core::rendezvous::dynamic::{
+    DynamicSettings, Intent, InvalidSetting, Observer, SharedState,
+};
 use rallypoint_core::rendezvous::keys;
 use tokio::net::TcpSocket;
 use tokio::sync::{Mutex as AsyncMutex, mpsc, oneshot, watch};
@@ -14,7 +16,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::EtcdRendezvousBackend;
 use super::backend::{RendezvousBackend, Token};
-use super::driver::{Command, Driver, Met, View, backoff, decode};
+use super::driver::{DynamicCommand, DynamicDriver, DynamicGroup, DynamicStatus, backoff, decode};
 use crate::client::Client;
 use crate::log_target::RENDEZVOUS;
 use crate::rendezvous::address::address;
@@ -39,7 +41,7 @@ pub struct DynamicHandlerOptions {
     /// This host's name or address, at which the others reach it.
     pub local_addr: String,
     /// How large a group may be, and how long everything may take.
-    pub settings: Settings,
+    pub settings: DynamicSettings,
     /// The store of each round.
     pub store: StoreFactory,
 }
@@ -64,7 +66,7 @@ pub struct DynamicHandlerOptions {
 ///     DynamicHandlerOptions {
 ///         run_id: "job-7".into(),
 ///         local_addr: "10.0.0.3".into(),
-///         settings: Settings::new(Limits { min: 2, max: 4 }),
+///         settings: DynamicSettings::new(Limits { min: 2, max: 4 }),
 ///         store,
 ///     },
 /// )?;
@@ -78,8 +80,8 @@ pub struct DynamicRendezvousHandler {
     backend: Arc<dyn RendezvousBackend>,
     options: DynamicHandlerOptions,
     node: String,
-    commands: mpsc::UnboundedSender<Command>,
-    view: watch::Receiver<View>,
+    commands: mpsc::UnboundedSender<DynamicCommand>,
+    view: watch::Receiver<DynamicStatus>,
     driver: Mutex<Option<AbortOnDropHandle<bool>>>,
     /// One meeting at a time.
     turn: AsyncMutex<()>,
@@ -97,13 +99,13 @@ impl std::fmt::Debug for DynamicRendezvousHandler {
 }
 
 /// Takes the node out again if nobody waits for its group any more.
-struct LeaveOnDrop<'a>(Option<&'a mpsc::UnboundedSender<Command>>);
+struct LeaveOnDrop<'a>(Option<&'a mpsc::UnboundedSender<DynamicCommand>>);
 
 impl Drop for LeaveOnDrop<'_> {
     fn drop(&mut self) {
         if let Some(commands) = self.0 {
             // A driver that has ended has left.
-            let _ = commands.send(Command::Leave);
+            let _ = commands.send(DynamicCommand::Leave);
         }
     }
 }
@@ -131,7 +133,7 @@ impl DynamicRendezvousHandler {
         let node = local::node_id(&options.local_addr);
         let now = Instant::now();
         let (commands, receiver) = mpsc::unbounded_channel();
-        let (sender, view) = watch::channel(View {
+        let (sender, view) = watch::channel(DynamicStatus {
             waiting: 0,
             whole: None,
             member: false,
@@ -139,7 +141,7 @@ impl DynamicRendezvousHandler {
             contact: now,
             trouble: None,
         });
-        let driver = Driver {
+        let driver = DynamicDriver {
             run_id: options.run_id.clone(),
             backend: backend.clone(),
             observer: Observer::new(node.clone(), options.settings.clone()),
@@ -147,7 +149,7 @@ impl DynamicRendezvousHandler {
             view: sender,
             origin: now,
             known: None,
-            wish: Wish::Rest,
+            intent: Intent::Rest,
             reply: None,
             since: now,
             met: 0,
@@ -200,9 +202,9 @@ impl DynamicRendezvousHandler {
         self.port.take()
     }
 
-    async fn join(&self) -> Result<Met, RendezvousError> {
+    async fn join(&self) -> Result<DynamicGroup, RendezvousError> {
         let (reply, answer) = oneshot::channel();
-        let sent = self.commands.send(Command::Join(reply));
+        let sent = self.commands.send(DynamicCommand::Join(reply));
         let ended = || RendezvousError::Closed {
             run_id: self.options.run_id.clone(),
             by: self.node.clone(),
@@ -214,8 +216,12 @@ impl DynamicRendezvousHandler {
     }
 
     /// Gets what the group needs to begin.
-    async fn prepare(&self, met: Met, left: Duration) -> Result<RendezvousInfo, RendezvousError> {
-        let Met { round, rank, world_size } = met;
+    async fn prepare(
+        &self,
+        met: DynamicGroup,
+        left: Duration,
+    ) -> Result<RendezvousInfo, RendezvousError> {
+        let DynamicGroup { round, rank, world_size } = met;
         let address = &self.options.local_addr;
         let mut port = None;
         if rank == 0 {
@@ -253,7 +259,7 @@ impl DynamicRendezvousHandler {
         }
     }
 
-    async fn state(&self) -> Result<Option<(State, Token)>, RendezvousError> {
+    async fn state(&self) -> Result<Option<(SharedState, Token)>, RendezvousError> {
         let Some((bytes, token)) = self.backend.get_state().await? else { return Ok(None) };
         Ok(Some((decode(&*self.backend, &bytes)?, token)))
     }
@@ -261,7 +267,7 @@ impl DynamicRendezvousHandler {
     async fn close_as(&self, outcome: RunOutcome, reason: &str) -> Result<(), RendezvousError> {
         let mut known = self.state().await?;
         for conflicts in 1.. {
-            let fresh = || State::fresh(self.options.settings.limits, 1);
+            let fresh = || SharedState::fresh(self.options.settings.limits, 1);
             let mut state = known.as_ref().map_or_else(fresh, |(state, _)| state.clone());
             if state.closed.is_some() {
                 break;
@@ -359,7 +365,7 @@ impl RendezvousHandler for DynamicRendezvousHandler {
     async fn leave(&self) {
         self.port.release();
         // A driver that has ended has left.
-        let _ = self.commands.send(Command::Leave);
+        let _ = self.commands.send(DynamicCommand::Leave);
     }
 
     async fn shutdown(&self) -> bool {
@@ -381,7 +387,7 @@ impl RendezvousHandler for DynamicRendezvousHandler {
         self.port.release();
         let driver = self.driver.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(driver) = driver {
-            let _ = self.commands.send(Command::Stop);
+            let _ = self.commands.send(DynamicCommand::Stop);
             let left = timeout(self.options.settings.close, driver).await;
             well &= matches!(left, Ok(Ok(true)));
         }

@@ -18,4 +18,4 @@ pub use self::backend::{RendezvousBackend, Token};
 pub use self::etcd::EtcdRendezvousBackend;
 pub use self::handler::{DynamicHandlerOptions, DynamicRendezvousHandler, StoreFactory};
 pub use self::memory::MemoryRendezvousBackend;
-pub use rallypoint_core::rendezvous::dynamic::{InvalidSetting, Settings};
+pub use rallypoint_core::rendezvous::dynamic::{DynamicSettings, InvalidSetting};

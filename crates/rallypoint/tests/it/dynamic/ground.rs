@@ -9,8 +9,8 @@ use rallypoint::client::Client;
 use rallypoint::core::rendezvous::documents::Limits;
 use rallypoint::core::rendezvous::keys;
 use rallypoint::rendezvous::dynamic::{
-    DynamicHandlerOptions, DynamicRendezvousHandler, EtcdRendezvousBackend,
-    MemoryRendezvousBackend, RendezvousBackend, Settings, StoreFactory,
+    DynamicHandlerOptions, DynamicRendezvousHandler, DynamicSettings, EtcdRendezvousBackend,
+    MemoryRendezvousBackend, RendezvousBackend, StoreFactory,
 };
 use rallypoint::store::HashStore;
 
@@ -65,17 +65,17 @@ impl Ground {
 pub struct Run<'a> {
     ground: &'a Ground,
     run_id: &'static str,
-    pub settings: Settings,
+    pub settings: DynamicSettings,
     pub store: StoreFactory,
 }
 
 impl<'a> Run<'a> {
     pub fn new(ground: &'a Ground, run_id: &'static str, limits: Limits) -> Self {
-        let settings = Settings {
+        let settings = DynamicSettings {
             last_call: Duration::from_millis(300),
             keep_alive_interval: Duration::from_millis(500),
             keep_alive_max_attempt: 4,
-            ..Settings::new(limits)
+            ..DynamicSettings::new(limits)
         };
         let stores: Mutex<BTreeMap<String, HashStore>> = Mutex::default();
         let store: StoreFactory = Arc::new(move |round| {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use rallypoint::client::{Client, ClientOptions};
 use rallypoint::core::rendezvous::documents::Limits;
 use rallypoint::rendezvous::dynamic::{
-    DynamicHandlerOptions, DynamicRendezvousHandler, EtcdRendezvousBackend, Settings,
+    DynamicHandlerOptions, DynamicRendezvousHandler, DynamicSettings, EtcdRendezvousBackend,
 };
 use rallypoint::rendezvous::{RendezvousError, RendezvousHandler};
 
@@ -114,7 +114,7 @@ async fn dynamic_options_that_make_no_sense_are_named() {
     let ground = Ground::memory();
     let run = Run::new(&ground, "options", Limits { min: 1, max: 1 });
     let good = || run.options(1);
-    let with = |change: fn(&mut Settings)| {
+    let with = |change: fn(&mut DynamicSettings)| {
         let mut options = good();
         change(&mut options.settings);
         options

@@ -2,20 +2,20 @@ use crate::rendezvous::documents::RunOutcome;
 use std::time::Duration;
 
 use super::*;
-use crate::rendezvous::dynamic::Settings;
+use crate::rendezvous::dynamic::DynamicSettings;
 
 const MIN_TWO: Limits = Limits { min: 2, max: 3 };
 
 /// Nodes that act one after the other on one document.
 struct Table {
     now: Time,
-    state: Option<State>,
-    settings: Settings,
+    state: Option<SharedState>,
+    settings: DynamicSettings,
 }
 
 impl Table {
     fn new(limits: Limits) -> Self {
-        Self { now: Time::from_secs(1000), state: None, settings: Settings::new(limits) }
+        Self { now: Time::from_secs(1000), state: None, settings: DynamicSettings::new(limits) }
     }
 
     fn node(&self, id: &str) -> Observer {
@@ -25,14 +25,15 @@ impl Table {
     }
 
     /// Lets a node act until it would wait, and says for what, or how it ended.
-    fn act(&mut self, observer: &mut Observer, wish: Wish) -> (Action, Reason) {
+    fn act(&mut self, observer: &mut Observer, intent: Intent) -> (Action, Reason) {
         for _ in 0..20 {
             if let Some(state) = &self.state {
                 observer.look(self.now, state);
             }
-            match decide(self.now, self.state.as_ref(), observer, wish) {
+            match decide(self.now, self.state.as_ref(), observer, intent) {
                 (Action::Write(state), _) => {
-                    let read = State::from_json(&state.to_json()).expect("what is written is read");
+                    let read =
+                        SharedState::from_json(&state.to_json()).expect("what is written is read");
                     self.state = Some(read);
                 }
                 ended => return ended,
@@ -42,7 +43,7 @@ impl Table {
     }
 
     fn join(&mut self, observer: &mut Observer, not_before: u64) -> (Action, Reason) {
-        self.act(observer, Wish::Join { not_before })
+        self.act(observer, Intent::Join { not_before })
     }
 
     fn pass(&mut self, time: Duration) {
@@ -62,7 +63,7 @@ impl Table {
         nodes
     }
 
-    fn state(&self) -> &State {
+    fn state(&self) -> &SharedState {
         self.state.as_ref().unwrap()
     }
 }
@@ -109,7 +110,7 @@ fn too_few_again_call_the_last_call_off_and_the_next_one_has_another_name() {
     table.join(&mut b, 1);
     let first = table.state().last_call.unwrap();
     table.pass(Duration::from_secs(20));
-    assert_eq!(table.act(&mut b, Wish::Leave).0, Action::Gone);
+    assert_eq!(table.act(&mut b, Intent::Leave).0, Action::Gone);
     assert_eq!(table.state().last_call, None);
     table.join(&mut b, 1);
     assert!(table.state().last_call.unwrap() > first);
@@ -137,22 +138,22 @@ fn a_late_node_waits_where_there_is_room_and_stands_by_where_there_is_none() {
     // For ever, if need be.
     for _ in 0..1000 {
         table.pass(Duration::from_secs(5));
-        for (node, wish) in [(&mut a, Wish::Rest), (&mut b, Wish::Rest)] {
-            table.act(node, wish);
+        for (node, intent) in [(&mut a, Intent::Rest), (&mut b, Intent::Rest)] {
+            table.act(node, intent);
         }
         assert_eq!(table.join(&mut c, 1).1, Reason::NotNeeded(2));
     }
     let mut state = table.state().clone();
     state.close("a", RunOutcome::Succeeded, "the work is done");
     table.state = Some(state);
-    let closed = Closed {
+    let closed = DynamicClosure {
         by: "a".into(),
         outcome: RunOutcome::Succeeded,
         reason: "the work is done".into(),
     };
-    assert_eq!(table.join(&mut c, 1).0, Action::Fail(Failure::NotNeeded(closed.clone())));
+    assert_eq!(table.join(&mut c, 1).0, Action::Fail(DynamicFailure::NotNeeded(closed.clone())));
     let mut d = table.node("d");
-    assert_eq!(table.join(&mut d, 1).0, Action::Fail(Failure::Closed(closed)));
+    assert_eq!(table.join(&mut d, 1).0, Action::Fail(DynamicFailure::Closed(closed)));
 }
 
 #[test]
@@ -164,8 +165,8 @@ fn survivors_see_a_dead_member_and_a_spare_takes_its_rank() {
     // The first is silent from here on.
     for _ in 0..4 {
         table.pass(Duration::from_secs(5));
-        table.act(&mut b, Wish::Rest);
-        table.act(&mut c, Wish::Rest);
+        table.act(&mut b, Intent::Rest);
+        table.act(&mut c, Intent::Rest);
         table.join(&mut spare, 1);
     }
     assert!(!table.state().nodes.contains_key("a"));
@@ -179,7 +180,7 @@ fn survivors_see_a_dead_member_and_a_spare_takes_its_rank() {
     assert_eq!(table.join(&mut c, 2).0, meet(2, 2, 3));
     assert_eq!(table.join(&mut spare, 1).0, meet(2, 0, 3));
     // The dead one lives after all. It must not think itself in its old group.
-    assert_eq!(table.act(&mut a, Wish::Rest).0, Action::Wait(None));
+    assert_eq!(table.act(&mut a, Intent::Rest).0, Action::Wait(None));
     assert_eq!(table.state().waiting(1), 3);
     assert_eq!(table.join(&mut a, 2).1, Reason::NotNeeded(2));
 }
@@ -201,7 +202,7 @@ fn a_spare_that_is_quicker_does_not_take_a_members_place() {
 fn the_next_round_opens_when_the_last_participant_has_left() {
     let mut table = Table::new(Limits { min: 1, max: 1 });
     let [mut a] = table.group(["a"]);
-    table.act(&mut a, Wish::Leave);
+    table.act(&mut a, Intent::Leave);
     assert_eq!((table.state().round, table.state().complete), (2, false));
 }
 
@@ -211,13 +212,13 @@ fn silence_counts_only_while_it_is_watched() {
     let [mut a, _, _] = table.group(["a", "b", "c"]);
     // Nobody could write for an hour, or this node did not run: nobody is to blame.
     table.pass(Duration::from_secs(3600));
-    table.act(&mut a, Wish::Rest);
+    table.act(&mut a, Intent::Rest);
     assert_eq!(table.state().nodes.len(), 3);
     // A node that comes anew has never seen them move, and gives them all of their time.
     let mut late = table.node("late");
     for seconds in [0, 5, 5, 4] {
         table.pass(Duration::from_secs(seconds));
-        table.act(&mut a, Wish::Rest);
+        table.act(&mut a, Intent::Rest);
         table.join(&mut late, 1);
         assert_eq!(late.dead(table.state()).count(), 0);
     }
@@ -232,7 +233,7 @@ fn who_waits_too_long_is_told_who_was_missing() {
     let mut a = table.node("a");
     table.join(&mut a, 1);
     table.pass(table.settings.join);
-    let (Action::Fail(Failure::Timeout { missing }), _) = table.join(&mut a, 1) else {
+    let (Action::Fail(DynamicFailure::Timeout { missing }), _) = table.join(&mut a, 1) else {
         panic!("it goes on waiting")
     };
     assert_eq!(missing, "1 of 2 nodes, waiting for 1 more; nobody else is there");
@@ -243,12 +244,12 @@ fn nodes_that_want_groups_of_another_size_are_told() {
     let mut table = Table::new(MIN_TWO);
     let mut a = table.node("a");
     table.join(&mut a, 1);
-    table.settings = Settings::new(Limits { min: 4, max: 4 });
+    table.settings = DynamicSettings::new(Limits { min: 4, max: 4 });
     let mut b = table.node("b");
     let ours = table.settings.limits;
-    let failure = Failure::Limits { theirs: MIN_TWO, ours };
+    let failure = DynamicFailure::Limits { theirs: MIN_TWO, ours };
     assert_eq!(table.join(&mut b, 1).0, Action::Fail(failure));
-    table.act(&mut a, Wish::Leave);
+    table.act(&mut a, Intent::Leave);
     table.join(&mut b, 1);
     assert_eq!(table.state().limits, ours);
 }
@@ -264,7 +265,7 @@ fn rounds_go_on_growing_when_the_state_was_lost() {
 
 #[test]
 fn a_document_that_makes_no_sense_says_why() {
-    let good = State::fresh(MIN_TWO, 1);
+    let good = SharedState::fresh(MIN_TWO, 1);
     let mut gap = good.clone();
     gap.complete = true;
     gap.participants.insert("a".into(), Some(1));
@@ -275,7 +276,7 @@ fn a_document_that_makes_no_sense_says_why() {
         (br#"{"format": 1}"#.to_vec(), "missing field"),
         (gap.to_json(), "its ranks have gaps"),
     ] {
-        let error = State::from_json(&bytes).unwrap_err().to_string();
+        let error = SharedState::from_json(&bytes).unwrap_err().to_string();
         assert!(error.contains(words), "{error}");
     }
 }
