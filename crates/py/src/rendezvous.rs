@@ -53,7 +53,6 @@ const SAID_AFTER: [Duration; 3] =
 ///     local_addr: where the other nodes reach this one, if it cannot find out itself.
 ///     guard: the guard of this node's workers, for agents that have one.
 ///     options: as in ``--rdzv-conf``, with their defaults:
-///
 #[doc = include_str!("rendezvous/options.txt")]
 ///
 /// >>> with rallypoint.Rendezvous("", "job-7", 1, 1) as rendezvous:

@@ -453,13 +453,13 @@ impl RoundMembership {
         self.version
     }
 
-    /// The number of nodes that confirmed.
     /// The first members that have no connection to rank 0's store, and why.
     pub(super) fn unreached(&self) -> Vec<String> {
         let says = |(id, why): (&String, &String)| format!("{id} has {why}");
         self.unreached.iter().take(MOST_NAMED).map(says).collect()
     }
 
+    /// The number of nodes that confirmed.
     pub(super) fn confirmed(&self) -> usize {
         self.ready.len()
     }
