@@ -74,7 +74,8 @@ def test_a_node_without_the_secret_of_the_others(jobs):
         assert b"TORCHELASTIC_RUN_ID=" in environment and b"SECRET" not in environment
     line = last_line(job)
     assert line.startswith("rallypoint.errors.RendezvousConnectionError: "), line
-    assert job.endpoint in line and "here is none; give all nodes of the job the same, by RALLYPOINT_SECRET" in line
+    assert job.endpoint in line, line
+    assert "none is set; give all nodes of the job the same, by RALLYPOINT_SECRET" in line, line
     job.stop_workers()
     assert job.wait("b", "c") == {"b": 0, "c": 0}, job.report()
 
