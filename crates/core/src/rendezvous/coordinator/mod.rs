@@ -8,23 +8,26 @@
 //!
 //! - [`window`]: when a round stops taking nodes, and why.
 //! - `membership`: the nodes of a round, kept up to date by watches.
+//! - `sync`: the coordinator's copy of the membership, from the first watch on.
 //! - `progress`: when the nodes that joined are told what the round waits for.
 
 mod membership;
 mod progress;
+mod sync;
 pub mod window;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use self::membership::{RoundContext, RoundMembership};
 use self::progress::{Progress, names};
+use self::sync::MembershipSync;
 use self::window::{FreezeReason, JoinDecision, JoinWindow, WaitReason};
 use super::documents::{
     Active, BootstrapStore, Earlier, NodeName, Ranked, RunHistory, Status, decode,
 };
 use super::messages::{NodeConfig, Purpose, RendezvousFailure};
 use super::ranks;
-use super::txn::{MembershipReader, OwnedRound, RANKS_PER_TXN, Txns};
+use super::txn::{OwnedRound, RANKS_PER_TXN, Txns};
 use crate::kv::{Event, Revision, Time, Txn, TxnResult, Watch};
 
 /// Lost nodes that are named; more are only counted.
@@ -45,21 +48,6 @@ pub(super) enum CoordinatorStep {
     NextRound(String),
     /// End without a group: a shared document cannot be read, or the objectors outnumber the nodes that joined.
     Fail(RendezvousFailure),
-}
-
-/// How far the coordinator's copy of the membership is synced with the server.
-#[derive(Debug)]
-enum SyncState {
-    /// No watches were requested yet.
-    Unsynced,
-    /// The watches are being opened.
-    OpeningWatches,
-    /// The watches are open, and the membership can be read.
-    Watching,
-    /// The read of the membership is in flight.
-    Reading(MembershipReader),
-    /// The membership is read, and the watches keep it up to date.
-    Synced(Box<RoundMembership>),
 }
 
 /// How far the coordinator is with its round.
@@ -98,9 +86,7 @@ pub(super) struct Coordinator {
     /// How often the server refused to declare the group formed.
     refusals: u32,
     window: JoinWindow,
-    sync: SyncState,
-    /// Events that came before the reply to the read of the membership.
-    early_events: Vec<(usize, Event)>,
+    sync: MembershipSync,
     stage: RoundStage,
     /// Earlier rounds were deleted, or are about to be.
     swept: bool,
@@ -134,8 +120,7 @@ impl Coordinator {
             // There is no round before the first one.
             swept: active.round <= 1,
             window: JoinWindow::new(config.limits, config.last_call).with_grace(config.confirm),
-            sync: SyncState::Unsynced,
-            early_events: Vec::new(),
+            sync: MembershipSync::default(),
             stage: match handed_over {
                 true => RoundStage::Running { publishing: false },
                 false => RoundStage::Joining,
@@ -156,12 +141,12 @@ impl Coordinator {
 
     /// What the round waits for, in a sentence.
     pub(super) fn waits_for(&self, now: Time) -> Option<String> {
-        match (self.stage, &self.sync) {
-            (RoundStage::Joining, SyncState::Synced(membership)) => self
+        match (self.stage, self.membership()) {
+            (RoundStage::Joining, Some(membership)) => self
                 .waits_for
                 .map(|reason| format!("{}{}", reason.describe(now), names(reason, membership))),
-            (RoundStage::Joining, _) => Some("reading the membership".to_owned()),
-            (RoundStage::Confirming(_), SyncState::Synced(membership)) => {
+            (RoundStage::Joining, None) => Some("reading the membership".to_owned()),
+            (RoundStage::Confirming(_), Some(membership)) => {
                 let (confirmed, world) = (membership.confirmed(), self.ranks.len());
                 Some(format!("{confirmed} of {world} nodes confirmed"))
             }
@@ -173,76 +158,46 @@ impl Coordinator {
     /// When to decide again if nothing else happens before. None while unsynced: there would be nothing to decide on,
     /// and the coordinator would wake again at once.
     pub(super) fn next_wake(&self) -> Option<Time> {
-        match (self.stage, &self.sync) {
+        match (self.stage, self.membership()) {
             // Nothing is decided while the document changes.
             (RoundStage::Joining, _) if self.progress.is_being_published() => None,
-            (RoundStage::Joining, SyncState::Synced(_)) => {
+            (RoundStage::Joining, Some(_)) => {
                 self.window.next_wake().into_iter().chain(self.progress.next_wake()).min()
             }
-            (RoundStage::Confirming(until), SyncState::Synced(_)) => Some(until),
+            (RoundStage::Confirming(until), Some(_)) => Some(until),
             _ => None,
         }
     }
 
     /// The watches are open.
     pub(super) fn watching(&mut self) {
-        if matches!(self.sync, SyncState::OpeningWatches) {
-            self.sync = SyncState::Watching;
-        }
+        self.sync.watching();
     }
 
     /// The watches missed events, or the copy of the membership is out of date: sync again.
     pub(super) fn unsync(&mut self) {
-        self.sync = SyncState::Unsynced;
-        self.early_events.clear();
+        self.sync = MembershipSync::default();
         self.checked_version = None;
-    }
-
-    /// Opens the watches, and then reads the membership.
-    fn resync(&mut self, config: &NodeConfig, txns: &Txns) -> Option<CoordinatorStep> {
-        match self.sync {
-            SyncState::Unsynced => {
-                self.sync = SyncState::OpeningWatches;
-                let watches = membership::watches(&config.keys, self.round, self.previous);
-                Some(CoordinatorStep::Watch(watches))
-            }
-            SyncState::Watching => {
-                let (txn, reader) = txns.read_membership(self.round, self.previous);
-                self.sync = SyncState::Reading(reader);
-                Some(CoordinatorStep::Request(Purpose::ReadMembership, txn, None))
-            }
-            SyncState::OpeningWatches | SyncState::Reading(_) | SyncState::Synced(_) => None,
-        }
     }
 
     /// Takes in the reply to the read of the membership; false if it belongs to another history.
     pub(super) fn membership_read(&mut self, reply: &TxnResult) -> bool {
-        let SyncState::Reading(reader) = &self.sync else { return true };
-        let snapshot = reader.read(reply);
+        let Some(snapshot) = self.sync.read(reply) else { return true };
         if snapshot.history != Some(self.history) {
             return false;
         }
         let Self { history, began, previous, outlived, .. } = *self;
         let context = RoundContext { history, began, previous, outlived };
-        let mut membership = RoundMembership::new(&snapshot, context, &self.slow);
         if matches!(self.stage, RoundStage::Running { .. }) {
             self.ranks = membership::ranks(&snapshot);
         }
-        for (watch, event) in self.early_events.drain(..) {
-            membership.apply(watch, &event);
-        }
-        self.sync = SyncState::Synced(Box::new(membership));
+        self.sync.complete(RoundMembership::new(&snapshot, context, &self.slow));
         true
     }
 
     /// Takes in the events of one watch.
     pub(super) fn watched(&mut self, watch: usize, events: Vec<Event>) {
-        match &mut self.sync {
-            SyncState::Synced(membership) => {
-                events.iter().for_each(|event| membership.apply(watch, event));
-            }
-            _ => self.early_events.extend(events.into_iter().map(|event| (watch, event))),
-        }
+        self.sync.watched(watch, events);
     }
 
     /// A request of `purpose` was executed.
@@ -292,7 +247,7 @@ impl Coordinator {
         own: OwnedRound<'_>,
         history_since: Time,
     ) -> Option<CoordinatorStep> {
-        if let Some(step) = self.resync(config, txns) {
+        if let Some(step) = self.sync.advance((config, txns), (self.round, self.previous)) {
             return Some(step);
         }
         if self.stage == RoundStage::Refused {
@@ -338,15 +293,12 @@ impl Coordinator {
     }
 
     fn membership(&self) -> Option<&RoundMembership> {
-        match &self.sync {
-            SyncState::Synced(membership) => Some(membership),
-            _ => None,
-        }
+        self.sync.membership()
     }
 
     /// Decides whether the round takes more nodes; if not, selects the members and assigns the ranks.
     fn join(&mut self, now: Time, config: &NodeConfig, history_since: Time) {
-        let SyncState::Synced(membership) = &self.sync else { return };
+        let Some(membership) = self.sync.membership() else { return };
         // By then no node has workers that were started before the server lost its state.
         let forgotten_for = membership.forgotten_for(config.lease_ttl);
         let forgotten_until = forgotten_for.map(|time| history_since.saturating_add(time));
