@@ -13,42 +13,26 @@ use futures_util::future::{AbortHandle, Abortable, Aborted};
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
 use rallypoint_core::kv::{Time, Txn, TxnResult};
-use rallypoint_core::rendezvous::documents::RunOutcome;
 use rallypoint_core::rendezvous::{
     CommandDone, FormedGroup, Node, NodeConfig, NodeInput, NodeOutput, Purpose, RequestId,
 };
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::bootstrap::Bootstrap;
-use super::errors::{connection_error, rendezvous_error};
+use super::commands::{HandlerCommand, PendingReplies};
+use super::errors::rendezvous_error;
 use super::peer_liveness::{PeerLiveness, UNREACHED_ADVICE};
 use super::probe::PeerEvent;
 use super::request::{REFUSED, RUN_TTL, hold_run_lease, send};
 use super::revoke::revoke_dead;
 use super::session_events::{lost, open_session, ready, renewed};
+use super::wait_log::WaitLog;
 use super::watches::{ActiveWatch, CoordinatorWatches};
 use crate::client::{Client, ClientError};
 use crate::log_target::RENDEZVOUS;
-use crate::rendezvous::{HandlerStatus, RendezvousError};
+use crate::rendezvous::HandlerStatus;
 use crate::session::{Loss, Session};
-
-/// A request of the handler to its driver.
-pub(super) enum HandlerCommand {
-    /// Join the next group. The number identifies the call, for [`HandlerCommand::Abandon`].
-    Enter(u64, oneshot::Sender<Result<FormedGroup, RendezvousError>>),
-    /// The call with this number was dropped. Its group may have formed in the meantime.
-    Abandon(u64),
-    Leave(oneshot::Sender<()>),
-    Close(RunOutcome, String, oneshot::Sender<Result<(), RendezvousError>>),
-    Reopen(oneshot::Sender<Result<bool, RendezvousError>>),
-    Suspect(String),
-    /// Bring the status up to date with the clock.
-    Refresh,
-}
-
-/// The log reports what the node waits for at most this often.
-const SAY: Duration = Duration::from_secs(1);
 
 /// The time limit for closing the session or the store. The node's keys are deleted before.
 const GOODBYE: Duration = Duration::from_secs(1);
@@ -85,19 +69,11 @@ pub(super) struct NodeDriver {
     peer_liveness: PeerLiveness,
     requests: FuturesUnordered<Boxed<Result<RequestAnswer, Aborted>>>,
     under_way: BTreeMap<RequestId, AbortHandle>,
-    entering: Option<oneshot::Sender<Result<FormedGroup, RendezvousError>>>,
-    /// The number of the last accepted [`HandlerCommand::Enter`].
-    entry: u64,
-    leaving: Vec<oneshot::Sender<()>>,
-    closing: Vec<oneshot::Sender<Result<(), RendezvousError>>>,
-    reopening: Vec<oneshot::Sender<Result<bool, RendezvousError>>>,
+    replies: PendingReplies,
     /// The error of the last attempt to reach a server, cleared by an answer.
     last_error: Arc<Mutex<Option<ClientError>>>,
     renewal: Instant,
-    /// The last report of what the node waits for, its time, and whether a newer one is due.
-    waits_for: Option<String>,
-    said: Instant,
-    unsaid: bool,
+    wait_log: WaitLog,
 }
 
 /// What a [`NodeDriver`] is made of.
@@ -119,6 +95,7 @@ impl NodeDriver {
     pub(super) fn new(setup: DriverSetup) -> Self {
         let DriverSetup { client, config, servers, run_id, node_id, lease_ttl, .. } = setup;
         let active = ActiveWatch::new(client.clone(), config.clone());
+        let wait_log = WaitLog::new(run_id.clone());
         Self {
             client,
             config,
@@ -141,16 +118,10 @@ impl NodeDriver {
             peer_liveness: PeerLiveness::default(),
             requests: FuturesUnordered::new(),
             under_way: BTreeMap::new(),
-            entering: None,
-            entry: 0,
-            leaving: Vec::new(),
-            closing: Vec::new(),
-            reopening: Vec::new(),
+            replies: PendingReplies::default(),
             last_error: Arc::default(),
             renewal: Instant::now() + RUN_TTL / 4,
-            waits_for: None,
-            said: Instant::now(),
-            unsaid: false,
+            wait_log,
         }
     }
 
@@ -161,7 +132,7 @@ impl NodeDriver {
         loop {
             let wake = self.node.next_wake().map(|wake| self.origin + wake);
             let wake = wake.unwrap_or(self.renewal).min(self.renewal);
-            let wake = if self.unsaid { wake.min(self.said + SAY) } else { wake };
+            let wake = self.wait_log.next_wake().map_or(wake, |due| wake.min(due));
             let input = tokio::select! {
                 // The end of the session first: after a suspension the loss must be known before anything else.
                 biased;
@@ -250,18 +221,13 @@ impl NodeDriver {
                     }
                 }
                 self.status.send_modify(|status| status.fenced = None);
-                // If the caller has just dropped its call, the Abandon command follows.
-                if let Some(entering) = self.entering.take() {
-                    let _ = entering.send(Ok(formed));
-                }
+                self.replies.entered(Ok(formed));
             }
             NodeOutput::Failed(failed) => {
                 let last_error =
                     self.last_error.lock().unwrap_or_else(PoisonError::into_inner).take();
                 let error = rendezvous_error(failed, &self.run_id, &self.servers, last_error);
-                if let Some(entering) = self.entering.take() {
-                    let _ = entering.send(Err(error));
-                }
+                self.replies.entered(Err(error));
             }
             NodeOutput::Done(CommandDone::Left) => {
                 self.peer_liveness.end();
@@ -274,20 +240,11 @@ impl NodeDriver {
                 self.node.handle(self.now(), NodeInput::SessionLost { slept: false });
                 self.fence.send_replace(None);
                 self.publish();
-                for leaving in self.leaving.drain(..) {
-                    let _ = leaving.send(());
-                }
+                self.replies.left();
             }
-            NodeOutput::Done(CommandDone::Closed) => {
-                for closing in self.closing.drain(..) {
-                    let _ = closing.send(Ok(()));
-                }
-            }
-            NodeOutput::Done(errand @ (CommandDone::Reopened | CommandDone::NotClosed)) => {
-                for reopening in self.reopening.drain(..) {
-                    let _ = reopening.send(Ok(errand == CommandDone::Reopened));
-                }
-            }
+            NodeOutput::Done(CommandDone::Closed) => self.replies.closed(),
+            NodeOutput::Done(CommandDone::Reopened) => self.replies.reopened(true),
+            NodeOutput::Done(CommandDone::NotClosed) => self.replies.reopened(false),
         }
     }
 
@@ -343,71 +300,22 @@ impl NodeDriver {
             target: RENDEZVOUS,
             run_id = self.run_id, %error, "the server refused a request"
         );
-        let entering = self.entering.take();
-        let waits = entering.is_some();
         let text = error.to_string();
-        self.status.send_modify(|status| status.refused = Some(text.clone()));
-        if let Some(entering) = entering {
-            let _ = entering.send(Err(connection_error(&self.servers, error)));
-        }
-        let again = || connection_error(&self.servers, std::io::Error::other(text.clone()));
-        for closing in self.closing.drain(..) {
-            let _ = closing.send(Err(again()));
-        }
-        for reopening in self.reopening.drain(..) {
-            let _ = reopening.send(Err(again()));
-        }
-        waits.then_some(NodeInput::Leave)
+        self.status.send_modify(|status| status.refused = Some(text));
+        self.replies.refused(&self.servers, error).then_some(NodeInput::Leave)
     }
 
     fn command(&mut self, command: HandlerCommand) -> Option<NodeInput> {
-        Some(match command {
-            HandlerCommand::Enter(wish, reply) => {
-                if self.entering.is_some() {
-                    let what =
-                        "a rendezvous of this handler is already in progress; wait for it, or \
-                                drop it first"
-                            .to_owned();
-                    let _ = reply.send(Err(RendezvousError::State { what, source: None }));
-                    return None;
-                }
-                // A node that joins has no workers left to fence.
-                self.fence.send_replace(None);
-                // From here on the old group does not miss this node: members of the new one join and confirm.
-                self.peer_liveness.part();
-                self.bootstrap.part();
-                self.entering = Some(reply);
-                self.entry = wish;
-                // Most rendezvous form before the first report is due.
-                self.said = Instant::now();
-                NodeInput::Enter
-            }
-            HandlerCommand::Abandon(wish) if wish == self.entry => {
-                self.entering = None;
-                NodeInput::Leave
-            }
-            // The call was a second one at the same time, and was refused.
-            HandlerCommand::Abandon(_) => return None,
-            HandlerCommand::Leave(reply) => {
-                self.leaving.push(reply);
-                if let Some(entering) = self.entering.take() {
-                    let what = "the rendezvous was given up: this node left, or was shut down";
-                    let what = what.to_owned();
-                    let _ = entering.send(Err(RendezvousError::State { what, source: None }));
-                }
-                NodeInput::Leave
-            }
-            HandlerCommand::Close(outcome, reason, reply) => {
-                self.closing.push(reply);
-                NodeInput::Close { outcome, reason }
-            }
-            HandlerCommand::Reopen(reply) => {
-                self.reopening.push(reply);
-                NodeInput::Reopen
-            }
-            HandlerCommand::Suspect(node) => NodeInput::Suspect { node },
-            HandlerCommand::Refresh => NodeInput::Wake,
-        })
+        let input = self.replies.accept(command)?;
+        if matches!(input, NodeInput::Enter) {
+            // A node that joins has no workers left to fence.
+            self.fence.send_replace(None);
+            // From here on the old group does not miss this node: members of the new one join and confirm.
+            self.peer_liveness.part();
+            self.bootstrap.part();
+            self.wait_log.begin();
+        }
+        Some(input)
     }
 
     /// Suspects a node, or revokes the lease of one that is proved dead.
@@ -475,17 +383,7 @@ impl NodeDriver {
 
     fn publish(&mut self) {
         let view = self.node.view(self.now());
-        if view.waits_for != self.waits_for && self.said.elapsed() >= SAY {
-            self.said = Instant::now();
-            self.waits_for.clone_from(&view.waits_for);
-            if let Some(waits_for) = &view.waits_for {
-                tracing::info!(
-                    target: RENDEZVOUS,
-                    run_id = self.run_id, round = view.round, waits_for, "waiting"
-                );
-            }
-        }
-        self.unsaid = view.waits_for != self.waits_for;
+        self.wait_log.update(&view);
         self.log_unreached(&view.unreached);
         self.status.send_if_modified(|status| {
             let changed = status.view != view;

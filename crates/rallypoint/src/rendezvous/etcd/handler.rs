@@ -19,8 +19,9 @@ use tokio::time::{Instant, timeout, timeout_at};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::bootstrap::{Bootstrap, BootstrapNode};
+use super::commands::HandlerCommand;
 use super::connect::wait_for_server;
-use super::driver::{DriverSetup, HandlerCommand, NodeDriver};
+use super::driver::{DriverSetup, NodeDriver};
 use super::errors::connection_error;
 use crate::client::{Client, ClientOptions};
 use crate::log_target::RUN;

@@ -2,12 +2,14 @@
 //!
 //! - `handler`: the public handler.
 //! - `driver`: the event loop that feeds the node and executes its outputs.
+//! - `commands`, `wait_log`: what callers ask and are told, and what the log says while they wait.
 //! - `request`, `watches`, `session_events`: transactions, watches and the lease that the node asks for.
 //! - `connect`, `errors`: the wait for a first answer, and errors as callers see them.
 //! - `bootstrap`: rank 0's port and store. `peer_liveness`: the other members' connection to it.
 //! - `probe`, `proofs`, `revoke`: the proof that a node is dead, and the end of its lease.
 
 mod bootstrap;
+mod commands;
 mod connect;
 mod driver;
 mod errors;
@@ -18,6 +20,7 @@ mod proofs;
 mod request;
 mod revoke;
 mod session_events;
+mod wait_log;
 mod watches;
 
 pub use self::handler::EtcdRendezvousHandler;
