@@ -22,6 +22,7 @@ use self::lease_clock::LeaseClock;
 use crate::client::{Client, ClientError, KeepAliveStream, StreamFailed, describe};
 use crate::log_target::SESSION;
 use crate::util::clock::boot_time;
+use crate::util::reminder::Reminder;
 
 /// A lease, kept alive in the background.
 ///
@@ -283,6 +284,9 @@ async fn expiry(shared: &Shared) {
     }
 }
 
+/// The log repeats that a lease was not renewed after this time, and then each time after twice as long.
+const REPORTED_AGAIN: Duration = Duration::from_secs(1);
+
 /// Renews the lease, stream after stream, until it is lost.
 async fn renewals(client: &Client, shared: &Shared) {
     let interval = shared.clock().ttl() / 3;
@@ -290,6 +294,7 @@ async fn renewals(client: &Client, shared: &Shared) {
     let silent = shared.clock().silent(boot_time());
     sleep(interval.saturating_sub(silent)).await;
     let mut failures: u32 = 0;
+    let mut reminder = Reminder::doubling(REPORTED_AGAIN).at_once();
     while !shared.check() {
         let patience = interval.min(client.stream_timeout(failures));
         let sent = boot_time();
@@ -301,9 +306,12 @@ async fn renewals(client: &Client, shared: &Shared) {
             },
             Err(failed) => failed,
         };
+        if failures == 0 {
+            reminder = Reminder::doubling(REPORTED_AGAIN).at_once();
+        }
         failures = failures.saturating_add(1);
         let reason = describe(&failed.status);
-        if failures.is_power_of_two() {
+        if reminder.is_due() {
             tracing::warn!(
                 target: SESSION,
                 lease = shared.lease, failures, reason, "a lease was not renewed"

@@ -21,6 +21,7 @@ use rallypoint_core::kv::{
 };
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::time::{Instant, sleep, timeout_at};
 
 pub use self::cluster::{Member, ServerStatus};
 pub use self::error::ClientError;
@@ -78,6 +79,9 @@ impl std::fmt::Debug for Client {
 
 /// Limit of ids that are tried for a lease. Even the second is hardly ever needed.
 const MOST_IDS: u32 = 4;
+
+/// The most retries of a renewal, before the state of the lease is read instead.
+const MOST_RENEWALS: u32 = 3;
 
 /// A lease as it was granted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -232,6 +236,37 @@ impl Client {
     /// [`ClientError::Kv`] if there is no such lease.
     pub async fn lease_revoke(&self, id: LeaseId) -> Result<(), ClientError> {
         self.rpc_revoke(rpc::lease_revoke(id)).await.map(drop)
+    }
+
+    /// Renews a lease once, as far as a server can be reached; whether there is such a lease.
+    ///
+    /// # Errors
+    /// As for every read.
+    pub(crate) async fn lease_renew(&self, id: LeaseId) -> Result<bool, ClientError> {
+        let mut failures = 0;
+        loop {
+            let failed = match self.try_renew(id, self.stream_timeout(failures)).await {
+                Ok(ttl) => return Ok(ttl > 0),
+                Err(failed) => failed,
+            };
+            failures += 1;
+            if failures > MOST_RENEWALS {
+                let reason = describe(&failed.status);
+                tracing::warn!(target: CLIENT, lease = id, reason, "a lease was not renewed");
+                // This read is retried, and its error names the endpoints.
+                return Ok(self.lease_time_to_live(id, false).await?.is_some());
+            }
+            sleep(self.stream_delay(failures, failed.failure)).await;
+        }
+    }
+
+    async fn try_renew(&self, id: LeaseId, patience: Duration) -> Result<i64, StreamFailed> {
+        let bound = Instant::now() + patience;
+        let mut stream = KeepAliveStream::open(self, id, bound).await?;
+        match timeout_at(bound, stream.answer()).await {
+            Ok(answer) => answer,
+            Err(_) => Err(stream.abandon(patience)),
+        }
     }
 
     /// The state of a lease, with its keys if requested; `None` if it does not exist.

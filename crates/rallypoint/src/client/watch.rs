@@ -23,6 +23,10 @@ use super::retry::Failure;
 use super::rpc;
 use crate::convert::WatchResponse;
 use crate::log_target::CLIENT;
+use crate::util::reminder::Reminder;
+
+/// The log reports after this time that no stream can be opened, and then each time after twice as long.
+const REPORTED_AFTER: Duration = Duration::from_secs(1);
 
 /// The events of one watch for one or more whole revisions, in order.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -115,6 +119,8 @@ pub struct Watcher {
     ready: VecDeque<WatchBatch>,
     /// The number of streams that were lost in a row, without a message from any of them.
     failures: u32,
+    /// When the log reports that no stream can be opened.
+    reminder: Reminder,
     /// Whether a progress request is unanswered.
     progress_wanted: bool,
 }
@@ -188,6 +194,7 @@ impl Client {
             state: State::Live(live),
             ready: VecDeque::new(),
             failures: 0,
+            reminder: Reminder::doubling(REPORTED_AFTER),
             progress_wanted: false,
         })
     }
@@ -256,11 +263,12 @@ impl Watcher {
         }
         self.failures = self.failures.saturating_add(1);
         if self.failures == 1 {
+            self.reminder = Reminder::doubling(REPORTED_AFTER);
             tracing::debug!(
                 target: CLIENT,
                 reason = describe(&status), "a watch stream was lost; opening another"
             );
-        } else if self.failures.is_power_of_two() {
+        } else if self.reminder.is_due() {
             let failures = self.failures;
             tracing::warn!(
                 target: CLIENT,

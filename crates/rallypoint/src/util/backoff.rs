@@ -2,8 +2,6 @@
 
 use std::time::Duration;
 
-use tokio::time::sleep;
-
 /// How much of a delay is random.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Jitter {
@@ -73,15 +71,19 @@ impl Backoff {
 
     /// Counts a failure and waits for the delay after it.
     pub(crate) async fn wait(&mut self) {
-        let delay = self.next_delay();
-        if !delay.is_zero() {
-            sleep(delay).await;
-        }
+        sleep(self.next_delay()).await;
     }
 
     /// Starts again with the first delay, after a success.
     pub(crate) fn reset(&mut self) {
         self.failures = 0;
+    }
+}
+
+/// Waits for `delay`. A delay of zero is none at all, whereas tokio's timer rounds it up to a millisecond.
+pub(super) async fn sleep(delay: Duration) {
+    if !delay.is_zero() {
+        tokio::time::sleep(delay).await;
     }
 }
 

@@ -7,16 +7,20 @@ use std::time::Duration;
 
 use rallypoint_core::kv::{Event, EventKind, KeyRange, KeyValue, RangeResult, Revision, Watch};
 use tokio::sync::watch;
-use tokio::time::sleep;
 use tokio_util::task::AbortOnDropHandle;
 use tonic::Status;
 
+use super::backoff::sleep;
+use super::reminder::Reminder;
 use super::retry::{SERVER_BACKOFF, retry, transient};
 use crate::client::{Client, ClientError, WatchError, Watcher};
 use crate::log_target::CLIENT;
 
 /// How long to wait after the server has refused a watch or a read, in case its administrator changes that.
 pub(crate) const AFTER_REFUSAL: Duration = Duration::from_secs(1);
+
+/// The log repeats that a key cannot be followed after this time, and then each time after twice as long.
+const REFUSAL_REPORTED_AGAIN: Duration = Duration::from_secs(10);
 
 /// A request that is under way.
 type Pending<T> = Pin<Box<dyn Future<Output = Result<T, ClientError>> + Send>>;
@@ -29,7 +33,7 @@ pub(crate) async fn open_watches(
     client: &Client,
     watches: &[Watch],
 ) -> Result<Watcher, ClientError> {
-    let failed = |error| match error {
+    let failed = |error, _| match error {
         WatchError::Client(error) => transient(error).map(drop),
         WatchError::Refused { endpoint, reason, .. } => {
             let (request, source) = ("watch", Status::permission_denied(reason));
@@ -54,7 +58,14 @@ pub(crate) enum Update<S> {
         is_other_cluster: bool,
     },
     /// Changes since the last update.
-    Changed(Vec<Event>),
+    Changed {
+        /// The index of the watch that reports them.
+        watch: usize,
+        /// The changes, in their order.
+        events: Vec<Event>,
+    },
+    /// Changes may have been missed, for this reason. The next update is a snapshot.
+    Interrupted(WatchError),
 }
 
 /// Follows what some watches are about. A snapshot is read after the watches have begun, so that no change is missed.
@@ -97,7 +108,7 @@ impl<S: Send + 'static> Follower<S> {
         self.stage = Stage::Opening(Box::pin(async move {
             sleep(delay).await;
             let watcher = open_watches(&client, &watches).await?;
-            let failed = |error| transient(error).map(drop);
+            let failed = |error, _| transient(error).map(drop);
             let found = retry(SERVER_BACKOFF, || read(client.clone()), failed).await?;
             Ok((watcher, found))
         }));
@@ -123,14 +134,14 @@ impl<S: Send + 'static> Follower<S> {
                 },
                 Stage::Watching(watcher) => match watcher.next().await {
                     Ok(batch) if batch.events.is_empty() => {}
-                    Ok(batch) => return Ok(Update::Changed(batch.events)),
+                    Ok(batch) => {
+                        let (watch, events) = (batch.watch, batch.events);
+                        return Ok(Update::Changed { watch, events });
+                    }
                     Err(error) => {
-                        tracing::debug!(
-                            target: CLIENT,
-                            %error, "a watch begins again with a snapshot"
-                        );
                         self.is_other_cluster |= matches!(error, WatchError::ClusterChanged { .. });
                         self.restart(Duration::ZERO);
+                        return Ok(Update::Interrupted(error));
                     }
                 },
             }
@@ -192,13 +203,14 @@ async fn follow<T>(
     };
     let mut follower: Follower<RangeResult> = Follower::new(client, watches, read);
     let mut snapshot = 0;
+    let mut refused: Option<Reminder> = None;
     loop {
         match follower.next().await {
             Ok(Update::Snapshot { found, .. }) => {
-                snapshot = found.revision;
+                (snapshot, refused) = (found.revision, None);
                 set(found.kvs.first().map_or(KeyState::Absent(found.revision), KeyState::Present));
             }
-            Ok(Update::Changed(events)) => {
+            Ok(Update::Changed { events, .. }) => {
                 // The watch began before the snapshot, which may be newer than its first events.
                 let Some(event) = events.last().filter(|event| event.kv.mod_revision > snapshot)
                 else {
@@ -209,11 +221,20 @@ async fn follow<T>(
                     EventKind::Delete => KeyState::Absent(event.kv.mod_revision),
                 });
             }
-            Err(error) => {
+            Ok(Update::Interrupted(error)) => {
                 tracing::debug!(
                     target: CLIENT,
-                    key, %error, "a key cannot be followed; trying again"
+                    key, %error, "the watch on a key begins again with a snapshot"
                 )
+            }
+            Err(error) => {
+                let reminder = || Reminder::doubling(REFUSAL_REPORTED_AGAIN).at_once();
+                if refused.get_or_insert_with(reminder).is_due() {
+                    tracing::warn!(
+                        target: CLIENT,
+                        key, %error, "the server refuses to let a key be followed; trying again"
+                    );
+                }
             }
         }
     }
@@ -223,10 +244,56 @@ async fn follow<T>(
 mod tests {
     use rallypoint_core::kv::Put;
     use tokio::net::TcpListener;
+    use tokio_util::sync::CancellationToken;
 
     use super::*;
     use crate::client::ClientOptions;
     use crate::server::{ServerOptions, serve};
+
+    #[tokio::test]
+    async fn another_server_in_place_of_the_first_is_followed_from_a_new_snapshot() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let first = CancellationToken::new();
+        let server = serve(listener, ServerOptions::default(), first.clone().cancelled_owned());
+        let server = AbortOnDropHandle::new(tokio::spawn(server));
+        let client = Client::connect(ClientOptions::new([address.to_string()])).await.unwrap();
+        let range = KeyRange::key("key");
+        let read = {
+            let range = range.clone();
+            move |client: Client| {
+                let range = range.clone();
+                async move { client.range(range).await }
+            }
+        };
+        client.put(Put::new("key", "1")).await.unwrap();
+        let mut follower = Follower::new(client.clone(), vec![Watch::new(range)], read);
+        let Update::Snapshot { found, is_other_cluster: false } = follower.next().await.unwrap()
+        else {
+            panic!("the first update is a snapshot")
+        };
+        assert_eq!(found.kvs[0].value, "1");
+        client.put(Put::new("key", "2")).await.unwrap();
+        let Update::Changed { watch: 0, events } = follower.next().await.unwrap() else {
+            panic!("then a change")
+        };
+        assert_eq!(events[0].kv.value, "2");
+        first.cancel();
+        server.await.unwrap().unwrap();
+        let listener = TcpListener::bind(address).await.unwrap();
+        let server = serve(listener, ServerOptions::default(), std::future::pending());
+        let _server = AbortOnDropHandle::new(tokio::spawn(server));
+        let interrupted = follower.next().await.unwrap();
+        assert!(
+            matches!(interrupted, Update::Interrupted(WatchError::ClusterChanged { .. })),
+            "{interrupted:?}"
+        );
+        let Update::Snapshot { found, is_other_cluster: true } = follower.next().await.unwrap()
+        else {
+            panic!("the interruption ends with a snapshot")
+        };
+        assert!(found.kvs.is_empty());
+    }
 
     #[tokio::test]
     async fn a_key_is_known_before_and_after_each_change() {

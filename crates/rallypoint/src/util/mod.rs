@@ -1,7 +1,5 @@
 //! Small tools that several modules share.
 
-#![allow(dead_code, reason = "the callers follow")]
-
 pub(crate) mod backoff;
 pub(crate) mod blocking;
 pub(crate) mod clock;

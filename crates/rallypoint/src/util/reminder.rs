@@ -16,13 +16,13 @@ enum Intervals {
 }
 
 impl Intervals {
-    fn get(self, reported: u32) -> Duration {
+    fn get(self, used: u32) -> Duration {
         match self {
             Self::List(list) => {
                 let last = list.last().copied().unwrap_or(Duration::MAX);
-                list.get(reported as usize).copied().unwrap_or(last)
+                list.get(used as usize).copied().unwrap_or(last)
             }
-            Self::Doubling(first) => first.saturating_mul(1 << reported.min(20)),
+            Self::Doubling(first) => first.saturating_mul(1 << used.min(20)),
         }
     }
 }
@@ -31,7 +31,8 @@ impl Intervals {
 #[derive(Debug, Clone)]
 pub struct Reminder {
     intervals: Intervals,
-    reported: u32,
+    /// How many intervals have begun.
+    used: u32,
     due: Instant,
 }
 
@@ -47,16 +48,24 @@ impl Reminder {
     }
 
     fn new(intervals: Intervals) -> Self {
-        let mut reminder = Self { intervals, reported: 0, due: Instant::now() };
-        reminder.due = reminder.next_due();
+        let mut reminder = Self { intervals, used: 0, due: Instant::now() };
+        reminder.begin_interval();
         reminder
     }
 
-    fn next_due(&self) -> Instant {
+    fn begin_interval(&mut self) {
         let now = Instant::now();
-        let interval = self.intervals.get(self.reported);
+        let interval = self.intervals.get(self.used);
         // A century stands for an interval that no clock can hold.
-        now.checked_add(interval).unwrap_or(now + Duration::from_secs(100 * 365 * 86_400))
+        let century = Duration::from_secs(100 * 365 * 86_400);
+        self.due = now.checked_add(interval).unwrap_or(now + century);
+        self.used = self.used.saturating_add(1);
+    }
+
+    /// Makes a report due now, before the first interval.
+    pub fn at_once(mut self) -> Self {
+        (self.used, self.due) = (0, Instant::now());
+        self
     }
 
     /// When the next report is due.
@@ -69,8 +78,7 @@ impl Reminder {
         if Instant::now() < self.due {
             return false;
         }
-        self.reported = self.reported.saturating_add(1);
-        self.due = self.next_due();
+        self.begin_interval();
         true
     }
 
@@ -106,6 +114,16 @@ mod tests {
         let seconds = |intervals: Intervals| [0, 1, 2, 3].map(|n| intervals.get(n).as_secs());
         assert_eq!(seconds(Intervals::List(&LIST)), [1, 10, 30, 30]);
         assert_eq!(seconds(Intervals::Doubling(Duration::from_secs(4))), [4, 8, 16, 32]);
+    }
+
+    #[test]
+    fn a_report_may_be_due_at_once_and_the_first_interval_follows() {
+        let interval = Duration::from_secs(60);
+        let mut reminder = Reminder::doubling(interval).at_once();
+        assert!(reminder.is_due());
+        assert!(!reminder.is_due());
+        let left = reminder.due().saturating_duration_since(Instant::now());
+        assert!(interval / 2 < left && left <= interval, "{left:?}");
     }
 
     #[tokio::test]

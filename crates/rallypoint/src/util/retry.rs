@@ -7,7 +7,7 @@ use std::convert::Infallible;
 use std::future::Future;
 use std::time::Duration;
 
-use super::backoff::Backoff;
+use super::backoff::{Backoff, sleep};
 use crate::client::ClientError;
 
 /// The backoff of an operation on a server that cannot be reached.
@@ -16,21 +16,24 @@ pub(crate) const SERVER_BACKOFF: Backoff =
 
 /// Attempts an operation until it succeeds, or until `failed` returns the error that ends it.
 ///
-/// `failed` sees each error. It returns `Ok` for a retry after the next delay of `backoff`, and `Err` to give up.
+/// `failed` sees each error, and the delay before the next attempt. It returns `Ok` for that attempt, and `Err` to give
+/// up.
 pub(crate) async fn retry<T, E, G, F>(
     mut backoff: Backoff,
     mut attempt: impl FnMut() -> F,
-    mut failed: impl FnMut(E) -> Result<(), G>,
+    mut failed: impl FnMut(E, Duration) -> Result<(), G>,
 ) -> Result<T, G>
 where
     F: Future<Output = Result<T, E>>,
 {
     loop {
-        match attempt().await {
+        let error = match attempt().await {
             Ok(done) => return Ok(done),
-            Err(error) => failed(error)?,
-        }
-        backoff.wait().await;
+            Err(error) => error,
+        };
+        let delay = backoff.next_delay();
+        failed(error, delay)?;
+        sleep(delay).await;
     }
 }
 
@@ -43,7 +46,7 @@ pub(crate) async fn retry_forever<T, E, F>(
 where
     F: Future<Output = Result<T, E>>,
 {
-    let done = retry(backoff, attempt, |error| {
+    let done = retry(backoff, attempt, |error, _| {
         failed(error);
         Ok::<(), Infallible>(())
     });
@@ -78,13 +81,27 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn an_attempt_that_would_come_too_late_is_not_waited_for() {
+        let backoff =
+            Backoff::new(Duration::from_millis(1), Duration::from_secs(600)).without_jitter();
+        let failed = |error, delay| {
+            if delay < Duration::from_millis(8) { Ok(()) } else { Err((error, delay)) }
+        };
+        let attempt = || std::future::ready(Err::<(), _>("not yet"));
+        assert_eq!(
+            retry(backoff, attempt, failed).await,
+            Err(("not yet", Duration::from_millis(8)))
+        );
+    }
+
+    #[tokio::test]
     async fn an_error_that_would_come_back_ends_it() {
         let attempts = Cell::new(0);
         let attempt = || async {
             attempts.set(attempts.get() + 1);
             Err::<(), _>(attempts.get())
         };
-        let failed = |error| if error < 3 { Ok(()) } else { Err(error) };
+        let failed = |error, _| if error < 3 { Ok(()) } else { Err(error) };
         assert_eq!(retry(BACKOFF, attempt, failed).await, Err(3));
     }
 }

@@ -17,9 +17,14 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 use super::backend::{RendezvousBackend, Token};
 use crate::log_target::RENDEZVOUS;
 use crate::rendezvous::RendezvousError;
+use crate::util::backoff::Backoff;
+use crate::util::reminder::Reminder;
 
 /// The pause after a failure, so that a store that refuses everything is not asked all the time.
 const AFTER_FAILURE: Duration = Duration::from_millis(500);
+
+/// The log repeats that requests fail after this time, and then each time after twice as long.
+const REPORTED_AGAIN: Duration = Duration::from_secs(1);
 
 /// What a handler asks of its driver.
 pub(super) enum DynamicCommand {
@@ -72,14 +77,14 @@ pub(super) struct DynamicDriver {
     pub(super) met: u64,
     pub(super) stopping: bool,
     pub(super) said: Option<Reason>,
-    /// Requests that failed in a row.
-    pub(super) failures: u32,
+    /// When the log reports a failure, while requests fail.
+    pub(super) failing: Option<Reminder>,
 }
 
 impl DynamicDriver {
     /// Works until it is told to stop; true if the node has left by then.
     pub(super) async fn run(mut self) -> bool {
-        let mut conflicts = 0;
+        let mut conflicts = conflict_backoff(self.observer.settings().cas_backoff_max);
         loop {
             let now = self.now();
             let state = self.known.as_ref().map(|(state, _)| state);
@@ -87,12 +92,8 @@ impl DynamicDriver {
             self.say(now, reason);
             match action {
                 Action::Write(state) => match self.write(*state).await {
-                    Ok(true) => conflicts = 0,
-                    Ok(false) => {
-                        conflicts += 1;
-                        let most = self.observer.settings().cas_backoff_max;
-                        sleep(backoff(conflicts, most)).await;
-                    }
+                    Ok(true) => conflicts.reset(),
+                    Ok(false) => conflicts.wait().await,
                     Err(error) => {
                         self.trouble(error);
                         if self.stopping {
@@ -248,7 +249,7 @@ impl DynamicDriver {
             self.observer.look(now, state);
         }
         self.known = known;
-        self.failures = 0;
+        self.failing = None;
         self.view.send_modify(|view| (view.contact, view.trouble) = (Instant::now(), None));
         self.show();
     }
@@ -285,12 +286,12 @@ impl DynamicDriver {
     }
 
     fn trouble(&mut self, error: RendezvousError) {
-        self.failures = self.failures.saturating_add(1);
-        if self.failures.is_power_of_two() {
-            let (run_id, node, failures) = (&self.run_id, self.observer.me(), self.failures);
+        let reminder = || Reminder::doubling(REPORTED_AGAIN).at_once();
+        if self.failing.get_or_insert_with(reminder).is_due() {
+            let (run_id, node) = (&self.run_id, self.observer.me());
             tracing::warn!(
                 target: RENDEZVOUS,
-                run_id, node, failures, %error, "the rendezvous state is out of reach"
+                run_id, node, %error, "the rendezvous state is out of reach"
             );
         }
         let text = error.to_string();
@@ -367,10 +368,9 @@ pub(super) fn decode(
     })
 }
 
-/// How long to wait after so many lost writes in a row: at random, or the losers would meet again.
-pub(super) fn backoff(conflicts: u32, most: Duration) -> Duration {
-    let step = Duration::from_millis(2).saturating_mul(1 << conflicts.min(10));
-    step.min(most).mul_f64(fastrand::f64())
+/// The backoff after writes that lost against another node's, with delays of up to `longest`.
+pub(super) fn conflict_backoff(longest: Duration) -> Backoff {
+    Backoff::new(Duration::from_millis(4), longest).with_full_jitter()
 }
 
 async fn sleep_or_never(until: Option<Instant>) {

@@ -6,19 +6,17 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use rallypoint_core::kv::{
-    Compare, KeyRange, KeyValue, KvError, LeaseId, Op, OpResult, Put, Revision, Txn, Watch,
+    Compare, KeyRange, KeyValue, KvError, LeaseId, Op, OpResult, Put, Revision, Txn,
 };
 use rallypoint_core::rendezvous::dynamic::InvalidSetting;
 use rallypoint_core::rendezvous::keys;
-use tokio::sync::watch;
-use tokio::time::{Instant, sleep, timeout_at};
-use tokio_util::task::AbortOnDropHandle;
+use tokio::time::{Instant, sleep};
 
 use super::backend::{RendezvousBackend, Token};
-use crate::client::{Client, ClientError, KeepAliveStream, WatchError, describe};
-use crate::log_target::RENDEZVOUS;
+use crate::client::{Client, ClientError};
 use crate::rendezvous::RendezvousError;
 use crate::store::EtcdStore;
+use crate::util::follow::{FollowedKey, KeyState};
 
 /// How long a state lives that nobody writes.
 const DEFAULT_TTL: Duration = Duration::from_secs(2 * 60 * 60);
@@ -45,13 +43,8 @@ pub struct EtcdRendezvousBackend {
     lease: LeaseId,
     /// When this process last made or renewed the lease.
     renewed: Mutex<Option<Instant>>,
-    following: OnceLock<Following>,
-}
-
-/// A watch of the key, opened when someone first waits for a change.
-struct Following {
-    seen: watch::Receiver<Seen>,
-    _task: AbortOnDropHandle<()>,
+    /// The watch on the key, opened by the first wait for a change.
+    followed: OnceLock<FollowedKey<Seen>>,
 }
 
 /// The newest thing that is known of the key.
@@ -95,8 +88,8 @@ impl EtcdRendezvousBackend {
         let key = keys::dynamic_state(key_prefix, run_id);
         let ttl = ttl.filter(|ttl| !ttl.is_zero()).unwrap_or(DEFAULT_TTL);
         let lease = keys::lease_named(&key);
-        let (renewed, following) = (Mutex::default(), OnceLock::new());
-        Ok(Self { client, key, ttl, lease, renewed, following })
+        let (renewed, followed) = (Mutex::default(), OnceLock::new());
+        Ok(Self { client, key, ttl, lease, renewed, followed })
     }
 
     /// The lease that the state lives on, for a store whose keys shall end with it: a run that begins
@@ -146,7 +139,7 @@ impl EtcdRendezvousBackend {
                 Ok(_) => break,
                 // Somebody made it: perhaps we ourselves, without hearing of it.
                 Err(ClientError::Kv(KvError::LeaseExists) | ClientError::OutcomeUnknown { .. }) => {
-                    if self.renew_lease().await? {
+                    if self.client.lease_renew(self.lease).await? {
                         break;
                     }
                 }
@@ -155,39 +148,6 @@ impl EtcdRendezvousBackend {
         }
         *self.renewed.lock().unwrap_or_else(PoisonError::into_inner) = Some(begun);
         Ok(())
-    }
-
-    /// Renews the lease; false if there is none.
-    async fn renew_lease(&self) -> Result<bool, ClientError> {
-        let mut failures = 0;
-        loop {
-            let patience = self.client.stream_timeout(failures);
-            let bound = Instant::now() + patience;
-            let answer = async {
-                let mut stream = KeepAliveStream::open(&self.client, self.lease, bound).await?;
-                match timeout_at(bound, stream.answer()).await {
-                    Ok(answer) => answer,
-                    Err(_) => Err(stream.abandon(patience)),
-                }
-            };
-            match answer.await {
-                Ok(seconds) => return Ok(seconds > 0),
-                Err(failed) if failures < 3 => {
-                    failures += 1;
-                    sleep(self.client.stream_delay(failures, failed.failure)).await;
-                }
-                // A read, which repeats itself and says which endpoints it tried.
-                Err(failed) => {
-                    let reason = describe(&failed.status);
-                    tracing::warn!(
-                        target: RENDEZVOUS,
-                        key = self.key, reason, "the lease of a state was not renewed"
-                    );
-                    let left = self.client.lease_time_to_live(self.lease, false).await?;
-                    return Ok(left.is_some());
-                }
-            }
-        }
     }
 
     async fn write(
@@ -266,57 +226,24 @@ impl RendezvousBackend for EtcdRendezvousBackend {
 
     async fn changed(&self, token: Option<&Token>) {
         let token = token.and_then(revision);
-        let following = self.following.get_or_init(|| {
-            let (sender, seen) = watch::channel(Seen::Nothing);
-            let task = tokio::spawn(follow(self.client.clone(), self.key.clone(), sender));
-            Following { seen, _task: AbortOnDropHandle::new(task) }
+        let followed = self.followed.get_or_init(|| {
+            let seen = |state: KeyState<'_>| {
+                Some(match state {
+                    KeyState::Present(kv) => Seen::Present(kv.mod_revision),
+                    KeyState::Absent(revision) => Seen::Absent(revision),
+                })
+            };
+            FollowedKey::new(self.client.clone(), self.key.clone(), Seen::Nothing, seen)
         });
         let differs = |seen: &Seen| match (*seen, token) {
             (Seen::Present(now), Some(token)) | (Seen::Absent(now), Some(token)) => now > token,
             (Seen::Present(_), None) => true,
             (Seen::Absent(_), None) | (Seen::Nothing, _) => false,
         };
-        if following.seen.clone().wait_for(differs).await.is_err() {
+        if followed.latest().clone().wait_for(differs).await.is_err() {
             // The task ends only with its runtime; then nothing may spin here.
             sleep(Duration::from_secs(1)).await;
         }
-    }
-}
-
-/// Tells of each change of the key, for as long as anybody could want to know.
-async fn follow(client: Client, key: String, seen: watch::Sender<Seen>) {
-    loop {
-        let Err(error) = follow_once(&client, &key, &seen).await;
-        tracing::warn!(
-            target: RENDEZVOUS,
-            key, %error, "the rendezvous state cannot be watched; trying again"
-        );
-        sleep(Duration::from_secs(1)).await;
-    }
-}
-
-async fn follow_once(
-    client: &Client,
-    key: &str,
-    seen: &watch::Sender<Seen>,
-) -> Result<std::convert::Infallible, WatchError> {
-    let range = KeyRange::key(key.to_owned());
-    let mut watcher = client.watch([Watch::new(range.clone())]).await?;
-    // What happened before the watch; and everything after it will be told.
-    let found = client.range(range).await?;
-    let first = found.kvs.first();
-    seen.send_replace(match first {
-        Some(kv) => Seen::Present(kv.mod_revision),
-        None => Seen::Absent(found.revision),
-    });
-    loop {
-        let batch = watcher.next().await?;
-        let Some(event) = batch.events.last() else { continue };
-        let revision = event.kv.mod_revision;
-        seen.send_replace(match event.kv.version {
-            0 => Seen::Absent(revision),
-            _ => Seen::Present(revision),
-        });
     }
 }
 

@@ -11,12 +11,14 @@ use rallypoint_core::rendezvous::dynamic::{
 use rallypoint_core::rendezvous::keys;
 use tokio::net::TcpSocket;
 use tokio::sync::{Mutex as AsyncMutex, mpsc, oneshot, watch};
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, timeout};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::EtcdRendezvousBackend;
 use super::backend::{RendezvousBackend, Token};
-use super::driver::{DynamicCommand, DynamicDriver, DynamicGroup, DynamicStatus, backoff, decode};
+use super::driver::{
+    DynamicCommand, DynamicDriver, DynamicGroup, DynamicStatus, conflict_backoff, decode,
+};
 use crate::client::Client;
 use crate::log_target::RENDEZVOUS;
 use crate::rendezvous::address::address;
@@ -155,7 +157,7 @@ impl DynamicRendezvousHandler {
             met: 0,
             stopping: false,
             said: None,
-            failures: 0,
+            failing: None,
         };
         let driver = Mutex::new(Some(AbortOnDropHandle::new(tokio::spawn(driver.run()))));
         let (turn, port) = (AsyncMutex::default(), HeldPort::default());
@@ -266,23 +268,23 @@ impl DynamicRendezvousHandler {
 
     async fn close_as(&self, outcome: RunOutcome, reason: &str) -> Result<(), RendezvousError> {
         let mut known = self.state().await?;
-        for conflicts in 1.. {
+        let mut conflicts = conflict_backoff(self.options.settings.cas_backoff_max);
+        loop {
             let fresh = || SharedState::fresh(self.options.settings.limits, 1);
             let mut state = known.as_ref().map_or_else(fresh, |(state, _)| state.clone());
             if state.closed.is_some() {
-                break;
+                return Ok(());
             }
             state.close(&self.node, outcome, reason);
             state.sign(&self.node);
             let token = known.as_ref().map(|(_, token)| token);
             known = match self.backend.set_state(state.to_json().into(), token).await? {
-                Some((_, _, true)) => break,
+                Some((_, _, true)) => return Ok(()),
                 Some((bytes, token, false)) => Some((decode(&*self.backend, &bytes)?, token)),
                 None => None,
             };
-            sleep(backoff(conflicts, self.options.settings.cas_backoff_max)).await;
+            conflicts.wait().await;
         }
-        Ok(())
     }
 
     async fn in_time<T>(

@@ -5,13 +5,15 @@ use std::io::{self, ErrorKind};
 use std::time::Duration;
 
 use rallypoint_core::rendezvous::keys::Keys;
-use tokio::time::{Instant, sleep};
+use tokio::time::Instant;
 
 use super::errors::connection_error;
-use super::request::{delay, hold_run_lease, is_fatal};
+use super::request::hold_run_lease;
 use crate::client::{Client, ClientError, describe};
 use crate::log_target::RENDEZVOUS;
 use crate::rendezvous::RendezvousError;
+use crate::util::reminder::Reminder;
+use crate::util::retry::{SERVER_BACKOFF, retry};
 
 /// The least time for one attempt, however little time is left.
 const LEAST_ATTEMPT: Duration = Duration::from_millis(100);
@@ -33,33 +35,28 @@ pub(super) async fn wait_for_server(
     servers: &str,
 ) -> Result<(), RendezvousError> {
     let begun = Instant::now();
-    let mut failures = 0;
-    let mut said: Option<(Obstacle, Instant, Duration)> = None;
-    loop {
+    let attempt = || {
         // One attempt must not take longer than the whole wait.
         let left = patience.saturating_sub(begun.elapsed()).max(LEAST_ATTEMPT);
         let hasty = client.with_timeout(client.timeout().min(left).min(ATTEMPT));
-        let error = match hold_run_lease(&hasty, keys.run_lease()).await {
-            Ok(()) => return Ok(()),
-            Err(error) => error,
-        };
+        async move { hold_run_lease(&hasty, keys.run_lease()).await }
+    };
+    let (mut met, mut reminder) = (Obstacle::Other, Reminder::doubling(AGAIN).at_once());
+    let failed = |error: ClientError, _| {
         // A retry does not mend a certificate.
-        if is_fatal(&error) || error.is_tls_error() || begun.elapsed() >= patience {
+        if !error.is_transient() || error.is_tls_error() || begun.elapsed() >= patience {
             return Err(connection_error(servers, error));
         }
         let obstacle = Obstacle::of(&error);
-        let pause = match said {
-            Some((before, at, pause)) if before == obstacle && at.elapsed() < pause => None,
-            Some((before, _, pause)) if before == obstacle => Some(pause * 2),
-            _ => Some(AGAIN),
-        };
-        if let Some(pause) = pause {
-            said = Some((obstacle, Instant::now(), pause));
+        if obstacle != met {
+            (met, reminder) = (obstacle, Reminder::doubling(AGAIN).at_once());
+        }
+        if reminder.is_due() {
             tracing::warn!(target: RENDEZVOUS, "{}", obstacle.sentence(servers, &error));
         }
-        sleep(delay(failures)).await;
-        failures += 1;
-    }
+        Ok(())
+    };
+    retry(SERVER_BACKOFF, attempt, failed).await
 }
 
 /// The cause for which no server answers.

@@ -24,7 +24,7 @@ use super::commands::{HandlerCommand, PendingReplies};
 use super::errors::rendezvous_error;
 use super::peer_liveness::{PeerLiveness, UNREACHED_ADVICE};
 use super::probe::PeerEvent;
-use super::request::{REFUSED, RUN_TTL, hold_run_lease, send};
+use super::request::{RUN_TTL, hold_run_lease, send};
 use super::revoke::revoke_dead;
 use super::session_events::{lost, open_session, ready, renewed};
 use super::wait_log::WaitLog;
@@ -33,6 +33,7 @@ use crate::client::{Client, ClientError};
 use crate::log_target::RENDEZVOUS;
 use crate::rendezvous::HandlerStatus;
 use crate::session::{Loss, Session};
+use crate::util::follow::AFTER_REFUSAL;
 
 /// The time limit for closing the session or the store. The node's keys are deleted before.
 const GOODBYE: Duration = Duration::from_secs(1);
@@ -94,7 +95,7 @@ pub(super) struct DriverSetup {
 impl NodeDriver {
     pub(super) fn new(setup: DriverSetup) -> Self {
         let DriverSetup { client, config, servers, run_id, node_id, lease_ttl, .. } = setup;
-        let active = ActiveWatch::new(client.clone(), config.clone());
+        let active = ActiveWatch::new(client.clone(), &config);
         let wait_log = WaitLog::new(run_id.clone());
         Self {
             client,
@@ -194,7 +195,7 @@ impl NodeDriver {
                 self.coordinator_watches.replace(&self.client, id, watches)
             }
             NodeOutput::Unwatch => self.coordinator_watches.end(),
-            NodeOutput::Resync => self.active.reopen(Duration::ZERO),
+            NodeOutput::Resync => self.active.reopen(),
             NodeOutput::OpenSession => self.open_session(),
             NodeOutput::EndSession => {
                 let left = self.session.as_ref().map(|(session, _)| session.remaining());
@@ -284,7 +285,7 @@ impl NodeDriver {
             }
             Err(error) => {
                 let input = self.refused(error);
-                self.request(id, purpose, txn, REFUSED);
+                self.request(id, purpose, txn, AFTER_REFUSAL);
                 input
             }
         }

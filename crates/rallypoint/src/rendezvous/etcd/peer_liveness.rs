@@ -4,7 +4,6 @@
 //! The connection is only a faster failure detector. Without it, or if it is wrong, the lease decides.
 
 use std::io::{self, ErrorKind};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -12,20 +11,25 @@ use futures_util::FutureExt;
 use rallypoint_core::rendezvous::FormedGroup;
 use rallypoint_core::rendezvous::documents::LivenessAddress;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, timeout};
 
 use super::driver::Boxed;
 use super::probe::PeerEvent;
 use super::proofs::Proofs;
 use crate::log_target::RENDEZVOUS;
 use crate::store::{Presence, PresenceEnd};
+use crate::util::backoff::Backoff;
+use crate::util::reminder::Reminder;
+use crate::util::retry::retry_forever;
 
 /// How long rank 0 may take to answer. When a large group has formed, all members connect at once.
 const CONNECTING: Duration = Duration::from_secs(15);
 
-/// The backoff between attempts to connect: the first delay, and the longest.
-const FIRST_PAUSE: Duration = Duration::from_millis(50);
-const LAST_PAUSE: Duration = Duration::from_secs(5);
+/// The longest delay between attempts to connect.
+const LONGEST_DELAY: Duration = Duration::from_secs(5);
+
+/// The backoff between attempts to connect.
+const BACKOFF: Backoff = Backoff::new(Duration::from_millis(50), LONGEST_DELAY);
 
 /// The log reports a missing connection after this time, and then each time after twice as long.
 const SAY: Duration = Duration::from_secs(4);
@@ -150,7 +154,7 @@ struct Rank0Connection {
 impl Rank0Connection {
     /// Holds a connection to rank 0 until rank 0 sends a goodbye or is lost.
     async fn hold(self, news: UnboundedSender<ConnectionEvent>) {
-        let mut pause = FIRST_PAUSE;
+        let mut backoff = BACKOFF;
         loop {
             let mut presence = self.connect(&news).await;
             let (held, node) = (Instant::now(), presence.host().to_owned());
@@ -179,49 +183,33 @@ impl Rank0Connection {
                 }
             }
             drop(presence);
-            if held.elapsed() > LAST_PAUSE {
-                pause = FIRST_PAUSE;
+            if held.elapsed() > LONGEST_DELAY {
+                backoff.reset();
             }
-            rest(&mut pause).await;
+            backoff.wait().await;
         }
     }
 
     /// Retries until connected, and reports in the log, and to the coordinator, that there is no connection yet.
     async fn connect(&self, news: &UnboundedSender<ConnectionEvent>) -> Presence {
         let round = self.round;
-        let said = AtomicBool::new(false);
+        let mut said = false;
         let trouble = Mutex::new("it does not answer".to_owned());
-        let trying = async {
-            let mut pause = FIRST_PAUSE;
-            loop {
-                match self.open().await {
-                    Ok(presence) => return presence,
-                    Err(error) => {
-                        tracing::debug!(target: RENDEZVOUS, %error, "no connection to rank 0 yet");
-                        *trouble.lock().unwrap_or_else(PoisonError::into_inner) = error.to_string();
-                    }
-                }
-                rest(&mut pause).await;
-            }
+        let failed = |error: io::Error| {
+            tracing::debug!(target: RENDEZVOUS, %error, "no connection to rank 0 yet");
+            *trouble.lock().unwrap_or_else(PoisonError::into_inner) = error.to_string();
         };
-        let saying = async {
-            let mut interval = SAY;
-            loop {
-                sleep(interval).await;
-                interval *= 2;
-                let Self { host, port, .. } = self;
-                let error = trouble.lock().unwrap_or_else(PoisonError::into_inner).clone();
-                let reason = format!("no connection to rank 0 at {host}:{port}: {error}");
-                tracing::warn!(target: RENDEZVOUS, round, "{reason}; {UNREACHED_ADVICE}");
-                let _ = news.send(ConnectionEvent::Unreached { round, reason: Some(reason) });
-                said.store(true, Ordering::Relaxed);
-            }
+        let report = || {
+            let Self { host, port, .. } = self;
+            let error = trouble.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            let reason = format!("no connection to rank 0 at {host}:{port}: {error}");
+            tracing::warn!(target: RENDEZVOUS, round, "{reason}; {UNREACHED_ADVICE}");
+            let _ = news.send(ConnectionEvent::Unreached { round, reason: Some(reason) });
+            said = true;
         };
-        let presence = tokio::select! {
-            presence = trying => presence,
-            presence = saying => presence,
-        };
-        if said.load(Ordering::Relaxed) {
+        let connected = retry_forever(BACKOFF, || self.open(), failed);
+        let presence = Reminder::doubling(SAY).during(connected, report).await;
+        if said {
             let _ = news.send(ConnectionEvent::Unreached { round, reason: None });
         }
         presence
@@ -233,12 +221,6 @@ impl Rank0Connection {
         let late = || io::Error::new(ErrorKind::TimedOut, format!("no answer in {CONNECTING:?}"));
         timeout(CONNECTING, opening).await.unwrap_or_else(|_| Err(late()))
     }
-}
-
-/// Waits before another attempt, with exponential backoff.
-async fn rest(pause: &mut Duration) {
-    sleep(pause.mul_f64(0.5 + fastrand::f64() / 2.0)).await;
-    *pause = (*pause * 2).min(LAST_PAUSE);
 }
 
 #[cfg(test)]

@@ -31,6 +31,8 @@ use tokio::net::{TcpStream, lookup_host};
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::store::keep_alive;
+use crate::util::backoff::Backoff;
+use crate::util::retry::retry_forever;
 
 /// How long a liveness socket may take to greet, and to accept or refuse a connection.
 const GREETING: Duration = Duration::from_secs(2);
@@ -41,9 +43,11 @@ const WORD: &str = "rallypoint-guard ";
 /// The time between the two refusals that prove a death.
 const APART: Duration = Duration::from_millis(20);
 
-/// The backoff between attempts: the first delay, and the longest.
-const FIRST_PAUSE: Duration = Duration::from_millis(20);
-const LAST_PAUSE: Duration = Duration::from_secs(1);
+/// The longest delay between attempts.
+const LONGEST_DELAY: Duration = Duration::from_secs(1);
+
+/// The backoff between attempts.
+const BACKOFF: Backoff = Backoff::new(Duration::from_millis(20), LONGEST_DELAY).without_jitter();
 
 /// A connection that receives more bytes than this is closed.
 const TALKATIVE: usize = 4 << 10;
@@ -99,15 +103,11 @@ impl Probe {
     ///
     /// While the socket accepts connections, one of them is held: its end is the time for the next attempt.
     pub(super) async fn dead(&self, address: &LivenessAddress) {
-        let mut pause = FIRST_PAUSE;
-        while self.verify(address).await.is_err() {
-            sleep(pause).await;
-            pause = (pause * 2).min(LAST_PAUSE);
-        }
+        retry_forever(BACKOFF, || self.verify(address), |_: io::Error| {}).await;
         // The very address that greeted: a name may have several, and one that refuses says nothing of the others.
         let socket = self.verified().get(address).copied();
         let Some(socket) = socket else { return std::future::pending().await };
-        let (mut pause, mut refused) = (FIRST_PAUSE, false);
+        let (mut backoff, mut refused) = (BACKOFF, false);
         loop {
             let begun = Instant::now();
             match timeout(GREETING, TcpStream::connect(socket)).await {
@@ -122,15 +122,14 @@ impl Probe {
                 }
                 Ok(Ok(stream)) => {
                     outlast(stream).await;
-                    if begun.elapsed() >= LAST_PAUSE {
-                        pause = FIRST_PAUSE;
+                    if begun.elapsed() >= LONGEST_DELAY {
+                        backoff.reset();
                     }
                 }
                 Ok(Err(_)) | Err(_) => {}
             }
             refused = false;
-            sleep(pause).await;
-            pause = (pause * 2).min(LAST_PAUSE);
+            backoff.wait().await;
         }
     }
 }

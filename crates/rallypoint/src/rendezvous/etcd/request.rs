@@ -1,27 +1,18 @@
 //! A transaction of the core's node, retried until the server answers.
 
-use rallypoint_core::kv::{KvError, LeaseId, Txn, TxnResult};
 use std::time::Duration;
-use tokio::time::{Instant, sleep};
 
-use crate::client::{Client, ClientError, KeepAliveStream};
+use rallypoint_core::kv::{KvError, LeaseId, Txn, TxnResult};
+use tokio::time::timeout;
+
+use crate::client::{Client, ClientError};
+use crate::util::retry::{SERVER_BACKOFF, retry, transient};
 
 /// The lifetime of the run's keys when no member renews its lease.
 pub(super) const RUN_TTL: Duration = Duration::from_secs(2 * 3600);
 
-/// The delay before a refused request is retried: permissions may change.
-pub(super) const REFUSED: Duration = Duration::from_secs(1);
-
-/// The backoff before the `failures`-th retry, with jitter.
-pub(super) fn delay(failures: u32) -> Duration {
-    let longest = Duration::from_millis(20).saturating_mul(1 << failures.min(6));
-    longest.mul_f64(0.5 + fastrand::f64() / 2.0)
-}
-
-/// Whether the error is not retryable: the server answered and refused the request.
-pub(super) fn is_fatal(error: &ClientError) -> bool {
-    !matches!(error, ClientError::Unavailable { .. } | ClientError::OutcomeUnknown { .. })
-}
+/// The time limit for a renewal of the run's lease.
+const RENEWAL: Duration = Duration::from_secs(5);
 
 /// Sends `txn` until it is answered. Every transaction of the node is idempotent: it may be executed twice.
 ///
@@ -33,29 +24,26 @@ pub(super) async fn send(
     run_lease: LeaseId,
     mut troubles: impl FnMut(ClientError),
 ) -> Result<TxnResult, ClientError> {
-    let mut failures = 0;
-    loop {
-        let error = match client.txn(txn.clone()).await {
-            Ok(result) => return Ok(result),
+    let attempt = || async {
+        match client.txn(txn.clone()).await {
             // The node's own lease, or the run's. The session reports the loss of the former, which makes this
             // request pointless; the latter is granted again.
             Err(ClientError::Kv(KvError::LeaseNotFound)) => {
-                match hold_run_lease(&client, run_lease).await {
-                    Ok(()) => ClientError::Kv(KvError::LeaseNotFound),
-                    Err(error) if is_fatal(&error) => return Err(error),
-                    Err(error) => error,
-                }
+                hold_run_lease(&client, run_lease).await?;
+                Err(ClientError::Kv(KvError::LeaseNotFound))
             }
-            Err(error) if is_fatal(&error) => return Err(error),
-            Err(error) => error,
-        };
-        troubles(error);
-        // The first retry need not wait: the client has moved on to another server.
-        if failures > 0 {
-            sleep(delay(failures)).await;
+            answer => answer,
         }
-        failures += 1;
-    }
+    };
+    let failed = |error, _| {
+        troubles(match error {
+            ClientError::Kv(KvError::LeaseNotFound) => error,
+            error => transient(error)?,
+        });
+        Ok(())
+    };
+    // The first retry need not wait: the client has moved on to another server.
+    retry(SERVER_BACKOFF.with_immediate_first(), attempt, failed).await
 }
 
 /// Grants the run's lease, or renews it if it exists.
@@ -64,13 +52,8 @@ pub(super) async fn hold_run_lease(client: &Client, lease: LeaseId) -> Result<()
     match client.lease_grant(seconds, Some(lease)).await {
         Ok(_) => Ok(()),
         Err(ClientError::Kv(KvError::LeaseExists)) => {
-            let bound = Instant::now() + Duration::from_secs(5);
-            let renewed = async {
-                let mut stream = KeepAliveStream::open(client, lease, bound).await?;
-                stream.answer().await
-            };
             // If the renewal fails, the next request that needs the lease grants it again.
-            let _ = tokio::time::timeout_at(bound, renewed).await;
+            let _ = timeout(RENEWAL, client.lease_renew(lease)).await;
             Ok(())
         }
         Err(error) => Err(error),

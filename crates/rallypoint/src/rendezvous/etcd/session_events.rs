@@ -6,12 +6,11 @@ use std::time::Duration;
 
 use rallypoint_core::kv::Time;
 use tokio::sync::watch;
-use tokio::time::sleep;
 
 use super::driver::Boxed;
-use super::request::{delay, is_fatal};
 use crate::client::{Client, ClientError};
 use crate::session::{Loss, Session};
+use crate::util::retry::{SERVER_BACKOFF, retry, transient};
 
 /// Opens a session, and retries until it is open or the server refuses it. The last failure is kept in `last_error`.
 pub(super) async fn open_session(
@@ -19,17 +18,12 @@ pub(super) async fn open_session(
     ttl: Duration,
     last_error: Arc<Mutex<Option<ClientError>>>,
 ) -> Result<Session, ClientError> {
-    let mut failures = 0;
-    loop {
-        match Session::open(&client, ttl).await {
-            Err(error) if !is_fatal(&error) => {
-                *last_error.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
-            }
-            opened => return opened,
-        }
-        sleep(delay(failures)).await;
-        failures += 1;
-    }
+    let failed = |error, _| {
+        let error = transient(error)?;
+        *last_error.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+        Ok(())
+    };
+    retry(SERVER_BACKOFF, || Session::open(&client, ttl), failed).await
 }
 
 /// Waits for the loss of the session, and checks the lease's clock at each poll: a process that was suspended may

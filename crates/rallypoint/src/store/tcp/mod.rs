@@ -10,7 +10,7 @@ use std::io::{self, ErrorKind};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 
 use self::connection::{Connection, ROUND_TRIP};
 pub(crate) use self::presence::{Presence, PresenceEnd};
@@ -18,6 +18,7 @@ use super::timeout::{Patience, Timeout};
 use super::{DEFAULT_TIMEOUT, StoreError};
 use crate::log_target::STORE;
 use crate::util::backoff::Backoff;
+use crate::util::retry::retry;
 
 /// The number of idle connections that are kept for later calls.
 const MAX_IDLE: usize = 4;
@@ -64,28 +65,23 @@ impl TcpStore {
     /// Since the server may start later than its clients, attempts are repeated until `timeout` is over.
     pub async fn connect(address: &str, timeout: Duration) -> Result<Self, StoreError> {
         let patience = Patience::new(timeout);
-        let mut backoff = CONNECT_BACKOFF;
-        loop {
-            let error = match open(address, patience.left()).await {
-                Ok(connection) => {
-                    return Ok(Self {
-                        address: address.to_owned(),
-                        connect_timeout: timeout,
-                        idle: Mutex::new(vec![connection]),
-                        timeout: Timeout::new(DEFAULT_TIMEOUT),
-                    });
-                }
-                Err(error) => error,
-            };
-            let delay = backoff.next_delay();
+        let failed = |error: io::Error, delay| {
             // An invalid address stays invalid.
             if patience.left() <= delay || error.kind() == ErrorKind::InvalidInput {
                 let (address, waited) = (address.to_owned(), timeout - patience.left());
                 return Err(StoreError::Connect { address, waited, source: error });
             }
             tracing::debug!(target: STORE, %error, address, "no store yet");
-            sleep(delay).await;
-        }
+            Ok(())
+        };
+        let attempt = || open(address, patience.left());
+        let connection = retry(CONNECT_BACKOFF, attempt, failed).await?;
+        Ok(Self {
+            address: address.to_owned(),
+            connect_timeout: timeout,
+            idle: Mutex::new(vec![connection]),
+            timeout: Timeout::new(DEFAULT_TIMEOUT),
+        })
     }
 
     /// The address that was given.

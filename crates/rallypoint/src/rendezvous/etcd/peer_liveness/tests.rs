@@ -6,6 +6,7 @@ use std::sync::Arc;
 use rallypoint_core::rendezvous::documents::Address;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::time::sleep;
 use tracing_subscriber::fmt::MakeWriter;
 
 use super::super::probe::tests::{A_WHILE, Guard, SOON};
