@@ -1,8 +1,5 @@
 //! The rendezvous, with the server where this host is meant to run it.
 
-mod collateral;
-mod ending;
-
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -10,18 +7,17 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use rallypoint::Reminder;
 use rallypoint::embedded::{
-    EmbeddedServer, EmbeddedServerError, RendezvousConfig, SecretError, ThisHost,
+    EmbeddedServer, EmbeddedServerError, RendezvousConfig, SecretError, ThisHost, clients_gone,
 };
 use rallypoint::log_target::{RENDEZVOUS, WAITING};
 use rallypoint::process::follow_fence;
 use rallypoint::rendezvous::{
-    CreateError, EtcdRendezvousHandler, PASSWORD, RendezvousHandler as _, RendezvousParameters,
-    add_password,
+    CreateError, Ending, EtcdRendezvousHandler, PASSWORD, RendezvousHandler as _,
+    RendezvousParameters, add_password,
 };
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
-use self::ending::{Ending, disturbance, end};
 use crate::arguments;
 use crate::errors::{OrRaise, Raise, fork_error, wrong_argument};
 use crate::guard::Guard;
@@ -185,17 +181,13 @@ impl Rendezvous {
     /// has lost. Anything but 0 means: stop the workers and call ``next_rendezvous``. That is so too if this
     /// node is no longer in its group, or if another has closed the run without being done. A memory read.
     fn num_nodes_waiting(&self, py: Python<'_>) -> PyResult<usize> {
-        let handler = self.handler.get(py)?;
-        let status = handler.live_status().or_raise(py)?;
-        let stops = disturbance(&status, handler.node_id()).is_some();
-        Ok(if stops { status.nodes_waiting().max(1) } else { 0 })
+        self.handler.get(py)?.nodes_waiting().or_raise(py)
     }
 
     /// Why ``num_nodes_waiting()`` is not 0, in a sentence; ``None`` if it is.
     #[getter]
     fn disturbance(&self, py: Python<'_>) -> PyResult<Option<String>> {
-        let handler = self.handler.get(py)?;
-        Ok(disturbance(&handler.status(), handler.node_id()).map(|why| why.to_string()))
+        Ok(self.handler.get(py)?.must_stop().map(|why| why.to_string()))
     }
 
     /// Waits until this node was in a group and can no longer be sure of its place, since the servers do not
@@ -323,6 +315,27 @@ impl Rendezvous {
         let handler = self.handler.get(py)?;
         Ok(format!("<Rendezvous of run {:?}, node {}>", handler.run_id(), handler.node_id()))
     }
+}
+
+/// Ends the node's part. A server of this process stays until no node needs it.
+async fn end(
+    handler: &EtcdRendezvousHandler,
+    server: Option<EmbeddedServer>,
+    ending: Ending,
+) -> bool {
+    let closed = handler.end(ending).await;
+    if let Some(server) = server {
+        if server.serves()
+            && let Err(error) = clients_gone(handler.client(), handler.keys()).await
+        {
+            tracing::debug!(
+                target: RENDEZVOUS,
+                %error, "cannot determine which nodes still need the server"
+            );
+        }
+        server.stop().await;
+    }
+    closed
 }
 
 /// Waits for `future`, and reports what the rendezvous waits for if that takes long.

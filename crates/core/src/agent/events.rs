@@ -76,5 +76,15 @@ pub fn must_stop(view: &RendezvousView, fenced: Option<String>, id: &str) -> Opt
     membership_events(view, &RestartBudget::default(), membership).into_iter().find_map(reason)
 }
 
+/// The number of nodes that ask for a new round, for an agent that is told only a number, as torchrun's is. It is 0 if
+/// and only if the workers need not stop, by [`must_stop`]. A node that is fenced, or whose run another node has closed
+/// as failed, counts at least itself.
+pub fn num_nodes_waiting(view: &RendezvousView, fenced: Option<String>, id: &str) -> usize {
+    match must_stop(view, fenced, id) {
+        Some(_) => view.nodes_waiting.max(1),
+        None => 0,
+    }
+}
+
 #[cfg(test)]
 mod tests;

@@ -2,11 +2,13 @@
 //!
 //! - [`Agent`]: the state machine. It decides; its driver runs the processes and talks to the other nodes.
 //! - [`RestartBudget`]: the restarts that the job has used, in a document that all nodes share.
-//! - [`membership_events`]: what a node's view of its group and run means for its agent.
+//! - [`membership_events`]: what a node's view of its group and run means for its agent. [`must_stop`] and
+//!   [`num_nodes_waiting`] are the same for an agent that only needs to know whether its workers must stop.
 //! - [`collateral`]: whether workers failed because of a lost peer.
 //! - [`placement`]: the workers' ranks, assigned as torchrun assigns them.
 //! - [`environment`]: the environment variables of a worker.
 //! - [`error_file`]: the file in which a worker explains its failure.
+//! - [`run_at_end`]: whether a node that ends may close the run.
 //! - [`NodeOutcome`]: how the node's part in the job ended, and the exit code.
 //!
 //! # States
@@ -86,6 +88,7 @@
 
 mod backoff;
 pub mod collateral;
+mod ending;
 pub mod environment;
 pub mod error_file;
 mod events;
@@ -98,7 +101,8 @@ mod state;
 mod why;
 
 pub use self::backoff::RestartBackoff;
-pub use self::events::{KnownGroup, membership_events, must_stop};
+pub use self::ending::{RunAtEnd, run_at_end};
+pub use self::events::{KnownGroup, membership_events, must_stop, num_nodes_waiting};
 pub use self::failure::{Exit, WorkerFailure, signal_name};
 pub use self::messages::{
     AgentInput, AgentOutput, AgentSettings, EXIT_BARRIER, Exited, GroupChange, NoGroup, NodeGroup,

@@ -25,7 +25,7 @@ use rallypoint_core::rendezvous::keys::Keys;
 use tokio::sync::watch;
 
 pub use self::error::RendezvousError;
-pub use self::etcd::EtcdRendezvousHandler;
+pub use self::etcd::{Ending, EtcdRendezvousHandler};
 pub use self::extra_data::{load_extra_data, store_extra_data};
 pub use self::info::{RendezvousInfo, RendezvousStoreInfo};
 pub use self::registry::{
@@ -49,14 +49,6 @@ pub struct HandlerStatus {
     pub fenced: Option<Loss>,
     /// The server's words when it last refused a request; cleared when the server grants one again.
     pub refused: Option<String>,
-}
-
-impl HandlerStatus {
-    /// The number of nodes that ask for a new round, as [`RendezvousHandler::num_nodes_waiting`] counts
-    /// them. A fenced node counts itself: it must stop its workers and join again.
-    pub fn nodes_waiting(&self) -> usize {
-        self.view.nodes_waiting.max(usize::from(self.fenced.is_some()))
-    }
 }
 
 /// What an agent that supervises workers uses of a handler besides the group: see
@@ -124,7 +116,8 @@ pub trait RendezvousHandler: Send + Sync {
 
     /// The number of nodes that ask for a new round: late nodes that the group has room for, lost members, and
     /// members that have already left for the next round. Anything but 0 means: stop the workers and call
-    /// [`next_rendezvous`](Self::next_rendezvous). Nodes beyond the largest size do not count.
+    /// [`next_rendezvous`](Self::next_rendezvous). Nodes beyond the largest size do not count. It is not 0 either if
+    /// this node is no longer in its group, or if another node has closed the run as failed.
     ///
     /// # Errors
     /// [`RendezvousError::Connection`] if the number is not known.
@@ -152,7 +145,8 @@ pub trait RendezvousHandler: Send + Sync {
     /// or that is asked to leave. The remaining nodes form a new group.
     async fn leave(&self);
 
-    /// Leaves, and releases all resources. A member of the current group closes the run, since its part of the job
-    /// is over; a node that only waited does not. True if all of that succeeded.
+    /// Leaves, and releases all resources. A member of the last group closes the run, since its part of the job
+    /// is over; a node that only waited does not, nor one whose peers already form another group. True if all of that
+    /// succeeded.
     async fn shutdown(&self) -> bool;
 }

@@ -102,3 +102,27 @@ fn workers_stop_for_whatever_an_agent_would_be_told_and_for_no_success() {
     let fenced = must_stop(&gone, Some("silence".into()), "me").unwrap().to_string();
     assert_eq!(fenced, "the session was lost: silence");
 }
+
+#[test]
+fn an_agent_that_has_only_a_number_is_told_to_stop_by_it() {
+    let lost = vec!["node7".to_owned()];
+    let waiting = |nodes_waiting| RendezvousView { nodes_waiting, ..running() };
+    let outside = RendezvousView { member_of: None, ..running() };
+    let fenced = || Some("silence".to_owned());
+    let table = [
+        (running(), None, 0),
+        (waiting(2), None, 2),
+        (RendezvousView { lost, ..waiting(1) }, None, 1),
+        (RendezvousView { round: 5, ..waiting(1) }, None, 1),
+        (RendezvousView { round: 5, replaced_by: Some(5), ..running() }, None, 1),
+        (outside.clone(), None, 0),
+        (outside, fenced(), 1),
+        (waiting(2), fenced(), 2),
+        (RendezvousView { nodes_waiting: 0, ..closed("a", RunOutcome::Failed) }, None, 1),
+        (closed("a", RunOutcome::Succeeded), None, 0),
+        (closed("me", RunOutcome::Failed), None, 0),
+    ];
+    for (view, fenced, expected) in table {
+        assert_eq!(num_nodes_waiting(&view, fenced, "me"), expected, "{view:?}");
+    }
+}

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use rallypoint_core::agent::{Why, must_stop, num_nodes_waiting};
 use rallypoint_core::kv::Time;
 use rallypoint_core::rendezvous::documents::{
     LivenessAddress, NodeDocument, RankHints, RunOutcome,
@@ -22,6 +23,7 @@ use super::bootstrap::{Bootstrap, BootstrapNode};
 use super::commands::HandlerCommand;
 use super::connect::wait_for_server;
 use super::driver::{DriverSetup, NodeDriver};
+use super::ending::Ending;
 use super::errors::connection_error;
 use crate::client::{Client, ClientOptions};
 use crate::log_target::RUN;
@@ -238,6 +240,22 @@ impl EtcdRendezvousHandler {
         Ok(self.status())
     }
 
+    /// Why the workers of this node must stop, by [`status`](Self::status); `None` if they need not.
+    pub fn must_stop(&self) -> Option<Why> {
+        let status = self.status.borrow();
+        must_stop(&status.view, status.fenced.as_ref().map(Loss::to_string), &self.node)
+    }
+
+    /// [`num_nodes_waiting`](RendezvousHandler::num_nodes_waiting), as a memory read.
+    ///
+    /// # Errors
+    /// [`RendezvousError::Connection`] if the background task has ended.
+    pub fn nodes_waiting(&self) -> Result<usize, RendezvousError> {
+        let status = self.live_status()?;
+        let fenced = status.fenced.as_ref().map(Loss::to_string);
+        Ok(num_nodes_waiting(&status.view, fenced, &self.node))
+    }
+
     /// Follows every change to [`status`](Self::status).
     pub fn changes(&self) -> watch::Receiver<HandlerStatus> {
         self.status.clone()
@@ -406,7 +424,7 @@ impl RendezvousHandler for EtcdRendezvousHandler {
     }
 
     async fn num_nodes_waiting(&self) -> Result<usize, RendezvousError> {
-        Ok(self.live_status()?.nodes_waiting())
+        self.nodes_waiting()
     }
 
     fn use_agent_store(&self) -> bool {
@@ -435,15 +453,6 @@ impl RendezvousHandler for EtcdRendezvousHandler {
     }
 
     async fn shutdown(&self) -> bool {
-        let view = self.status.borrow().view.clone();
-        let closed = if view.member_of.is_some() && view.closed.is_none() {
-            let reason = "a member of the group shut down";
-            let closing = self.close(RunOutcome::Succeeded, reason);
-            matches!(timeout(GOODBYE, closing).await, Ok(Ok(())))
-        } else {
-            true
-        };
-        self.leave().await;
-        closed
+        self.end(Ending::Done).await
     }
 }

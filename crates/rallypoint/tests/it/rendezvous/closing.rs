@@ -29,7 +29,8 @@ async fn a_closed_run_says_who_closed_it_and_why(endpoint: String) {
     let closed = changes.wait_for(|status| status.view.closed.is_some());
     let closed = timeout(PATIENCE, closed).await.unwrap().unwrap().clone();
     assert_eq!(closed.view.closed.unwrap().reason, "out of money");
-    assert_eq!(second.num_nodes_waiting().await.unwrap(), 0);
+    assert_eq!(first.num_nodes_waiting().await.unwrap(), 0, "it knows by itself");
+    assert_eq!(second.num_nodes_waiting().await.unwrap(), 1, "its workers must stop");
     // The first reason counts.
     second.set_closed("something else").await.unwrap();
     let late = handler(&endpoint, options(2, 2)).await;

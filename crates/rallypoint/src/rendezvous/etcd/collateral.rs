@@ -1,7 +1,5 @@
 //! Gathers what the core needs to decide whether what failed here failed because of another node.
 
-use rallypoint::client::ClientError;
-use rallypoint::rendezvous::{EtcdRendezvousHandler, HandlerStatus};
 use rallypoint_core::agent::collateral::{
     DETECTION_TIMEOUT, FailureOrigin, RoundMembers, failure_origin,
 };
@@ -9,12 +7,16 @@ use rallypoint_core::kv::{KeyRange, Range};
 use rallypoint_core::rendezvous::keys::Keys;
 use tokio::time::timeout;
 
+use super::handler::EtcdRendezvousHandler;
+use crate::client::ClientError;
+use crate::rendezvous::HandlerStatus;
+
 fn known(status: &HandlerStatus) -> FailureOrigin {
     failure_origin(&status.view, status.fenced.is_some())
 }
 
-/// Whether the group of this node has lost a member, this one included, or has within a second. If nobody can
-/// tell, it is taken for true.
+/// Whether the group of this node has lost a member, this one included, or has within a second. Also true if the servers
+/// do not tell.
 pub(super) async fn is_collateral(handler: &EtcdRendezvousHandler) -> bool {
     let mut changes = handler.changes();
     let decided = changes.wait_for(|status| !matches!(known(status), FailureOrigin::Undecided(_)));
