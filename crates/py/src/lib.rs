@@ -33,6 +33,7 @@ mod native {
     use std::ffi::OsString;
 
     use pyo3::prelude::*;
+    use rallypoint::config::Backend;
     use rallypoint_core::rendezvous::keys;
 
     use super::errors::OrRaise as _;
@@ -57,6 +58,20 @@ mod native {
     /// The version of the package.
     #[pymodule_export]
     const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+    /// The backend of ``Rendezvous`` unless another is given: the one with an embedded server.
+    #[pymodule_export]
+    const DEFAULT_BACKEND: &str = Backend::Rallypoint.name();
+
+    /// The backend for an etcd that runs already.
+    #[pymodule_export]
+    const ETCD_BACKEND: &str = Backend::Etcd.name();
+
+    /// The names and aliases that ``Rendezvous`` takes as its backend.
+    #[pyfunction]
+    fn backends() -> Vec<&'static str> {
+        Backend::own_names().collect()
+    }
 
     /// The key at which the agents of a group find whether its round begins, in the round's store.
     #[pymodule_export]

@@ -6,6 +6,7 @@ use std::time::Duration;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use rallypoint::Reminder;
+use rallypoint::config::Backend;
 use rallypoint::embedded::{
     EmbeddedServer, EmbeddedServerError, RendezvousConfig, SecretError, ThisHost, clients_gone,
 };
@@ -23,9 +24,6 @@ use crate::errors::{OrRaise, Raise, fork_error, wrong_argument};
 use crate::guard::Guard;
 use crate::runtime::{Tied, wait};
 use crate::store::Store;
-
-/// The one with a server of its own, and two names for an etcd that is there already.
-const BACKENDS: [&str; 3] = ["rallypoint", "etcd", "etcd-v3"];
 
 /// Where the secret that the nodes share may stand.
 const SECRET: &str = "RALLYPOINT_SECRET";
@@ -117,7 +115,7 @@ async fn open(mut config: RendezvousConfig) -> Result<Opened, OpenError> {
 impl Rendezvous {
     #[new]
     #[pyo3(
-        signature = (endpoint, run_id, min_nodes, max_nodes, *, backend = "rallypoint", local_addr = None,
+        signature = (endpoint, run_id, min_nodes, max_nodes, *, backend = Backend::Rallypoint.name(), local_addr = None,
                      guard = None, **options),
         text_signature = "(endpoint, run_id, min_nodes, max_nodes, *, backend='rallypoint', local_addr=None, \
                           guard=None, **options)"
@@ -134,8 +132,9 @@ impl Rendezvous {
         guard: Option<&Guard>,
         options: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Self> {
-        if !BACKENDS.contains(&backend) {
-            let fix = format!("give one of {}", BACKENDS.join(", "));
+        if !Backend::own_names().any(|name| name == backend) {
+            let names: Vec<_> = Backend::own_names().collect();
+            let fix = format!("give one of {}", names.join(", "));
             return Err(wrong_argument(py, format!("backend {backend:?}: {fix}")));
         }
         let mut config = arguments::options(options)?;

@@ -14,7 +14,9 @@ _Path = Union[str, PathLike[str]]
 
 __all__ = [
     "DECISION_KEY",
+    "DEFAULT_BACKEND",
     "DYNAMIC_PREFIX",
+    "ETCD_BACKEND",
     "VERSION",
     "Client",
     "EtcdServer",
@@ -28,6 +30,7 @@ __all__ = [
     "TcpStore",
     "agent_store_prefix",
     "arrived_key",
+    "backends",
     "dynamic_run_store",
     "helper",
     "main",
@@ -41,11 +44,14 @@ __all__ = [
 ]
 
 DECISION_KEY: str
+DEFAULT_BACKEND: str
 DYNAMIC_PREFIX: str
+ETCD_BACKEND: str
 VERSION: str
 
 def agent_store_prefix(run_id: str, round: int) -> str: ...
 def arrived_key(node_rank: int) -> str: ...
+def backends() -> list[str]: ...
 def dynamic_run_store(run_id: str) -> str: ...
 def main(arguments: Sequence[str], python: Optional[str]) -> int: ...
 def make_room(connections: int) -> Optional[int]: ...

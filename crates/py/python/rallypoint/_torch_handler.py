@@ -48,11 +48,12 @@ class TorchrunHandler(RendezvousHandler):
         self._known_error = sys.exc_info()[1]
         endpoint, config = params.endpoint, dict(params.config)
         # Any other name is that of an etcd which is there already.
-        backend = params.backend if params.backend in ("rallypoint", "etcd-v3") else "etcd"
-        if backend != "rallypoint" and not endpoint:
+        backend = params.backend if params.backend in _native.backends() else _native.ETCD_BACKEND
+        is_etcd = backend != _native.DEFAULT_BACKEND
+        if is_etcd and not endpoint:
             raise ParameterError(f"endpoint is missing: {params.backend} needs an etcd; give its host:port")
         _show_log()
-        if backend != "rallypoint" and params.run_id == _NO_ID:
+        if is_etcd and params.run_id == _NO_ID:
             logger.warning("no --rdzv-id was given: jobs on this etcd without one are taken for one; give each its own")
         if params.run_id == _NO_ID:
             # Without a name, a run that is over is that of another job.

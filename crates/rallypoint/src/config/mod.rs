@@ -6,6 +6,7 @@
 //! - [`Endpoint`]: the address of a server.
 //! - [`ConfigError`]: the field that is wrong, its value, and the remedy.
 
+mod backend;
 mod endpoint;
 mod error;
 mod options;
@@ -14,15 +15,18 @@ mod suggest;
 mod url;
 pub(crate) mod values;
 
+#[doc(hidden)]
+pub use self::backend::Backend;
+pub(crate) use self::backend::RALLYPOINT_BACKEND;
 pub(crate) use self::endpoint::ETCD_PORT;
 pub use self::endpoint::{Endpoint, Protocol};
 pub use self::error::ConfigError;
 #[cfg(feature = "cli")]
 pub(crate) use self::options::help;
+pub(crate) use self::options::is_host;
 pub use self::options::{
     ConnectionOptions, DynamicOptions, EtcdOptions, HandlerOptions, PASSWORD, add_password,
 };
-pub(crate) use self::options::{RALLYPOINT_BACKEND, is_host};
 pub use self::parameters::{RendezvousParameters, parse_config};
 pub(crate) use self::suggest::{did_you_mean, list, suggest};
 pub use self::values::PortRange;

@@ -26,40 +26,13 @@ pub use self::dynamic::DynamicOptions;
 use self::read::Reader;
 #[cfg(any(feature = "cli", test))]
 pub(crate) use self::render::help;
+use super::backend::Backend;
 use super::error::ConfigError;
 use super::parameters::{RendezvousParameters, validate_run};
 use super::values::{MIN_SECONDS, PortRange};
 use crate::client::ClientOptions;
 #[cfg(doc)]
 use crate::{rendezvous::RendezvousHandler, store::AgentStore};
-
-/// What an option belongs to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Backend {
-    /// The backend `rallypoint`, which has an embedded server.
-    Rallypoint,
-    /// The backend `etcd`, for servers that run already.
-    Etcd,
-    /// The backend `dynamic`, PyTorch's protocol over one shared document.
-    Dynamic,
-    /// A client without a rendezvous.
-    Client,
-}
-
-impl Backend {
-    /// The backend of this name, if it is one of this crate.
-    fn named(name: &str) -> Option<Self> {
-        match name {
-            RALLYPOINT_BACKEND => Some(Self::Rallypoint),
-            "etcd" | "etcd-v3" => Some(Self::Etcd),
-            "dynamic" | "etcd-v2" => Some(Self::Dynamic),
-            _ => None,
-        }
-    }
-}
-
-/// The name of the backend that has an embedded server.
-pub(crate) const RALLYPOINT_BACKEND: &str = "rallypoint";
 
 /// The type of an option's value, with its limits.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -270,7 +243,7 @@ impl HandlerOptions {
     pub fn new(run_id: impl Into<String>, min_nodes: usize, max_nodes: usize) -> Self {
         let run_id = run_id.into();
         let parameters = RendezvousParameters::unchecked(
-            "etcd".to_owned(),
+            Backend::Etcd.name().to_owned(),
             String::new(),
             run_id,
             min_nodes,

@@ -10,7 +10,7 @@ use thiserror::Error;
 
 use super::dynamic::DynamicRendezvousHandler;
 use super::{EtcdRendezvousHandler, RendezvousError, RendezvousHandler};
-use crate::config::{ConfigError, RendezvousParameters};
+use crate::config::{Backend, ConfigError, RendezvousParameters};
 use crate::config::{did_you_mean, list, suggest};
 use crate::log_target::RENDEZVOUS;
 
@@ -118,9 +118,6 @@ impl RendezvousHandlerCreator {
         }))
     }
 }
-
-/// Names of PyTorch and of its plugin for backends that have another name here.
-const ALIASES: [(&str, &str); 2] = [("etcd-v2", "dynamic"), ("etcd-v3", "etcd")];
 
 /// The backends by name.
 ///
@@ -252,7 +249,7 @@ impl RendezvousHandlerRegistry {
 
     /// The name that `asked` leads to, if it is an alias and nothing is registered under it.
     fn alias(&self, asked: &str) -> Option<&'static str> {
-        let (_, name) = ALIASES.into_iter().find(|(alias, _)| *alias == asked)?;
+        let name = Backend::named(asked)?.name();
         (!self.creators.contains_key(asked) && self.creators.contains_key(name)).then_some(name)
     }
 
@@ -267,7 +264,7 @@ impl RendezvousHandlerRegistry {
 }
 
 /// The backends of this crate.
-fn builtin() -> Vec<(&'static str, RendezvousHandlerCreator)> {
+fn builtin() -> [(&'static str, RendezvousHandlerCreator); 3] {
     let etcd = RendezvousHandlerCreator::new(|parameters| async move {
         EtcdRendezvousHandler::from_parameters(&parameters).await
     });
@@ -275,5 +272,7 @@ fn builtin() -> Vec<(&'static str, RendezvousHandlerCreator)> {
         DynamicRendezvousHandler::from_parameters(&parameters).await
     });
     // The protocol is the same on an etcd and on the embedded server.
-    vec![("dynamic", dynamic), ("etcd", etcd.clone()), ("rallypoint", etcd)]
+    let builtin =
+        [(Backend::Dynamic, dynamic), (Backend::Etcd, etcd.clone()), (Backend::Rallypoint, etcd)];
+    builtin.map(|(backend, creator)| (backend.name(), creator))
 }

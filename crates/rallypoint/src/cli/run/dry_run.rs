@@ -9,6 +9,7 @@ use rallypoint_core::agent::{NodeGroup, Start, signal_name};
 use rallypoint_core::rendezvous::documents::Address;
 use serde_json::{Map, Value, json};
 
+use crate::config::Backend;
 use crate::embedded::ServerPlacement;
 use crate::launch::job::{JobSpec, LogDirectory, Provenance, Streams};
 
@@ -187,9 +188,9 @@ fn workers(job: &JobSpec) -> Vec<Variables> {
         group: NodeGroup { round: 0, rank: 0, nodes: 1, restarts: 0, store },
         placement: Placement::identical(0, 1, local_workers),
     };
-    let is_v1 = matches!(parameters.backend.as_str(), "rallypoint" | "etcd");
+    let is_own = Backend::named(&parameters.backend).is_some_and(Backend::is_own);
     let serves = parameters.get_as_bool("use_agent_store").ok().flatten();
-    let environment = job.environment(LATER, serves.unwrap_or(is_v1));
+    let environment = job.environment(LATER, serves.unwrap_or(is_own));
     let file = match job.logs.directory {
         LogDirectory::Nowhere => "",
         _ => "<in the log directory>",

@@ -11,6 +11,7 @@ use clap::Parser;
 use super::values::{
     Delay, NoRestart, Nodes, NoticeOption, TimeLimit, Workers, interval, name, seconds,
 };
+use crate::config::RALLYPOINT_BACKEND;
 use crate::launch::job::{LocalRanks, NumaBinding, PrefixTemplate, SignalList, StreamSelection};
 
 const NODES: &str = "Nodes and workers";
@@ -87,7 +88,7 @@ pub(crate) struct Options {
     #[arg(long, help_heading = MEETING)]
     pub(super) reopen: bool,
     /// Rendezvous backend: rallypoint, or etcd for existing servers
-    #[arg(long, value_name = "NAME", default_value = "rallypoint", value_parser = name, help_heading = MEETING)]
+    #[arg(long, value_name = "NAME", default_value = RALLYPOINT_BACKEND, value_parser = name, help_heading = MEETING)]
     pub(super) rdzv_backend: String,
     /// Backend options, such as lease_ttl=5,last_call_timeout=10,timeout=600; they are listed below
     #[arg(long, value_name = "KEY=VALUE,...", default_value = "", hide_default_value = true, help_heading = MEETING)]

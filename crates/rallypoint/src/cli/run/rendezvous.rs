@@ -13,23 +13,12 @@ use super::options::Options;
 use super::scheduler::Scheduler;
 use super::secret::Secret;
 use super::values::Nodes;
-use crate::config::{RALLYPOINT_BACKEND, suggest};
+use crate::config::{Backend, RALLYPOINT_BACKEND, suggest};
 use crate::embedded::{
     FieldNames, RendezvousConfig, SECRET_USER, ServerHints, given_credential, written,
 };
 use crate::launch::job::Provenance;
 use crate::rendezvous::{PASSWORD, RendezvousParameters, add_password, parse_config};
-
-/// The backend for an etcd that runs already.
-const ETCD: &str = "etcd";
-
-/// Names that torchrun and its plugin know, and the backend of the launcher that does what they ask for.
-const ALIASES: [(&str, &str); 4] = [
-    ("c10d", RALLYPOINT_BACKEND),
-    ("static", RALLYPOINT_BACKEND),
-    ("etcd-v2", ETCD),
-    ("etcd-v3", ETCD),
-];
 
 /// What is known before it is decided where to meet.
 pub(super) struct Known<'a> {
@@ -92,22 +81,22 @@ fn backend(known: &Known<'_>, notes: &mut Notes) -> Result<&'static str, RunErro
     if known.options.standalone {
         return Ok(RALLYPOINT_BACKEND);
     }
-    let own = [RALLYPOINT_BACKEND, ETCD];
-    if let Some(backend) = own.into_iter().find(|backend| *backend == asked) {
+    if let Some(backend) = Backend::of_launcher(asked).map(Backend::name) {
+        if backend != asked {
+            let source = format!("--rdzv-backend {asked}, whose part it takes");
+            notes.provenance.push(Provenance::new("backend", backend, source));
+        }
         return Ok(backend);
     }
-    if let Some((_, backend)) = ALIASES.into_iter().find(|(alias, _)| *alias == asked) {
-        let source = format!("--rdzv-backend {asked}, whose part it takes");
-        notes.provenance.push(Provenance::new("backend", backend, source));
-        return Ok(backend);
-    }
-    let known = ALIASES.into_iter().map(|(alias, _)| alias).chain(own);
-    let guess = match (asked, suggest(asked, known)) {
-        ("dynamic", _) => "this one is for programs that use the library; ".to_owned(),
-        (_, Some(name)) => format!("did you mean {name}? "),
-        (_, None) => String::new(),
+    let guess = match suggest(asked, Backend::launcher_names()) {
+        _ if Backend::named(asked).is_some() => {
+            "this one is for programs that use the library; ".to_owned()
+        }
+        Some(name) => format!("did you mean {name}? "),
+        None => String::new(),
     };
-    let fix = format!("{guess}give rallypoint, or etcd for existing servers");
+    let [own, etcd] = [Backend::Rallypoint, Backend::Etcd].map(Backend::name);
+    let fix = format!("{guess}give {own}, or {etcd} for existing servers");
     Err(RunError::invalid("--rdzv-backend", asked, fix))
 }
 

@@ -40,7 +40,7 @@ impl ConnectionOptions {
         parameters: &RendezvousParameters,
     ) -> Result<Option<Self>, ConfigError> {
         Ok(match Backend::named(&parameters.backend) {
-            Some(Backend::Rallypoint | Backend::Etcd) => {
+            Some(backend) if backend.is_own() => {
                 Some(EtcdOptions::from_parameters(parameters)?.connection)
             }
             Some(Backend::Dynamic) => Some(DynamicOptions::from_parameters(parameters)?.connection),

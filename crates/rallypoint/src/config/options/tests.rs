@@ -285,7 +285,7 @@ fn secrets_are_not_printed() {
 #[test]
 fn every_default_is_a_value_that_the_option_takes() {
     for backend in [Backend::Rallypoint, Backend::Etcd, Backend::Dynamic, Backend::Client] {
-        let name = if backend == Backend::Rallypoint { RALLYPOINT_BACKEND } else { "etcd" };
+        let name = if backend == Backend::Rallypoint { backend } else { Backend::Etcd }.name();
         for row in rows(backend).filter(|row| row.default.is_some()) {
             let default = row.default.unwrap_or_default();
             let given =
@@ -335,7 +335,8 @@ fn check_file(path: &str, first: &str, last: &str, expected: &str) {
 
 #[test]
 fn the_reference_of_the_book_comes_from_the_table() {
-    for (backend, name) in [(Backend::Rallypoint, "rallypoint"), (Backend::Dynamic, "dynamic")] {
+    for backend in [Backend::Rallypoint, Backend::Dynamic] {
+        let name = backend.name();
         let first =
             format!("<!-- begin options of {name}: written from the table of options -->\n\n");
         let last = format!("\n<!-- end options of {name} -->");

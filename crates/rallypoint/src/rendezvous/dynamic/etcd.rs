@@ -14,6 +14,7 @@ use tokio::time::{Instant, sleep};
 
 use super::backend::{RendezvousBackend, Token};
 use crate::client::{Client, ClientError};
+use crate::config::Backend;
 use crate::rendezvous::RendezvousError;
 use crate::store::EtcdStore;
 use crate::util::follow::{FollowedKey, KeyState};
@@ -196,7 +197,7 @@ impl EtcdRendezvousBackend {
 #[async_trait]
 impl RendezvousBackend for EtcdRendezvousBackend {
     fn name(&self) -> &str {
-        "dynamic"
+        Backend::Dynamic.name()
     }
 
     fn place(&self) -> String {

@@ -26,6 +26,7 @@ use super::driver::{DriverSetup, NodeDriver};
 use super::ending::Ending;
 use super::errors::connection_error;
 use crate::client::{Client, ClientOptions};
+use crate::config::Backend;
 use crate::log_target::RUN;
 use crate::rendezvous::address::address;
 use crate::rendezvous::local::{self, HeldPort};
@@ -143,7 +144,7 @@ impl EtcdRendezvousHandler {
         });
         let driver = AbortOnDropHandle::new(tokio::spawn(driver.run()));
         let handler = Self {
-            backend: "etcd".to_owned(),
+            backend: Backend::Etcd.name().to_owned(),
             client,
             keys,
             node: id,
