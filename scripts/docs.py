@@ -1,4 +1,4 @@
-"""Fails if a link, a command or a message in the documents is not true.
+"""Fails if a link, a command, a block of Rust or a message in the documents is not true.
 
 Only the standard library, so that `make verify` needs nothing else for it.
 """
@@ -28,6 +28,9 @@ ELSEWHERE = {
     "cargo run --release -- run": "crates/rallypoint/tests/it/launch/first_command.rs runs it",
     "cargo install --path": "installs into the user's home",
 }
+
+# The test that compiles the Rust blocks of the pages.
+BOOK = "crates/rallypoint/tests/it/book.rs"
 
 # Names of others.
 OTHERS = {"JobSet", "PyTorchJob", "TrainJob", "KillWait", "LookupError", "SlurmdTimeout", "TCPStore"}
@@ -207,6 +210,14 @@ def check_size(page):
             wrong(page, number, f"{len(line)} characters; only tables and commands may have more than {WIDEST}")
 
 
+def check_rust(page):
+    """Rust blocks are compiled: each stands in a test, where only the white space may differ."""
+    compiled = " ".join((ROOT / BOOK).read_text().split())
+    for language, first, lines in blocks(page.read_text()):
+        if language.split(",")[0] in ("rust", "rs") and " ".join(" ".join(lines).split()) not in compiled:
+            wrong(page, first, f"this block is not in {BOOK}, which compiles the blocks of the book: add it there")
+
+
 def check_summary():
     """Every page is in the table of contents."""
     docs = ROOT / "docs"
@@ -383,6 +394,7 @@ for page in PAGES:
     check_identifiers(page)
     check_tests(page)
     check_size(page)
+    check_rust(page)
     for language, first, lines in blocks(page.read_text()):
         if language == "console":
             for offset, command in commands(lines):

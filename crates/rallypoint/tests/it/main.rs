@@ -9,6 +9,7 @@ mod support;
 mod agent_store;
 mod architecture;
 mod bench;
+mod book;
 mod client;
 mod cluster;
 mod connections;
