@@ -6,6 +6,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 
 import pytest
 
@@ -24,6 +25,16 @@ os.environ.setdefault(
     "TORCHELASTIC_ETCD_BINARY_PATH",
     os.environ.get("RALLYPOINT_ETCD_3_5", str(TARGET / "tools" / "etcd-3.5" / "etcd")),
 )
+
+
+@pytest.fixture(scope="session", autouse=True)
+def temporary_files():
+    """A server in memory that is killed leaves a note for the next one, and a launcher that is killed its logs. Both
+    are in a directory that goes with the tests."""
+    with tempfile.TemporaryDirectory(prefix="rallypoint-tests-") as directory, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TMPDIR", directory)
+        patch.delenv("XDG_RUNTIME_DIR", raising=False)
+        yield
 
 
 @pytest.fixture

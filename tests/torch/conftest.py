@@ -6,6 +6,7 @@ import itertools
 import os
 import resource
 import signal
+import tempfile
 import uuid
 
 # Read when PyTorch is imported: its complaints about time-outs and closed connections are what is tested.
@@ -23,6 +24,16 @@ from servers import HOST, AgentStore, StockServer, StockServerProcess
 for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2):
     if signal.getsignal(number) is signal.SIG_IGN:
         signal.signal(number, signal.SIG_DFL)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def temporary_files():
+    """A server in memory that is killed leaves a note for the next one, and a launcher that is killed its logs. Both
+    are in a directory that goes with the tests."""
+    with tempfile.TemporaryDirectory(prefix="rallypoint-tests-") as directory, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TMPDIR", directory)
+        patch.delenv("XDG_RUNTIME_DIR", raising=False)
+        yield
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -2,10 +2,13 @@
 
 use std::process::Command;
 
+use crate::support::process::own_temporary_files;
+
 #[test]
 fn a_store_is_measured() {
     let mut bench = Command::new(env!("CARGO_BIN_EXE_rallypoint"));
-    let output = bench.args(["bench", "store", "--calls", "2", "--json"]).output().unwrap();
+    bench.args(["bench", "store", "--calls", "2", "--json"]);
+    let output = own_temporary_files(&mut bench).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let rows: Vec<serde_json::Value> = output
         .stdout

@@ -46,8 +46,7 @@ impl Embedded {
         let address = "127.0.0.1:0".parse().unwrap();
         // What it leaves for the next server on its port goes with the directory.
         let temporary = directory.path().to_str().unwrap().to_owned();
-        let variable = |name: &str, value: String| (name.to_owned(), value);
-        let env = vec![variable("TMPDIR", temporary), variable("XDG_RUNTIME_DIR", String::new())];
+        let env = vec![("TMPDIR".to_owned(), temporary)];
         let mut server = Self { process: None, address, args: all, env, directory };
         if let Err(error) = server.run().await {
             panic!("rallypoint serve did not start: {error}\n{}", server.log_tail());

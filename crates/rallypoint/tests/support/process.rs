@@ -68,6 +68,17 @@ impl Directory {
     }
 }
 
+/// Gives a program a place for its temporary files that goes with this test process, unless the command names one. A
+/// server in memory that is killed leaves a note for the next one there, and a launcher that is killed may leave logs.
+pub fn own_temporary_files(command: &mut Command) -> &mut Command {
+    static SHARED: OnceLock<Directory> = OnceLock::new();
+    if command.get_envs().all(|(name, _)| name != "TMPDIR") {
+        // The watchdog removes it, since nothing drops a static.
+        command.env("TMPDIR", SHARED.get_or_init(Directory::new).path());
+    }
+    command.env_remove("XDG_RUNTIME_DIR")
+}
+
 /// How to start a program.
 #[derive(Debug, Clone)]
 pub struct Recipe {
@@ -117,6 +128,7 @@ impl Process {
     /// Starts what a command says, to the last detail. Its output goes to `logs`, which a test that fails
     /// shows.
     pub fn of(command: &mut Command, logs: Vec<PathBuf>) -> Self {
+        own_temporary_files(command);
         let child =
             command.spawn().unwrap_or_else(|error| panic!("cannot start {command:?}: {error}"));
         tell_watchdog(&format!("run {}", child.id()));
