@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
-use rallypoint::rendezvous::dynamic::{EtcdRendezvousBackend, RendezvousBackend as _, Token};
+use rallypoint::rendezvous::dynamic::{
+    EtcdRendezvousBackend, FencingToken, RendezvousBackend as _,
+};
 use rallypoint::store::DEFAULT_TIMEOUT;
 
 use crate::arguments::{Blob, Time};
@@ -24,7 +26,7 @@ pub(crate) struct RendezvousBackend {
 /// A state and its token, which is a revision.
 type State<'py> = (Bound<'py, PyBytes>, i64);
 
-fn out<'py>(py: Python<'py>, state: &[u8], token: &Token) -> State<'py> {
+fn out<'py>(py: Python<'py>, state: &[u8], token: &FencingToken) -> State<'py> {
     // What the backend has given is a number.
     (PyBytes::new(py, state), token.as_str().parse().unwrap_or_default())
 }
@@ -65,7 +67,7 @@ impl RendezvousBackend {
         let native = self.native.get(py)?;
         // Whatever is no token of ours names no state of ours.
         let token = token.map(|token| token.str()).transpose()?;
-        let token = token.map(|token| Token::new(token.to_string_lossy()));
+        let token = token.map(|token| FencingToken::new(token.to_string_lossy()));
         let found = wait(py, native.set_state(state.0, token.as_ref()))?.or_raise(py)?;
         Ok(found.map(|(state, token, written)| {
             let (state, token) = out(py, &state, &token);

@@ -259,7 +259,7 @@ async fn dynamic_a_server_that_was_away_costs_no_member() {
         sleep(Duration::from_millis(50)).await;
     };
     let text = error.to_string();
-    assert!(text.contains("so the others take this node for dead: cannot"), "{text}");
+    assert!(text.contains("so the other nodes consider this node dead: cannot"), "{text}");
     sleep(run.settings.silence()).await;
     server.resume();
     let before = until(&*ground.backend("away"), |state| state.nodes.len() == 2).await;

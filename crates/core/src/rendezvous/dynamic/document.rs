@@ -1,6 +1,6 @@
 //! The document that the nodes of a run share.
 //!
-//! It is JSON, so that people can read it with `etcdctl get` and other programs can too:
+//! The document is JSON, so that people can read it with `etcdctl get`, and other programs can parse it:
 //!
 //! ```json
 //! {"format": 1, "sequence": 42, "writer": "10.0.0.1_7_0_c4a1",
@@ -10,8 +10,8 @@
 //!  "group": {"round": 2, "ranks": {"10.0.0.1_7_0_c4a1": 0}}}
 //! ```
 //!
-//! `sequence` and `writer` make every write unlike any other, so whoever does not know whether its own
-//! write came about can read the document back and compare the bytes.
+//! `sequence` and `writer` make every write unique. A writer that does not know the outcome of its write reads
+//! the document back and compares the bytes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,89 +23,89 @@ use crate::rendezvous::documents::{RunHistory, RunOutcome};
 use crate::rendezvous::ranks::{Candidate, PreviousAssignment, RankPolicy, assign, select};
 use crate::rendezvous::window::MembershipCounts;
 
-/// The format that this version reads and writes.
+/// The document format that this version reads and writes.
 pub const FORMAT: u32 = 1;
 
-/// Everything that the nodes of a run share.
+/// The state that the nodes of a run share.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SharedState {
     /// The format of the document: [`FORMAT`].
     pub format: u32,
-    /// Grows with each write.
+    /// The number of the write. It grows by one with each write.
     pub sequence: u64,
-    /// Who wrote it.
+    /// The id of the node that wrote the document.
     pub writer: String,
-    /// How large a group may be. All nodes must agree.
+    /// The smallest and largest size of a group. All nodes must agree on them.
     pub limits: Limits,
-    /// The round in progress. Rounds begin at 1 and only grow.
+    /// The present round. Rounds begin at 1, and their numbers only grow.
     pub round: u64,
-    /// Whether its group has formed.
+    /// Whether the group of the present round has formed.
     pub complete: bool,
-    /// Who closed the run, and why; nothing while it is open.
+    /// How the run was closed; `None` while it is open.
     pub closed: Option<DynamicClosure>,
-    /// The name of the last call, if there is one: the sequence number of the write that began it.
+    /// The sequence number of the write that began the last call; `None` without one.
     pub last_call: Option<u64>,
-    /// Who is in the round; with its rank once the group has formed, and then nobody is taken out.
+    /// The nodes in the round, with their ranks once the group has formed. After that, no participant is removed.
     pub participants: BTreeMap<String, Option<u32>>,
-    /// Late nodes that the next round has room for.
+    /// Late nodes for which the next round has room.
     pub wait_list: BTreeSet<String>,
-    /// Late nodes that it has no room for.
+    /// Late nodes for which the next round has no room: spares.
     pub redundancy_list: BTreeSet<String>,
-    /// The nodes that live, as far as whoever wrote last could see.
+    /// The live nodes, as the last writer saw them.
     pub nodes: BTreeMap<String, SharedNode>,
     /// The last group that formed.
     pub group: Option<SharedGroup>,
 }
 
-/// One node that lives.
+/// A live node in the shared document.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SharedNode {
-    /// How often it has shown that it lives. A number and no moment, since clocks differ.
+    /// The number of the node's heartbeats. It is a count and not a time, since clocks of hosts differ.
     pub heartbeat: u64,
-    /// The sequence number of the write with which it came.
+    /// The sequence number of the write by which the node arrived.
     pub arrived: u64,
 }
 
-/// A group that formed.
+/// A formed group in the shared document.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SharedGroup {
-    /// In which round.
+    /// The round of the group.
     pub round: u64,
-    /// Who was in, with which rank.
+    /// The rank of each member, by its node id.
     pub ranks: BTreeMap<String, u32>,
 }
 
-/// How a run was closed.
+/// How a run of a dynamic rendezvous was closed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DynamicClosure {
-    /// By which node.
+    /// The id of the node that closed the run.
     pub by: String,
-    /// As what.
+    /// The outcome of the run.
     #[serde(default)]
     pub outcome: RunOutcome,
-    /// Why.
+    /// The reason for closing it.
     pub reason: String,
 }
 
-/// A document that cannot be used.
+/// Why a shared document cannot be used.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum StateError {
-    /// It is no document of ours.
+    /// The bytes are not a document of a dynamic rendezvous.
     #[error("it is not the JSON of a rendezvous ({0}); if nothing else uses the key, delete it")]
     Garbage(#[from] serde_json::Error),
-    /// Another version wrote it.
+    /// Another version wrote the document.
     #[error(
         "it has format {0}, and this version reads format {FORMAT}; run one version everywhere"
     )]
     Format(u32),
-    /// It contradicts itself.
+    /// The document is inconsistent.
     #[error("it contradicts itself ({0}); if nothing else uses the key, delete it")]
     Contradiction(String),
 }
 
 impl SharedState {
-    /// The state of a run in which nothing has happened yet.
+    /// The initial state of a run.
     pub fn fresh(limits: Limits, round: u64) -> Self {
         Self {
             format: FORMAT,
@@ -127,7 +127,7 @@ impl SharedState {
     /// Reads a document.
     ///
     /// # Errors
-    /// [`StateError`] tells what is wrong with it.
+    /// [`StateError`] says why the document cannot be used.
     ///
     /// ```
     /// use rallypoint_core::rendezvous::dynamic::SharedState;
@@ -142,7 +142,7 @@ impl SharedState {
         struct Envelope {
             format: u32,
         }
-        // The format first: a document of another version may well lack what ours must have.
+        // The format comes first, because a document of another version may lack required fields.
         let Envelope { format } = serde_json::from_slice(bytes)?;
         if format != FORMAT {
             return Err(StateError::Format(format));
@@ -152,14 +152,13 @@ impl SharedState {
         Ok(state)
     }
 
-    /// The document, to be written.
+    /// The JSON of the document.
     pub fn to_json(&self) -> Vec<u8> {
-        // Maps with text as keys and numbers can always be written; an empty document would be reported
-        // by whoever reads it.
+        // Maps with strings as keys can always be serialized; a reader would report an empty document.
         serde_json::to_vec(self).unwrap_or_default()
     }
 
-    /// What would break the rules if it were believed.
+    /// Checks that the document is consistent.
     fn check(&self) -> Result<(), String> {
         let ranks: BTreeSet<u32> = self.participants.values().flatten().copied().collect();
         let count = self.participants.len();
@@ -172,37 +171,37 @@ impl SharedState {
         Ok(())
     }
 
-    /// The participants that live.
+    /// The number of live participants.
     pub fn live_participants(&self) -> usize {
         self.participants.keys().filter(|id| self.nodes.contains_key(*id)).count()
     }
 
-    /// Whether `id` takes part in the round, and lives.
+    /// Whether the node `id` is a live participant of the round.
     pub fn takes_part(&self, id: &str) -> bool {
         self.participants.contains_key(id) && self.nodes.contains_key(id)
     }
 
-    /// Whether a group of the participants that live would take another node.
+    /// Whether a group of the live participants has room for another node.
     pub fn has_room(&self) -> bool {
         self.live_participants() < self.limits.max
     }
 
-    /// Who has come, and who lives but has not.
-    pub fn roll(&self) -> MembershipCounts {
+    /// The counts by which the join window decides.
+    pub fn counts(&self) -> MembershipCounts {
         let to_come = |id: &&String| !self.participants.contains_key(*id);
         let members =
-            self.nodes.keys().filter(to_come).filter(|id| self.seat(id).is_some()).count();
+            self.nodes.keys().filter(to_come).filter(|id| self.previous(id).is_some()).count();
         MembershipCounts {
             joined: self.participants.len(),
             members_to_come: members,
             others_to_come: self.nodes.keys().filter(to_come).count() - members,
-            // A store that only compares and sets has no leases: who is silent too long is removed from the document.
+            // Without leases, there are no unresolved nodes: a node without heartbeats is removed from the document.
             unresolved: 0,
-            returned: self.participants.keys().filter(|id| self.seat(id).is_some()).count(),
+            returned: self.participants.keys().filter(|id| self.previous(id).is_some()).count(),
         }
     }
 
-    /// Puts a node into the round in progress.
+    /// Adds a node to the present round.
     pub(super) fn join(&mut self, id: &str) {
         self.wait_list.remove(id);
         self.redundancy_list.remove(id);
@@ -210,14 +209,14 @@ impl SharedState {
         self.participants.insert(id.to_owned(), None);
     }
 
-    /// Notes that a node is there, whatever it does.
+    /// Adds a node to the live nodes, unless it is one already.
     pub(super) fn arrive(&mut self, id: &str) {
         let arrived = self.sequence + 1;
         self.nodes.entry(id.to_owned()).or_insert(SharedNode { heartbeat: 0, arrived });
     }
 
-    /// Takes a node out. Who formed a group stays on its roster; that it is missing among the nodes
-    /// tells the others that they lost it.
+    /// Removes a node. A member of a formed group stays a participant; its absence from `nodes` shows the other
+    /// members that it is lost.
     pub(super) fn remove(&mut self, id: &str) {
         self.nodes.remove(id);
         self.wait_list.remove(id);
@@ -229,7 +228,7 @@ impl SharedState {
         }
     }
 
-    /// Begins the next round.
+    /// Opens the next round.
     pub(super) fn open_next(&mut self) {
         self.round += 1;
         self.complete = false;
@@ -237,12 +236,12 @@ impl SharedState {
         self.participants.clear();
     }
 
-    /// Forms the group: as many as may, those of the last group first.
+    /// Forms the group of at most `limits.max` participants, and prefers members of the last group.
     pub(super) fn form_group(&mut self) {
         let candidates = self.participants.keys().map(|id| Candidate {
             id: id.clone(),
             arrived: self.nodes.get(id).map_or(i64::MAX, |node| node.arrived as i64),
-            previous: self.seat(id),
+            previous: self.previous(id),
             ..Candidate::default()
         });
         let chosen = select(candidates.collect(), self.limits.max);
@@ -255,8 +254,8 @@ impl SharedState {
         self.group = Some(SharedGroup { round: self.round, ranks });
     }
 
-    /// The place that a node had in the last group.
-    fn seat(&self, id: &str) -> Option<PreviousAssignment> {
+    /// The assignment of a node in the last group.
+    fn previous(&self, id: &str) -> Option<PreviousAssignment> {
         let group = self.group.as_ref()?;
         let rank = *group.ranks.get(id)?;
         let world = u32::try_from(group.ranks.len()).unwrap_or(u32::MAX);
@@ -269,7 +268,7 @@ impl SharedState {
         })
     }
 
-    /// Begins the last call when there are enough, and calls it off when there are not.
+    /// Begins the last call when there are enough participants, and cancels it when there are not.
     pub(super) fn call(&mut self) {
         if self.complete || self.participants.len() < self.limits.min {
             self.last_call = None;
@@ -278,13 +277,13 @@ impl SharedState {
         }
     }
 
-    /// Closes the run, unless somebody has.
+    /// Closes the run, unless it is closed.
     pub fn close(&mut self, by: &str, outcome: RunOutcome, reason: &str) {
         let closed = || DynamicClosure { by: by.to_owned(), outcome, reason: reason.to_owned() };
         self.closed.get_or_insert_with(closed);
     }
 
-    /// Marks the state as the next one, written by `writer`, who shows by it that it lives.
+    /// Marks the state as the next write, made by `writer`. The write is also a heartbeat of the writer.
     pub fn sign(&mut self, writer: &str) {
         self.sequence += 1;
         self.writer = writer.to_owned();
@@ -293,11 +292,11 @@ impl SharedState {
         }
     }
 
-    /// How many nodes would like a new round, for a member of round `mine`: late ones that there is
-    /// room for, members that are lost, and nodes that have gone ahead.
+    /// The number of nodes that wait for a new round, for a member of round `mine`: late nodes for which there is
+    /// room, lost members, and participants of a later round.
     pub fn waiting(&self, mine: u64) -> usize {
         if self.closed.is_some() {
-            // There will be no new round, so nobody may be stopped for it.
+            // No new round follows, so no member may be stopped for one.
             return 0;
         }
         if self.round != mine || !self.complete {

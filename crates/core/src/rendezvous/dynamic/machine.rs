@@ -1,7 +1,7 @@
-//! What a node should do next with the shared document, and why.
+//! The decisions of a node about the shared document, with their reasons.
 //!
-//! [`decide`] looks at a copy and says what to write in its place. The caller writes that under a
-//! compare, so a decision made on what is no longer so never comes about.
+//! [`decide`] gets a copy of the document and returns what to write in its place. The caller writes by
+//! compare-and-set, so a decision on a stale copy has no effect.
 
 use std::fmt::Write as _;
 
@@ -11,90 +11,90 @@ use crate::kv::Time;
 use crate::rendezvous::documents::Limits;
 use crate::rendezvous::window::{FreezeReason, JoinDecision, JoinWindow, WaitReason};
 
-/// What a node wants.
+/// The intent of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Intent {
-    /// To stay as it is: in its group, or out of everything.
+    /// To stay a member of its group, or to stay outside.
     Rest,
-    /// To be in a group of this round or a later one.
+    /// To join the group of this round or of a later one.
     Join {
-        /// One more than the last round that it was in.
+        /// The first acceptable round: one more than that of the node's last group.
         not_before: u64,
     },
-    /// To be gone.
+    /// To leave the run.
     Leave,
 }
 
-/// What to do.
+/// The action that a node must take.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Action {
-    /// Write this, if the document is still what was decided on.
+    /// Write this state by compare-and-set.
     Write(Box<SharedState>),
-    /// Nothing, until the document changes or, if one is given, this moment comes.
+    /// Wait until the document changes, or until this time if one is given.
     Wait(Option<Time>),
-    /// The group has formed, and the node is in it.
+    /// Report the formed group, of which the node is a member.
     Meet {
-        /// Which round it is.
+        /// The round of the group.
         round: u64,
         /// The node's rank.
         rank: u32,
-        /// How many nodes there are.
+        /// The number of members.
         world_size: u32,
     },
-    /// The node is out of everything.
+    /// Report that the node has left the run.
     Gone,
-    /// There will be no group.
+    /// Report that no group forms with this node.
     Fail(DynamicFailure),
 }
 
-/// Why there will be no group.
+/// Why no group forms with a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DynamicFailure {
     /// The run is closed.
     Closed(DynamicClosure),
-    /// The run is closed, and the node was never needed.
+    /// The run is closed, and the node was a spare.
     NotNeeded(DynamicClosure),
-    /// It took too long.
+    /// The join timeout is over.
     Timeout {
-        /// What was missing, and who was there.
+        /// What was missing, and which nodes had joined.
         missing: String,
     },
-    /// Other nodes want groups of another size.
+    /// Other nodes have different limits of the group size.
     Limits {
-        /// What they want.
+        /// The limits in the document.
         theirs: Limits,
-        /// What this node wants.
+        /// The limits of this node.
         ours: Limits,
     },
 }
 
-/// Why something is done, or waited for.
+/// The reason for an [`Action`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Reason {
-    /// The round goes on taking nodes.
+    /// The join window of the round is open.
     Gathering(WaitReason),
-    /// The node enters the round.
+    /// The node joins this round.
     Joining(u64),
-    /// The round stops taking nodes.
+    /// The join window of the round closes.
     Forming(FreezeReason),
-    /// A group is there and has room; its members will see that somebody waits.
+    /// The group of this round has formed and has room; its members will see that a node waits.
     LateForRound(u64),
-    /// A group is there and is full.
+    /// The group of this round has formed and is full.
     NotNeeded(u64),
-    /// The node is in a group.
+    /// The node is a member of the group of this round.
     Met(u64),
-    /// The others are to see that the node lives.
+    /// The node sends a heartbeat.
     Heartbeat,
-    /// Nothing is wanted.
+    /// The node is not in a round and does not join one.
     Resting,
-    /// The node leaves.
+    /// The node leaves the run.
     Leaving,
-    /// See the failure.
+    /// No group forms; the action has the failure.
     Failed,
 }
 
 impl Reason {
-    /// The sentence for people.
+    /// The sentence for users.
     pub fn describe(&self, now: Time) -> String {
         match self {
             Self::Gathering(waiting) => waiting.describe(now),
@@ -102,14 +102,14 @@ impl Reason {
             Self::Forming(cause) => format!("forming the group: {cause}"),
             Self::LateForRound(round) => {
                 format!(
-                    "the group of round {round} has room; waiting for its members to come again"
+                    "the group of round {round} has room; waiting for its members to join the next round"
                 )
             }
             Self::NotNeeded(round) => {
                 format!("the group of round {round} is full; standing by")
             }
             Self::Met(round) => format!("in the group of round {round}"),
-            Self::Heartbeat => "showing that this node lives".into(),
+            Self::Heartbeat => "sending a heartbeat".into(),
             Self::Resting => "nothing to do".into(),
             Self::Leaving => "leaving".into(),
             Self::Failed => "giving up".into(),
@@ -117,10 +117,10 @@ impl Reason {
     }
 }
 
-/// What the node behind `observer` should do about `state`, and why.
+/// Decides what the node of `observer` does about `state`, and returns the reason with it.
 ///
-/// The observer must have [looked](Observer::look) at `state` before. The first node, which finds no
-/// state, makes one:
+/// The observer must have [seen](Observer::look) `state` before. The first node, which finds no state, creates
+/// one:
 ///
 /// ```
 /// use std::time::Duration;
@@ -151,6 +151,7 @@ pub fn decide(
     }
 }
 
+/// The input of one decision.
 struct DecisionInput<'a> {
     now: Time,
     state: Option<&'a SharedState>,
@@ -160,8 +161,8 @@ struct DecisionInput<'a> {
 impl DecisionInput<'_> {
     fn rest(self) -> (Action, Reason) {
         let Some(state) = self.state else { return (Action::Wait(None), Reason::Resting) };
-        // A node that was taken for dead does not come back by itself: the others may have met
-        // without it. Its agent is told so, and enters anew.
+        // A node that was removed as dead does not return by itself: the other nodes may have formed a group
+        // without it. Its agent sees that, and joins again.
         let present = state.nodes.contains_key(self.observer.me());
         if state.closed.is_some() || !present {
             return (Action::Wait(None), Reason::Resting);
@@ -203,11 +204,11 @@ impl DecisionInput<'_> {
                 let failure = DynamicFailure::Limits { theirs: next.limits, ours: limits };
                 return (Action::Fail(failure), Reason::Failed);
             }
-            // Everybody who wanted it otherwise is gone.
+            // No node with the other limits is left.
             next.limits = limits;
         }
         if next.redundancy_list.contains(&me) {
-            // Whoever stands by may do so for ever, and has all of its time once it is needed.
+            // A spare may wait for ever, and has its full join timeout once the group has room for it.
             self.observer.begin_waiting(self.now);
         }
         if next.complete && next.takes_part(&me) && next.round >= not_before {
@@ -219,8 +220,7 @@ impl DecisionInput<'_> {
             return (Action::Fail(self.too_late(&next)), Reason::Failed);
         }
         if next.complete {
-            // A member that comes again, for whatever reason, wants another round; and when no member
-            // lives any more there is nobody else to open it.
+            // A member that joins again needs another round. When no member is left, this node must open it.
             if !next.participants.contains_key(&me) && next.live_participants() > 0 {
                 return self.stand_by(next, &me);
             }
@@ -229,7 +229,7 @@ impl DecisionInput<'_> {
         self.gather(next, &me, not_before)
     }
 
-    /// A group is there without this node.
+    /// Waits beside a formed group, of which this node is not a member.
     fn stand_by(self, mut next: SharedState, me: &str) -> (Action, Reason) {
         let (reason, list, other) = if next.has_room() {
             (Reason::LateForRound(next.round), &mut next.wait_list, &mut next.redundancy_list)
@@ -245,23 +245,23 @@ impl DecisionInput<'_> {
         self.beat_or_wait(next, until, reason)
     }
 
-    /// A round takes nodes.
+    /// Joins the round, or waits in it until its join window closes.
     fn gather(self, mut next: SharedState, me: &str, not_before: u64) -> (Action, Reason) {
         let inside = next.takes_part(me);
         if !inside {
             next.join(me);
-            // Rounds only grow, also for a node that remembers one from before the state was lost.
+            // Round numbers only grow, also for a node that was in a round before the state was lost.
             next.round = next.round.max(not_before);
         }
         next.call();
         let mut new_call = JoinWindow::new(next.limits, self.observer.settings().last_call);
-        let gate = match &mut self.observer.gate {
-            Some((call, gate)) if next.last_call == Some(*call) => gate,
+        let window = match &mut self.observer.window {
+            Some((call, window)) if next.last_call == Some(*call) => window,
             _ => &mut new_call,
         };
-        let verdict = gate.decide(self.now, next.roll(), None);
-        let until = [gate.next_wake(), self.observer.deadline].into_iter().flatten().min();
-        match verdict {
+        let decision = window.decide(self.now, next.counts(), None);
+        let until = [window.next_wake(), self.observer.deadline].into_iter().flatten().min();
+        match decision {
             JoinDecision::Freeze(cause) => {
                 next.form_group();
                 self.write(next, Reason::Forming(cause))
@@ -284,26 +284,29 @@ impl DecisionInput<'_> {
     fn too_late(&self, next: &SharedState) -> DynamicFailure {
         let me = self.observer.me();
         let mut missing = if next.complete {
-            format!("the group of round {} did not come together again for this node", next.round)
+            format!("the members of round {} did not join another round with this node", next.round)
         } else {
             let limits = next.limits;
-            let roll = next.roll();
-            let joined = roll.joined;
+            let counts = next.counts();
+            let joined = counts.joined;
             let mut text = match joined < limits.min {
                 true => WaitReason::ForEnough { joined, min: limits.min }.describe(self.now),
-                false => format!("{joined} of {} nodes, and the last call not over", limits.max),
+                false => format!(
+                    "{joined} of {} nodes had joined, and the last call was not over",
+                    limits.max
+                ),
             };
-            let late = roll.members_to_come + roll.others_to_come;
+            let late = counts.members_to_come + counts.others_to_come;
             if late > 0 {
-                let _ = write!(text, " ({late} live nodes did not come)");
+                let _ = write!(text, " ({late} live nodes did not join)");
             }
             text
         };
         let others: Vec<&str> =
             next.participants.keys().map(String::as_str).filter(|id| *id != me).collect();
         let _ = match others.is_empty() {
-            true => write!(missing, "; nobody else is there"),
-            false => write!(missing, "; besides this node: {}", others.join(", ")),
+            true => write!(missing, "; no other node has joined"),
+            false => write!(missing, "; joined besides this node: {}", others.join(", ")),
         };
         DynamicFailure::Timeout { missing }
     }

@@ -1,17 +1,17 @@
-//! A rendezvous over one shared document, for any store that can compare and set.
+//! A rendezvous over one shared document, for any store with compare-and-set.
 //!
-//! Every node reads the document, decides what it should say next, and writes that under a compare;
-//! whoever loses reads again. What is decided here is decided by the same [join window](super::window) and
-//! [`ranks`](super::ranks) as in the main protocol.
+//! Every node reads the document, decides on the next state, and writes it by compare-and-set; a node that loses
+//! reads again and retries. The [join window](super::window) and [`ranks`](super::ranks) are those of the main
+//! protocol.
 //!
 //! - [`document`]: the document, and its JSON.
-//! - [`observer`]: what one node has seen of the others, by its own clock.
-//! - [`machine`]: what a node should do next, and why.
-//! - [`settings`]: the limits and the times.
+//! - [`observer`]: the failure detector of a node, by its own clock.
+//! - [`machine`]: the decisions of a node, with their reasons.
+//! - [`settings`]: the limits of the group size, and the timeouts.
 //!
-//! No moment of any clock is ever in the document (invariant A5). A node counts its heartbeats there,
-//! and each of the others notes by its own clock how long that number has stood still. The last call
-//! has a name there and no end: each participant measures it from when it first saw the name.
+//! The document never has a time of any clock (invariant A5). A node counts its heartbeats there, and each other
+//! node measures by its own clock for how long that count has not changed. The last call has a number there and no
+//! end: each participant measures it from when it first saw the number.
 
 pub mod document;
 pub mod machine;

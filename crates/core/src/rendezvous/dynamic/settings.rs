@@ -1,4 +1,4 @@
-//! How large a group may be, and how long everything may take.
+//! The settings of a dynamic rendezvous: the limits of the group size, and the timeouts.
 
 use std::time::Duration;
 
@@ -6,8 +6,8 @@ use thiserror::Error;
 
 use crate::rendezvous::documents::Limits;
 
-/// How large a group may be, and how long everything may take. The defaults are PyTorch's but for the
-/// last.
+/// The settings of a dynamic rendezvous: the limits of the group size, and the timeouts. The defaults are PyTorch's,
+/// except for `cas_backoff_max`.
 ///
 /// ```
 /// use rallypoint_core::rendezvous::dynamic::DynamicSettings;
@@ -19,7 +19,7 @@ use crate::rendezvous::documents::Limits;
 /// ```
 #[derive(Debug, Clone, PartialEq)]
 pub struct DynamicSettings {
-    /// How large a group may be.
+    /// The smallest and largest size of a group.
     pub limits: Limits,
     /// How long a node waits for a group.
     pub join: Duration,
@@ -29,29 +29,29 @@ pub struct DynamicSettings {
     pub close: Duration,
     /// How long one heartbeat may take.
     pub heartbeat: Duration,
-    /// How often a node shows that it lives.
+    /// The interval between two heartbeats of a node.
     pub keep_alive_interval: Duration,
-    /// So many intervals without a heartbeat, and a node counts as dead.
+    /// The number of intervals without a heartbeat after which a node counts as dead.
     pub keep_alive_max_attempt: u32,
-    /// The longest pause before a write that lost against another is tried again. PyTorch's default
-    /// is none, which makes a crowd of nodes trip over each other.
+    /// The longest backoff before a write that lost against another one is retried. PyTorch has no backoff by
+    /// default, so the writes of many nodes conflict again and again.
     pub cas_backoff_max: Duration,
 }
 
-/// A setting makes no sense.
+/// An invalid setting.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("{what} {value}: {fix}")]
 pub struct InvalidSetting {
-    /// Which.
+    /// The name of the setting.
     pub what: &'static str,
-    /// What it was.
+    /// Its value.
     pub value: String,
-    /// What would be right.
+    /// The remedy.
     pub fix: String,
 }
 
 impl DynamicSettings {
-    /// Groups of this size, and the usual times.
+    /// Settings with these limits and the default timeouts.
     pub fn new(limits: Limits) -> Self {
         Self {
             limits,
@@ -65,15 +65,15 @@ impl DynamicSettings {
         }
     }
 
-    /// How long a node may be silent before it counts as dead.
+    /// The time without a heartbeat after which a node counts as dead.
     pub fn silence(&self) -> Duration {
         self.keep_alive_interval.saturating_mul(self.keep_alive_max_attempt)
     }
 
-    /// Checks all of it.
+    /// Checks all settings.
     ///
     /// # Errors
-    /// [`InvalidSetting`] names the first that is wrong and what would be right.
+    /// [`InvalidSetting`] names the first invalid setting and a remedy.
     pub fn validate(&self) -> Result<(), InvalidSetting> {
         let wrong = |what, value: String, fix: String| Err(InvalidSetting { what, value, fix });
         let Limits { min, max } = self.limits;
@@ -96,7 +96,7 @@ impl DynamicSettings {
             }
         }
         if self.keep_alive_max_attempt < 2 {
-            // With one attempt a node that is late by an instant would count as dead.
+            // With one interval, a node whose heartbeat is late by an instant would count as dead.
             let value = self.keep_alive_max_attempt.to_string();
             return wrong("keep_alive_max_attempt", value, "give at least 2".into());
         }

@@ -1,5 +1,5 @@
-//! Several nodes over one cell that can compare and set, in virtual time, with crashes, pauses and
-//! delays. Each run is a function of its seed, which a failure prints: alone in [`SEEDS`], it repeats it.
+//! A simulation of several nodes over one document with compare-and-set, in virtual time, with crashes, pauses and
+//! delays. Each run is a function of its seed, which a failure prints; that seed alone in [`SEEDS`] reproduces it.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,8 +11,9 @@ use crate::rendezvous::documents::Limits;
 /// The seeds that every run tries.
 const SEEDS: std::ops::Range<u64> = 0..300;
 
-/// Trouble ends here; what lives must have met by [`END`].
+/// When the faults end.
 const HEALED: Time = Time::from_secs(400);
+/// When all live nodes must be in a group, or be spares.
 const END: Time = Time::from_secs(700);
 
 /// SplitMix64: small, and the same everywhere.
@@ -34,16 +35,16 @@ impl Random {
 
 struct Actor {
     observer: Observer,
-    /// How much its clock is ahead of the others'.
+    /// The offset of the node's clock.
     skew: Time,
-    /// The last round that it was in.
+    /// The last round whose group had the node as a member.
     met: u64,
     resting: bool,
-    /// Whoever waited for its group has gone away.
+    /// The caller of the rendezvous has cancelled it.
     leaving: bool,
-    /// When it acts next.
+    /// When the node acts next.
     wakes: Time,
-    /// Decided, and on its way to the cell: against which version, and what.
+    /// A write on its way to the store: the version that it replaces, and the state.
     sent: Option<(u64, SharedState)>,
 }
 
@@ -53,7 +54,7 @@ struct World {
     now: Time,
     limits: Limits,
     version: u64,
-    cell: Option<SharedState>,
+    document: Option<SharedState>,
     actors: Vec<Actor>,
     born: u64,
     groups: BTreeMap<u64, BTreeMap<String, u32>>,
@@ -70,18 +71,18 @@ impl World {
             now: Time::ZERO,
             limits,
             version: 0,
-            cell: None,
+            document: None,
             actors: Vec::new(),
             born: 0,
             groups: BTreeMap::new(),
         };
         for _ in 0..min + 2 {
-            world.bear();
+            world.start_node();
         }
         world
     }
 
-    fn bear(&mut self) {
+    fn start_node(&mut self) {
         self.born += 1;
         let settings = DynamicSettings {
             last_call: Duration::from_secs(10),
@@ -96,12 +97,12 @@ impl World {
         self.actors.push(actor);
     }
 
-    /// One step of the node that is next.
+    /// One step of the node that acts next.
     fn step(&mut self) {
         let index = (0..self.actors.len()).min_by_key(|index| self.actors[*index].wakes);
-        let Some(index) = index else { return self.bear() };
+        let Some(index) = index else { return self.start_node() };
         self.now = self.now.max(self.actors[index].wakes);
-        if self.now < HEALED && self.trouble(index) {
+        if self.now < HEALED && self.inject_fault(index) {
             return;
         }
         let actor = &mut self.actors[index];
@@ -110,10 +111,10 @@ impl World {
             && version == self.version
         {
             self.version += 1;
-            Self::check(self.seed, &mut self.groups, self.cell.as_ref(), &state);
-            self.cell = Some(state);
+            Self::check(self.seed, &mut self.groups, self.document.as_ref(), &state);
+            self.document = Some(state);
         }
-        if let Some(state) = &self.cell {
+        if let Some(state) = &self.document {
             actor.observer.look(local, state);
             let seen = actor.observer.without_dead(state);
             if actor.resting && seen.waiting(actor.met) > 0 {
@@ -126,8 +127,8 @@ impl World {
             (false, true) => Intent::Rest,
             (false, false) => Intent::Join { not_before: actor.met + 1 },
         };
-        let (action, _) = decide(local, self.cell.as_ref(), &mut actor.observer, intent);
-        // It is told of changes soon after them, so it looks often enough for that.
+        let (action, _) = decide(local, self.document.as_ref(), &mut actor.observer, intent);
+        // Nodes are notified soon after a change, so they wake often.
         actor.wakes = self.now + self.random.milliseconds(900);
         match action {
             Action::Write(state) => {
@@ -153,14 +154,14 @@ impl World {
         }
     }
 
-    /// Now and then a node dies, sleeps, comes anew, begins again with its workers, or leaves.
-    fn trouble(&mut self, index: usize) -> bool {
+    /// Now and then a node dies, is suspended, starts, restarts its workers, or leaves.
+    fn inject_fault(&mut self, index: usize) -> bool {
         let living = self.actors.len();
         match self.random.below(400) {
             0 => drop(self.actors.remove(index)),
-            // What it was about to write may still be on its way when it wakes.
+            // Its write may still be on its way when it wakes.
             1 => self.actors[index].wakes = self.now + self.random.milliseconds(40_000),
-            2 if living < self.limits.max + 3 => self.bear(),
+            2 if living < self.limits.max + 3 => self.start_node(),
             3 if self.actors[index].resting => {
                 let local = self.now + self.actors[index].skew;
                 self.actors[index].resting = false;
@@ -169,8 +170,8 @@ impl World {
             4 => {
                 let actor = &mut self.actors[index];
                 (actor.leaving, actor.resting) = (true, false);
-                // As the driver does: a group that formed meanwhile is left too.
-                if let Some(state) = &self.cell
+                // The driver does the same: a group that formed in the meantime is left as well.
+                if let Some(state) = &self.document
                     && state.complete
                     && state.participants.contains_key(actor.observer.me())
                 {
@@ -182,7 +183,7 @@ impl World {
         true
     }
 
-    /// What every write must keep.
+    /// Checks the invariants of every write.
     fn check(
         seed: u64,
         groups: &mut BTreeMap<u64, BTreeMap<String, u32>>,
@@ -209,12 +210,12 @@ impl World {
             assert!(!closed, "seed {seed}: R3, a group in a closed run");
             ranks.clone()
         });
-        assert_eq!(*formed, ranks, "seed {seed}: R1, two rosters in round {}", after.round);
+        assert_eq!(*formed, ranks, "seed {seed}: R1, two groups in round {}", after.round);
     }
 
-    /// Whether all that live are in one group, but for those that there is no room for.
+    /// Whether all live nodes are in one group, apart from spares.
     fn settled(&self) -> bool {
-        let Some(state) = &self.cell else { return false };
+        let Some(state) = &self.document else { return false };
         let inside = |actor: &&Actor| actor.resting && actor.met == state.round;
         let settled = self.actors.iter().filter(inside).count();
         state.complete
@@ -224,7 +225,7 @@ impl World {
 }
 
 #[test]
-fn every_seed_keeps_the_rules_and_meets_once_the_trouble_is_over() {
+fn every_seed_keeps_the_invariants_and_forms_a_group_after_the_faults() {
     let mut formed = 0;
     for seed in SEEDS {
         let mut world = World::new(seed);
@@ -232,19 +233,19 @@ fn every_seed_keeps_the_rules_and_meets_once_the_trouble_is_over() {
             world.step();
         }
         while world.actors.len() < world.limits.min {
-            world.bear();
+            world.start_node();
         }
         while !world.settled() {
             world.step();
-            assert!(world.now < END, "seed {seed}: no group at the end: {:?}", world.cell);
+            assert!(world.now < END, "seed {seed}: no group at the end: {:?}", world.document);
         }
         formed += world.groups.len();
 
-        // Closed, it forms no further group, whatever happens.
-        let mut state = world.cell.clone().unwrap();
+        // A closed run forms no further group.
+        let mut state = world.document.clone().unwrap();
         state.close("node1", crate::rendezvous::documents::RunOutcome::Failed, "enough");
         state.sign("someone");
-        (world.cell, world.version) = (Some(state), world.version + 1);
+        (world.document, world.version) = (Some(state), world.version + 1);
         let groups = world.groups.len();
         let end = world.now + Duration::from_secs(60);
         for actor in &mut world.actors {

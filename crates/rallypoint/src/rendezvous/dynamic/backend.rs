@@ -1,4 +1,4 @@
-//! What a store has to do to hold the state of a rendezvous.
+//! The interface of a store that holds the state of a dynamic rendezvous.
 
 use std::fmt;
 use std::time::Duration;
@@ -8,38 +8,41 @@ use bytes::Bytes;
 
 use crate::rendezvous::RendezvousError;
 
-/// How often a state is looked at that nobody tells of, as in PyTorch.
+/// The polling interval for a backend that cannot report changes, as in PyTorch.
 const POLL: Duration = Duration::from_secs(1);
 
-/// Names one version of a state. Only the backend that gave it can read it.
+/// An opaque fencing token: the name of one version of a state.
+///
+/// A write carries the token of the version that it replaces, and the backend refuses it if that version
+/// is no longer the newest. Only the backend that issued a token can interpret it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Token(String);
+pub struct FencingToken(String);
 
-impl Token {
-    /// A token with this text.
+impl FencingToken {
+    /// Makes a token from its text.
     pub fn new(text: impl Into<String>) -> Self {
         Self(text.into())
     }
 
-    /// The text.
+    /// The text of the token.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 }
 
-impl fmt::Display for Token {
+impl fmt::Display for FencingToken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
 }
 
-/// Holds one state, which changes only under a compare.
+/// A store for one state that changes only by compare-and-set.
 ///
 /// Dropping a call's future gives up on it; a write may still be executed.
 ///
 /// ```
 /// use rallypoint::rendezvous::RendezvousError;
-/// use rallypoint::rendezvous::dynamic::{MemoryRendezvousBackend, RendezvousBackend, Token};
+/// use rallypoint::rendezvous::dynamic::{MemoryRendezvousBackend, RendezvousBackend, FencingToken};
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), RendezvousError> {
@@ -47,7 +50,7 @@ impl fmt::Display for Token {
 /// assert!(backend.get_state().await?.is_none());
 /// let (_, token, written) = backend.set_state("one".into(), None).await?.unwrap();
 /// assert!(written);
-/// // A second node that believes it is the first learns what there is.
+/// // A second node that expects no state is refused, and gets the present state.
 /// let (state, _, written) = backend.set_state("two".into(), None).await?.unwrap();
 /// assert!(!written && state == "one");
 /// let (_, _, written) = backend.set_state("two".into(), Some(&token)).await?.unwrap();
@@ -60,34 +63,37 @@ pub trait RendezvousBackend: Send + Sync {
     /// The name of the backend.
     fn name(&self) -> &str;
 
-    /// Where the state lies, for those who have to look at it: `key "/a/b"`.
+    /// Where the state is stored, for messages to users: `key "/a/b"`.
     fn place(&self) -> String {
         format!("backend {:?}", self.name())
     }
 
-    /// The state, and the token of this version; nothing if there is none.
+    /// Reads the state and its fencing token; `None` if there is no state.
     ///
     /// # Errors
-    /// [`RendezvousError::Connection`] if the store could not be asked.
-    async fn get_state(&self) -> Result<Option<(Bytes, Token)>, RendezvousError>;
+    /// [`RendezvousError::Connection`] if the store did not answer.
+    async fn get_state(&self) -> Result<Option<(Bytes, FencingToken)>, RendezvousError>;
 
-    /// Writes the state if it is still the one that `token` names; without a token, if there is none.
-    /// Returns what is there afterwards, and whether that was written by this call; nothing if there is
-    /// no state. A token that is wrong, or not even one of this backend's, is no error: nothing was
-    /// written.
+    /// Writes `state` if the stored state is still the version that `token` names or, without a token, if
+    /// there is no stored state.
+    ///
+    /// Returns the state that is stored afterwards, its token, and whether this call wrote it; `None` if
+    /// no state is stored. A stale token, or one of another backend, is not an error: nothing is written.
     ///
     /// # Errors
-    /// [`RendezvousError::Connection`] if the store could not be asked.
+    /// [`RendezvousError::Connection`] if the store did not answer.
     async fn set_state(
         &self,
         state: Bytes,
-        token: Option<&Token>,
-    ) -> Result<Option<(Bytes, Token, bool)>, RendezvousError>;
+        token: Option<&FencingToken>,
+    ) -> Result<Option<(Bytes, FencingToken, bool)>, RendezvousError>;
 
-    /// Waits until the state may be another than the one that `token` names, or there may be one if there
-    /// was none. May return too early, but not without pause. A store that can tell of changes should;
-    /// by itself this waits for one second.
-    async fn changed(&self, token: Option<&Token>) {
+    /// Waits until the stored state may differ from the version that `token` names or, without a token,
+    /// until a state may exist.
+    ///
+    /// An implementation may return early, but must not return at once every time. A backend that can
+    /// watch its state should override this method; the default waits for one second.
+    async fn changed(&self, token: Option<&FencingToken>) {
         let _ = token;
         tokio::time::sleep(POLL).await;
     }

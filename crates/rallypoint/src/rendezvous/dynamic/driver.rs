@@ -1,7 +1,7 @@
-//! The task behind a handler: the only one of its node that joins, leaves and shows that it lives.
+//! The task behind a handler: it alone writes its node's joins, leaves and heartbeats.
 //!
-//! It reads the document, asks the core what to do, does that, and waits for the next change. It never
-//! decides anything itself.
+//! It reads the document, asks the core for a decision, executes the decision, and waits for the next
+//! change. It decides nothing itself.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,13 +14,13 @@ use rallypoint_core::rendezvous::dynamic::{
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
-use super::backend::{RendezvousBackend, Token};
+use super::backend::{FencingToken, RendezvousBackend};
 use crate::log_target::RENDEZVOUS;
 use crate::rendezvous::RendezvousError;
 use crate::util::backoff::Backoff;
 use crate::util::reminder::Reminder;
 
-/// The pause after a failure, so that a store that refuses everything is not asked all the time.
+/// The pause after a failed request, so that a store that refuses everything is not flooded with requests.
 const AFTER_FAILURE: Duration = Duration::from_millis(500);
 
 /// The log repeats that requests fail after this time, and then each time after twice as long.
@@ -28,15 +28,15 @@ const REPORTED_AGAIN: Duration = Duration::from_secs(1);
 
 /// What a handler asks of its driver.
 pub(super) enum DynamicCommand {
-    /// To be in a group.
+    /// Join a round, and answer when its group has formed.
     Join(oneshot::Sender<Result<DynamicGroup, RendezvousError>>),
-    /// To be in none any more: whoever asked has gone away.
+    /// Leave the run: the caller of the rendezvous has cancelled it, or the handler was told to leave.
     Leave,
-    /// To leave and end.
+    /// Leave the run, and end the task.
     Stop,
 }
 
-/// A group that formed.
+/// A formed group, as this node sees it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct DynamicGroup {
     pub(super) round: u64,
@@ -44,19 +44,19 @@ pub(super) struct DynamicGroup {
     pub(super) world_size: u32,
 }
 
-/// What the handler can know without asking.
+/// The state of the run that the handler reads without a request to the store.
 #[derive(Debug, Clone)]
 pub(super) struct DynamicStatus {
-    /// How many nodes would like a new round.
+    /// The number of nodes that wait for a new round.
     pub(super) waiting: usize,
-    /// The round of the group that the node is in, while it is whole.
+    /// The round of the node's group, while no member is lost and no node waits.
     pub(super) whole: Option<u64>,
-    /// Whether the node is in the group of the round in progress.
+    /// Whether the node is a member of the present round's group.
     pub(super) member: bool,
     pub(super) closed: bool,
-    /// When the store was last heard of.
+    /// When the store last answered.
     pub(super) contact: Instant,
-    /// How it failed since.
+    /// The last failure since the store last answered.
     pub(super) trouble: Option<String>,
 }
 
@@ -66,14 +66,14 @@ pub(super) struct DynamicDriver {
     pub(super) observer: Observer,
     pub(super) commands: mpsc::UnboundedReceiver<DynamicCommand>,
     pub(super) view: watch::Sender<DynamicStatus>,
-    /// What moments are counted from.
+    /// The origin of the core's times.
     pub(super) origin: Instant,
-    pub(super) known: Option<(SharedState, Token)>,
+    pub(super) known: Option<(SharedState, FencingToken)>,
     pub(super) intent: Intent,
     pub(super) reply: Option<oneshot::Sender<Result<DynamicGroup, RendezvousError>>>,
-    /// When the present wait began.
+    /// When the present rendezvous began.
     pub(super) since: Instant,
-    /// The last round that the node was in.
+    /// The last round whose group had the node as a member.
     pub(super) met: u64,
     pub(super) stopping: bool,
     pub(super) said: Option<Reason>,
@@ -82,7 +82,7 @@ pub(super) struct DynamicDriver {
 }
 
 impl DynamicDriver {
-    /// Works until it is told to stop; true if the node has left by then.
+    /// Runs until it is told to stop; returns whether the node has left the run by then.
     pub(super) async fn run(mut self) -> bool {
         let mut conflicts = conflict_backoff(self.observer.settings().cas_backoff_max);
         loop {
@@ -140,7 +140,7 @@ impl DynamicDriver {
         }
     }
 
-    /// After a failure: a little while, or until something is asked for.
+    /// Waits after a failed request, until the pause is over or a command arrives.
     async fn pause(&mut self) {
         tokio::select! {
             command = self.commands.recv() => self.take(command).await,
@@ -162,7 +162,7 @@ impl DynamicDriver {
                 self.answer(Err(RendezvousError::State { what, source: None }));
                 self.leave();
             }
-            // Without a handler there is nobody to work for.
+            // A closed channel means that the handler was dropped.
             Some(DynamicCommand::Stop) | None => {
                 self.stopping = true;
                 let (by, run_id) = (self.observer.me().to_owned(), self.run_id.clone());
@@ -180,8 +180,8 @@ impl DynamicDriver {
 
     fn leave(&mut self) {
         self.intent = Intent::Leave;
-        // A group that has formed in the meantime is left too, and must not be taken for a new one when
-        // the node comes again.
+        // A group that formed in the meantime is left as well, and must not count as a new group when the
+        // node joins again.
         if let Some((state, _)) = &self.known
             && state.complete
             && state.participants.contains_key(self.observer.me())
@@ -190,8 +190,8 @@ impl DynamicDriver {
         }
     }
 
-    /// How long one request may take. Commands wait meanwhile, so it is bounded; but whoever waits for a
-    /// group is better told what the client found out than that there was no time.
+    /// The timeout of one request, for which commands wait. A node that joins waits longer, so that its
+    /// caller gets the client's own error instead of a mere timeout.
     fn patience(&self) -> Duration {
         let settings = self.observer.settings();
         match self.intent {
@@ -215,7 +215,8 @@ impl DynamicDriver {
         }
     }
 
-    /// Writes the state; false if it was another meanwhile, which is then known.
+    /// Writes the state by compare-and-set. Returns false if another write came first; its state is then
+    /// known.
     async fn write(&mut self, state: SharedState) -> Result<bool, RendezvousError> {
         let limit = self.patience();
         let token = self.known.as_ref().map(|(_, token)| token);
@@ -234,16 +235,17 @@ impl DynamicDriver {
         }
     }
 
-    fn keep(&mut self, found: Option<(bytes::Bytes, Token)>) -> Result<(), RendezvousError> {
-        let read =
-            |(bytes, token): (bytes::Bytes, Token)| Ok((decode(&*self.backend, &bytes)?, token));
+    fn keep(&mut self, found: Option<(bytes::Bytes, FencingToken)>) -> Result<(), RendezvousError> {
+        let read = |(bytes, token): (bytes::Bytes, FencingToken)| {
+            Ok((decode(&*self.backend, &bytes)?, token))
+        };
         let known = found.map(read).transpose()?;
         self.note(known);
         Ok(())
     }
 
-    /// Takes note of what is in force just now.
-    fn note(&mut self, known: Option<(SharedState, Token)>) {
+    /// Records the newest state of the store.
+    fn note(&mut self, known: Option<(SharedState, FencingToken)>) {
         let now = self.now();
         if let Some((state, _)) = &known {
             self.observer.look(now, state);
@@ -254,7 +256,7 @@ impl DynamicDriver {
         self.show();
     }
 
-    /// Shows the handler what it may want to know.
+    /// Publishes the status that the handler reads.
     fn show(&self) {
         let (me, met) = (self.observer.me(), self.met);
         let living = self.known.as_ref().map(|(state, _)| self.observer.without_dead(state));
@@ -274,7 +276,7 @@ impl DynamicDriver {
                         met => state.waiting(met),
                     };
                 }
-                // Lost with all that it said; the members have to meet again.
+                // The document is lost, so the members must form another group.
                 None => {
                     (view.closed, view.member, view.whole) = (false, false, None);
                     view.waiting = usize::from(met > 0);
@@ -296,7 +298,7 @@ impl DynamicDriver {
         }
         let text = error.to_string();
         self.view.send_modify(|view| view.trouble = Some(text));
-        // Whoever waits decides what to do about it. The node leaves as soon as it can.
+        // The caller decides how to react to the error. The node leaves as soon as the store answers.
         if matches!(self.intent, Intent::Join { .. }) {
             self.intent = Intent::Leave;
             self.answer(Err(error));
@@ -305,13 +307,13 @@ impl DynamicDriver {
 
     fn answer(&mut self, answer: Result<DynamicGroup, RendezvousError>) {
         if let Some(reply) = self.reply.take() {
-            // Nobody there any more means that a command to leave is on its way.
+            // A dropped receiver means that a command to leave follows.
             let _ = reply.send(answer);
         }
     }
 
     fn say(&mut self, now: Time, reason: Reason) {
-        // A heartbeat changes nothing, so what was said before still holds.
+        // A heartbeat changes nothing, so the line before it is still true.
         if reason == Reason::Heartbeat || self.said.as_ref() == Some(&reason) {
             return;
         }
@@ -357,7 +359,7 @@ impl DynamicDriver {
     }
 }
 
-/// Reads a state, whose place is named if it makes no sense.
+/// Reads a state; the error of an invalid one names where it is stored.
 pub(super) fn decode(
     backend: &dyn RendezvousBackend,
     bytes: &[u8],

@@ -1,4 +1,4 @@
-//! The state of a rendezvous in one key of an etcd, or of our own server.
+//! A backend that keeps the state in one key of etcd or of Rallypoint's server.
 
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
@@ -12,17 +12,17 @@ use rallypoint_core::rendezvous::dynamic::InvalidSetting;
 use rallypoint_core::rendezvous::keys;
 use tokio::time::{Instant, sleep};
 
-use super::backend::{RendezvousBackend, Token};
+use super::backend::{FencingToken, RendezvousBackend};
 use crate::client::{Client, ClientError};
 use crate::config::Backend;
 use crate::rendezvous::RendezvousError;
 use crate::store::EtcdStore;
 use crate::util::follow::{FollowedKey, KeyState};
 
-/// How long a state lives that nobody writes.
+/// The time to live of a state after its last write.
 const DEFAULT_TTL: Duration = Duration::from_secs(2 * 60 * 60);
 
-/// A state in one key of an etcd. Its tokens are the key's mod revisions.
+/// A backend that keeps the state in one key of etcd. Its fencing tokens are the key's mod revisions.
 ///
 /// ```no_run
 /// use rallypoint::client::{Client, ClientOptions};
@@ -38,17 +38,18 @@ pub struct EtcdRendezvousBackend {
     client: Client,
     key: String,
     ttl: Duration,
-    /// Made from the key, so that all writers share it. With a lease for each writer, the state would
-    /// hang on the lease of whoever wrote last, and a run whose nodes come and go would leave two hours'
-    /// worth of leases behind; so it is one lease, which lives as long as anybody writes.
+    /// The lease of the state. Its id is derived from the key, so that all writers share it. With a lease
+    /// for each writer, the state would depend on the lease of the last writer, and every node of the last
+    /// two hours would leave a lease behind. The shared lease expires when no node has written for its
+    /// time to live.
     lease: LeaseId,
-    /// When this process last made or renewed the lease.
+    /// When this process last granted or renewed the lease.
     renewed: Mutex<Option<Instant>>,
     /// The watch on the key, opened by the first wait for a change.
     followed: OnceLock<FollowedKey<Seen>>,
 }
 
-/// The newest thing that is known of the key.
+/// The newest observation of the key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Seen {
     Nothing,
@@ -63,7 +64,8 @@ impl std::fmt::Debug for EtcdRendezvousBackend {
 }
 
 impl EtcdRendezvousBackend {
-    /// The state of the run `run_id`, where PyTorch keeps it, for two hours after the last write.
+    /// A backend for the run `run_id` at PyTorch's key, with a time to live of two hours after the last
+    /// write.
     ///
     /// # Errors
     /// [`InvalidSetting`] if the run id is empty.
@@ -71,8 +73,8 @@ impl EtcdRendezvousBackend {
         Self::new(client, run_id, Some(keys::DYNAMIC_PREFIX), None)
     }
 
-    /// The state of the run `run_id` below `key_prefix`, kept for `ttl` after the last write (two hours
-    /// if there is none, or it is nothing). The time to live is that of whoever wrote first.
+    /// A backend for the run `run_id` below `key_prefix`. The state expires `ttl` after the last write (two
+    /// hours if `ttl` is `None` or zero). The first writer's time to live applies to all writers.
     ///
     /// # Errors
     /// [`InvalidSetting`] if the run id is empty.
@@ -93,18 +95,18 @@ impl EtcdRendezvousBackend {
         Ok(Self { client, key, ttl, lease, renewed, followed })
     }
 
-    /// The lease that the state lives on, for a store whose keys shall end with it: a run that begins
-    /// again after its state has lapsed would otherwise meet the keys of its first rounds. It exists once
-    /// the state has been written.
+    /// The lease of the state, for a store whose keys must expire with it: a run that starts again after its
+    /// state has expired would otherwise read the keys of its first rounds. The lease exists once the state
+    /// has been written.
     pub fn lease(&self) -> LeaseId {
         self.lease
     }
 
-    /// A store whose keys begin with `prefix`, and end with the state. It may be used before the state is
-    /// first written: what it lives on is made here, unless it exists.
+    /// Makes a store whose keys begin with `prefix` and expire with the state. It may be used before the
+    /// state is first written: this method grants the lease if it does not exist.
     ///
     /// # Errors
-    /// [`RendezvousError::Connection`] if the servers cannot be asked.
+    /// [`RendezvousError::Connection`] if no server answered.
     pub async fn store(
         &self,
         prefix: impl Into<Bytes>,
@@ -119,26 +121,26 @@ impl EtcdRendezvousBackend {
         RendezvousError::Connection { context, source: source.into() }
     }
 
-    async fn read(&self) -> Result<Option<(Bytes, Token)>, ClientError> {
+    async fn read(&self) -> Result<Option<(Bytes, FencingToken)>, ClientError> {
         let found = self.client.range(KeyRange::key(self.key.clone())).await?;
         Ok(found.kvs.into_iter().next().map(decode))
     }
 
-    /// Sees to it that the lease lives for a good while.
+    /// Grants the lease or renews it, unless this process did so recently.
     async fn keep_lease(&self) -> Result<(), ClientError> {
         let renewed = *self.renewed.lock().unwrap_or_else(PoisonError::into_inner);
-        // Every heartbeat is a write, and most need no second request.
+        // Every heartbeat writes the state; most of them need not renew the lease as well.
         if renewed.is_some_and(|renewed| renewed.elapsed() < self.ttl / 4) {
             return Ok(());
         }
         let begun = Instant::now();
         let seconds = self.ttl.as_secs() + u64::from(self.ttl.subsec_nanos() > 0);
         let seconds = i64::try_from(seconds).unwrap_or(i64::MAX);
-        // The second attempt is for a lease that ran out between the two requests of the first.
+        // The second attempt is for a lease that expired between the two requests of the first.
         for _ in 0..2 {
             match self.client.lease_grant(seconds, Some(self.lease)).await {
                 Ok(_) => break,
-                // Somebody made it: perhaps we ourselves, without hearing of it.
+                // Another node granted it, or this one did and the answer was lost.
                 Err(ClientError::Kv(KvError::LeaseExists) | ClientError::OutcomeUnknown { .. }) => {
                     if self.client.lease_renew(self.lease).await? {
                         break;
@@ -155,7 +157,7 @@ impl EtcdRendezvousBackend {
         &self,
         state: &Bytes,
         compare: Compare,
-    ) -> Result<Option<(Bytes, Token, bool)>, ClientError> {
+    ) -> Result<Option<(Bytes, FencingToken, bool)>, ClientError> {
         let key = self.key.clone();
         let txn = Txn::when([compare])
             .then([Op::Put(Put::new(key.clone(), state.clone()).on_lease(self.lease))])
@@ -164,7 +166,7 @@ impl EtcdRendezvousBackend {
             self.keep_lease().await?;
             match self.client.txn(txn.clone()).await {
                 Ok(done) if done.succeeded => {
-                    let token = Token::new(done.revision.to_string());
+                    let token = FencingToken::new(done.revision.to_string());
                     return Ok(Some((state.clone(), token, true)));
                 }
                 Ok(done) => {
@@ -173,13 +175,13 @@ impl EtcdRendezvousBackend {
                     let current = range.kvs.into_iter().next().map(decode);
                     return Ok(current.map(|(state, token)| (state, token, false)));
                 }
-                // It ran out, or the server forgot it: make it anew.
+                // The lease expired, or the server lost its memory: grant it again.
                 Err(ClientError::Kv(KvError::LeaseNotFound)) if attempt < 2 => {
                     *self.renewed.lock().unwrap_or_else(PoisonError::into_inner) = None;
                 }
-                // Every state that is written differs from every other, so equal bytes are ours. If they
-                // are not there, our write may still be on its way; it then comes about only if nobody
-                // else's does, and whoever reads next sees it.
+                // No two writes have equal bytes, so equal bytes are this node's write. Other bytes leave the
+                // outcome open: the write may still be executed, but only if no other write comes first, and
+                // then the next read returns it.
                 Err(ClientError::OutcomeUnknown { .. }) => {
                     let current = self.read().await?;
                     return Ok(current.map(|(found, token)| {
@@ -204,19 +206,19 @@ impl RendezvousBackend for EtcdRendezvousBackend {
         format!("key {:?}", self.key)
     }
 
-    async fn get_state(&self) -> Result<Option<(Bytes, Token)>, RendezvousError> {
+    async fn get_state(&self) -> Result<Option<(Bytes, FencingToken)>, RendezvousError> {
         self.read().await.map_err(|error| self.failed("read", error))
     }
 
     async fn set_state(
         &self,
         state: Bytes,
-        token: Option<&Token>,
-    ) -> Result<Option<(Bytes, Token, bool)>, RendezvousError> {
+        token: Option<&FencingToken>,
+    ) -> Result<Option<(Bytes, FencingToken, bool)>, RendezvousError> {
         let compare = match token.map(revision) {
             None => Compare::absent(self.key.clone()),
             Some(Some(revision)) => Compare::unchanged_since(self.key.clone(), revision),
-            // No token of ours. To etcd revision 0 would mean that there is no key.
+            // The token is not one of this backend. To etcd, revision 0 would mean that the key does not exist.
             Some(None) => {
                 let current = self.get_state().await?;
                 return Ok(current.map(|(state, token)| (state, token, false)));
@@ -225,7 +227,7 @@ impl RendezvousBackend for EtcdRendezvousBackend {
         self.write(&state, compare).await.map_err(|error| self.failed("write", error))
     }
 
-    async fn changed(&self, token: Option<&Token>) {
+    async fn changed(&self, token: Option<&FencingToken>) {
         let token = token.and_then(revision);
         let followed = self.followed.get_or_init(|| {
             let seen = |state: KeyState<'_>| {
@@ -248,10 +250,10 @@ impl RendezvousBackend for EtcdRendezvousBackend {
     }
 }
 
-fn decode(kv: KeyValue) -> (Bytes, Token) {
-    (kv.value, Token::new(kv.mod_revision.to_string()))
+fn decode(kv: KeyValue) -> (Bytes, FencingToken) {
+    (kv.value, FencingToken::new(kv.mod_revision.to_string()))
 }
 
-fn revision(token: &Token) -> Option<Revision> {
+fn revision(token: &FencingToken) -> Option<Revision> {
     token.as_str().parse().ok().filter(|revision| *revision > 0)
 }

@@ -1,4 +1,4 @@
-//! A node's way into its group, over any backend.
+//! The rendezvous handler of a node, over any backend.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -15,7 +15,7 @@ use tokio::time::{Instant, timeout};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::EtcdRendezvousBackend;
-use super::backend::{RendezvousBackend, Token};
+use super::backend::{FencingToken, RendezvousBackend};
 use super::driver::{
     DynamicCommand, DynamicDriver, DynamicGroup, DynamicStatus, conflict_backoff, decode,
 };
@@ -29,29 +29,28 @@ use crate::rendezvous::{
 };
 use crate::store::{EtcdStore, Store, StoreError};
 
-/// Makes the store of a round. Each round must get another, or its nodes would read what an earlier
-/// group left: put everything below
-/// [`keys::dynamic_store_prefix`], on
+/// Makes the store of a round. Each round needs a store of its own, or its nodes would read keys of an
+/// earlier group: put all keys below [`keys::dynamic_store_prefix`], on
 /// [the state's lease](super::EtcdRendezvousBackend::lease).
 pub type StoreFactory = Arc<dyn Fn(u64) -> Arc<dyn Store> + Send + Sync>;
 
-/// What a [`DynamicRendezvousHandler`] is made from.
+/// The options of a [`DynamicRendezvousHandler`].
 #[derive(Clone)]
 pub struct DynamicHandlerOptions {
-    /// The name of the run that all nodes of the job share.
+    /// The id of the run, the same on all nodes of the job.
     pub run_id: String,
-    /// This host's name or address, at which the others reach it.
+    /// This host's name or address, at which other nodes reach it.
     pub local_addr: String,
-    /// How large a group may be, and how long everything may take.
+    /// The sizes of groups, and all timeouts.
     pub settings: DynamicSettings,
-    /// The store of each round.
+    /// Makes the store of each round.
     pub store: StoreFactory,
 }
 
-/// A node's way into its group, over any backend.
+/// The rendezvous handler of a node, over any backend.
 ///
-/// Dropping it stops the heartbeats without a word, and the others notice after a while;
-/// [`shutdown`](RendezvousHandler::shutdown) tells them.
+/// Dropping the handler stops its heartbeats, and other nodes detect that after
+/// [`DynamicSettings::silence`]; [`shutdown`](RendezvousHandler::shutdown) removes the node at once.
 ///
 /// ```no_run
 /// use std::sync::Arc;
@@ -85,9 +84,9 @@ pub struct DynamicRendezvousHandler {
     commands: mpsc::UnboundedSender<DynamicCommand>,
     view: watch::Receiver<DynamicStatus>,
     driver: Mutex<Option<AbortOnDropHandle<bool>>>,
-    /// One meeting at a time.
+    /// Allows one call of `next_rendezvous` at a time.
     turn: AsyncMutex<()>,
-    /// What rank 0 has published, held for as long as the round lasts.
+    /// The port that rank 0 has published, reserved for as long as the round lasts.
     port: HeldPort,
 }
 
@@ -100,24 +99,24 @@ impl std::fmt::Debug for DynamicRendezvousHandler {
     }
 }
 
-/// Takes the node out again if nobody waits for its group any more.
+/// Makes the node leave if the future of `next_rendezvous` is dropped.
 struct LeaveOnDrop<'a>(Option<&'a mpsc::UnboundedSender<DynamicCommand>>);
 
 impl Drop for LeaveOnDrop<'_> {
     fn drop(&mut self) {
         if let Some(commands) = self.0 {
-            // A driver that has ended has left.
+            // A driver that has ended has left the run.
             let _ = commands.send(DynamicCommand::Leave);
         }
     }
 }
 
 impl DynamicRendezvousHandler {
-    /// Makes a handler, and the task that works for it. Nothing is written before the first
-    /// meeting. Must be called inside a tokio runtime.
+    /// Makes a handler and starts its task. The handler writes nothing before the first rendezvous. Must
+    /// be called inside a tokio runtime.
     ///
     /// # Errors
-    /// [`InvalidSetting`] names the first option that is wrong and what would be right.
+    /// [`InvalidSetting`] names the first invalid option and a remedy.
     pub fn start(
         backend: Arc<dyn RendezvousBackend>,
         options: DynamicHandlerOptions,
@@ -167,7 +166,7 @@ impl DynamicRendezvousHandler {
     /// Connects to etcd as the parameters say: the backend `dynamic`, which is PyTorch's `etcd-v2` on etcd's v3 API.
     ///
     /// # Errors
-    /// [`CreateError::Parameter`] names the option that is wrong.
+    /// [`CreateError::Parameter`] names the invalid option.
     pub async fn from_parameters(parameters: &RendezvousParameters) -> Result<Self, CreateError> {
         let DynamicOptions { connection, settings } = DynamicOptions::from_parameters(parameters)?;
         let options = connection.client_options();
@@ -192,14 +191,14 @@ impl DynamicRendezvousHandler {
         Ok(Self::start(Arc::new(backend), options).map_err(invalid)?)
     }
 
-    /// The name of this node: its address, its process, and something random, since processes in
-    /// containers have small numbers.
+    /// The id of this node: its address, its process id and a random part, since processes in containers
+    /// often have the same ids.
     pub fn node(&self) -> &str {
         &self.node
     }
 
-    /// The port that this node, having rank 0, has published, for whoever will listen there. Until it is
-    /// taken it is kept as long as the round lasts.
+    /// Takes the socket whose port this node has published as rank 0, for the process that will listen on
+    /// it. The handler holds the socket until it is taken or the round ends.
     pub fn take_port(&self) -> Option<TcpSocket> {
         self.port.take()
     }
@@ -217,7 +216,7 @@ impl DynamicRendezvousHandler {
         answer.await.map_err(|_| ended())?
     }
 
-    /// Gets what the group needs to begin.
+    /// Makes the round's store and learns the address of rank 0.
     async fn prepare(
         &self,
         met: DynamicGroup,
@@ -252,16 +251,16 @@ impl DynamicRendezvousHandler {
         Ok(RendezvousInfo { store, rank, world_size, round, bootstrap_store_info })
     }
 
-    /// Waits until the group of `round` has lost somebody, or somebody wants another round.
+    /// Waits until the group of `round` has lost a member, or a node waits for another round.
     async fn broken(&self, round: u64) {
         let mut view = self.view.clone();
         if view.wait_for(|view| view.whole != Some(round)).await.is_err() {
-            // No driver, so nothing more will be known.
+            // The driver has ended, so no more changes will be known.
             std::future::pending().await
         }
     }
 
-    async fn state(&self) -> Result<Option<(SharedState, Token)>, RendezvousError> {
+    async fn state(&self) -> Result<Option<(SharedState, FencingToken)>, RendezvousError> {
         let Some((bytes, token)) = self.backend.get_state().await? else { return Ok(None) };
         Ok(Some((decode(&*self.backend, &bytes)?, token)))
     }
@@ -319,13 +318,13 @@ impl RendezvousHandler for DynamicRendezvousHandler {
 
     async fn next_rendezvous(&self) -> Result<RendezvousInfo, RendezvousError> {
         let _turn = self.turn.lock().await;
-        // Dropped before the turn is given up, so that leaving comes before the next joining.
+        // Dropped before the lock is released, so that this call's leave precedes the next call's join.
         let mut leave = LeaveOnDrop(Some(&self.commands));
         loop {
             self.port.release();
             let met = self.join().await?;
             tokio::select! {
-                // A group that is broken before it has begun is no group: rank 0 may never answer.
+                // A group that lost a member before it started is abandoned: rank 0 may never answer.
                 () = self.broken(met.round) => continue,
                 info = self.prepare(met, self.options.settings.join) => {
                     let info = info?;
@@ -348,14 +347,14 @@ impl RendezvousHandler for DynamicRendezvousHandler {
     async fn num_nodes_waiting(&self) -> Result<usize, RendezvousError> {
         let view = self.view.borrow();
         let silent = view.contact.elapsed();
-        // By now the others take this node for dead, and may have met without it.
+        // By now the other nodes consider this node dead, and may have formed a group without it.
         if let Some(trouble) = &view.trouble
             && silent >= self.options.settings.silence()
         {
             return Err(RendezvousError::Connection {
                 context: format!(
-                    "nothing was heard of run {:?} for {silent:.1?}, so the others take this node for \
-                     dead",
+                    "the store of run {:?} has not answered for {silent:.1?}, so the other nodes consider \
+                     this node dead",
                     self.options.run_id
                 ),
                 source: trouble.as_str().into(),
@@ -366,7 +365,7 @@ impl RendezvousHandler for DynamicRendezvousHandler {
 
     async fn leave(&self) {
         self.port.release();
-        // A driver that has ended has left.
+        // A driver that has ended has left the run.
         let _ = self.commands.send(DynamicCommand::Leave);
     }
 

@@ -1,12 +1,12 @@
-//! The rendezvous for any store that can compare and set: all nodes share one document.
+//! The rendezvous over any store with compare-and-set: all nodes share one document.
 //!
-//! - [`RendezvousBackend`]: what such a store has to do. [`MemoryRendezvousBackend`] does it inside one
-//!   process, [`EtcdRendezvousBackend`] on etcd.
-//! - [`DynamicRendezvousHandler`]: a node's way into its group, over any of them.
+//! - [`RendezvousBackend`]: the interface of such a store. [`MemoryRendezvousBackend`] implements it inside
+//!   one process, [`EtcdRendezvousBackend`] on etcd.
+//! - [`DynamicRendezvousHandler`]: the rendezvous handler of a node, over any backend.
 //!
-//! What is decided is in [`rallypoint_core::rendezvous::dynamic`]; here it is read, written and waited for.
-//! Every heartbeat of every node rewrites the document, and every node reads what another wrote. That is
-//! what such a store costs, and why it is the second choice for more than some dozens of nodes.
+//! [`rallypoint_core::rendezvous::dynamic`] makes the decisions; this module reads and writes the document
+//! and waits for changes. Every heartbeat of every node rewrites the document, and every node reads every
+//! version. Prefer the backend `etcd` for more than a few dozen nodes.
 
 mod backend;
 mod driver;
@@ -14,7 +14,7 @@ mod etcd;
 mod handler;
 mod memory;
 
-pub use self::backend::{RendezvousBackend, Token};
+pub use self::backend::{FencingToken, RendezvousBackend};
 pub use self::etcd::EtcdRendezvousBackend;
 pub use self::handler::{DynamicHandlerOptions, DynamicRendezvousHandler, StoreFactory};
 pub use self::memory::MemoryRendezvousBackend;

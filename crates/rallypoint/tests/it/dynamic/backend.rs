@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use rallypoint::core::kv::{KeyRange, Put};
-use rallypoint::rendezvous::dynamic::{EtcdRendezvousBackend, RendezvousBackend, Token};
+use rallypoint::rendezvous::dynamic::{EtcdRendezvousBackend, FencingToken, RendezvousBackend};
 use rallypoint::store::Store;
 use tokio::time::{Instant, sleep, timeout};
 
@@ -19,7 +19,7 @@ async fn dynamic_every_backend_keeps_the_contract() {
         let name = if ground.client.is_some() { "dynamic" } else { "memory" };
         assert_eq!(backend.name(), name);
         assert_eq!(backend.get_state().await.unwrap(), None);
-        let early = Token::new("1");
+        let early = FencingToken::new("1");
         assert_eq!(backend.set_state("x".into(), Some(&early)).await.unwrap(), None);
 
         let (state, first, set) = backend.set_state("one".into(), None).await.unwrap().unwrap();
@@ -32,7 +32,7 @@ async fn dynamic_every_backend_keeps_the_contract() {
         let (state, second, set) =
             other.set_state("two".into(), Some(&first)).await.unwrap().unwrap();
         assert!(set && state == "two" && second != first);
-        let unusable = ["", "0", "-1", "x", "99999999999999999999"].map(Token::new);
+        let unusable = ["", "0", "-1", "x", "99999999999999999999"].map(FencingToken::new);
         for wrong in unusable.iter().chain([&first]) {
             let refused = backend.set_state("three".into(), Some(wrong)).await.unwrap();
             assert_eq!(refused, Some(("two".into(), second.clone(), false)), "token {wrong:?}");
@@ -61,7 +61,7 @@ async fn dynamic_a_state_on_etcd_lives_on_one_lease_and_ends_when_nobody_writes(
         let ttl = Some(Duration::from_secs(2));
         let node = || EtcdRendezvousBackend::new(client.clone(), "r", Some("/p/"), ttl).unwrap();
         let (first, second) = (node(), node());
-        let written = |result: Option<(bytes::Bytes, Token, bool)>| {
+        let written = |result: Option<(bytes::Bytes, FencingToken, bool)>| {
             let (_, token, set) = result.unwrap();
             assert!(set);
             token

@@ -6,7 +6,7 @@ use crate::rendezvous::dynamic::DynamicSettings;
 
 const MIN_TWO: Limits = Limits { min: 2, max: 3 };
 
-/// Nodes that act one after the other on one document.
+/// A document on which nodes act one after another.
 struct Table {
     now: Time,
     state: Option<SharedState>,
@@ -24,7 +24,7 @@ impl Table {
         observer
     }
 
-    /// Lets a node act until it would wait, and says for what, or how it ended.
+    /// Lets a node act until it waits or ends, and returns its last action.
     fn act(&mut self, observer: &mut Observer, intent: Intent) -> (Action, Reason) {
         for _ in 0..20 {
             if let Some(state) = &self.state {
@@ -50,7 +50,7 @@ impl Table {
         self.now += time;
     }
 
-    /// A group of these, in this order.
+    /// Forms a group of these nodes, which join in this order.
     fn group<const N: usize>(&mut self, ids: [&str; N]) -> [Observer; N] {
         let mut nodes = ids.map(|id| self.node(id));
         for node in &mut nodes {
@@ -73,7 +73,7 @@ fn meet(round: u64, rank: u32, world_size: u32) -> Action {
 }
 
 #[test]
-fn the_first_waits_for_enough_and_the_last_one_completes_the_round_at_once() {
+fn the_first_node_waits_for_min_nodes_and_the_last_one_completes_the_round_at_once() {
     let mut table = Table::new(MIN_TWO);
     let [mut a, mut b, mut c] = ["a", "b", "c"].map(|id| table.node(id));
     let (action, reason) = table.join(&mut a, 1);
@@ -88,13 +88,13 @@ fn the_first_waits_for_enough_and_the_last_one_completes_the_round_at_once() {
 }
 
 #[test]
-fn each_counts_the_last_call_from_when_it_saw_it_and_whoever_is_first_completes() {
+fn each_node_counts_the_last_call_from_when_it_saw_it_and_the_first_one_completes_the_round() {
     let mut table = Table::new(MIN_TWO);
     let [mut a, mut b] = ["a", "b"].map(|id| table.node(id));
     table.join(&mut a, 1);
     table.join(&mut b, 1);
     table.pass(Duration::from_secs(29));
-    // Sees the call only now, so for it there are 30 s left.
+    // This node sees the last call only now, so it counts 30 s from here.
     let (_, reason) = table.join(&mut a, 1);
     assert_eq!(reason.describe(table.now), "2 of 3 nodes, 30 s of last call left");
     table.pass(Duration::from_secs(1));
@@ -103,7 +103,7 @@ fn each_counts_the_last_call_from_when_it_saw_it_and_whoever_is_first_completes(
 }
 
 #[test]
-fn too_few_again_call_the_last_call_off_and_the_next_one_has_another_name() {
+fn too_few_nodes_cancel_the_last_call_and_the_next_one_has_another_number() {
     let mut table = Table::new(MIN_TWO);
     let [mut a, mut b] = ["a", "b"].map(|id| table.node(id));
     table.join(&mut a, 1);
@@ -114,20 +114,20 @@ fn too_few_again_call_the_last_call_off_and_the_next_one_has_another_name() {
     assert_eq!(table.state().last_call, None);
     table.join(&mut b, 1);
     assert!(table.state().last_call.unwrap() > first);
-    // The node that saw both does not take the second for the first.
+    // A node that saw both tells them apart.
     table.pass(Duration::from_secs(10));
     assert!(matches!(table.join(&mut a, 1).0, Action::Wait(_)));
 }
 
 #[test]
-fn a_late_node_waits_where_there_is_room_and_stands_by_where_there_is_none() {
+fn a_late_node_waits_if_the_group_has_room_and_is_a_spare_if_not() {
     let mut table = Table::new(Limits { min: 1, max: 2 });
     let [mut a] = table.group(["a"]);
     let mut b = table.node("b");
     let (_, reason) = table.join(&mut b, 1);
     assert_eq!(reason, Reason::LateForRound(1));
     assert_eq!(table.state().waiting(1), 1);
-    // The member comes again, and both meet without waiting for a last call: all that live are there.
+    // The member joins again, and the group forms without a last call, since all live nodes have joined.
     table.join(&mut a, 2);
     assert_eq!(table.join(&mut b, 1).0, meet(2, 1, 2));
     assert_eq!(table.join(&mut a, 2).0, meet(2, 0, 2));
@@ -135,7 +135,7 @@ fn a_late_node_waits_where_there_is_room_and_stands_by_where_there_is_none() {
     let mut c = table.node("c");
     assert_eq!(table.join(&mut c, 1).1, Reason::NotNeeded(2));
     assert_eq!(table.state().waiting(2), 0);
-    // For ever, if need be.
+    // A spare waits without a timeout.
     for _ in 0..1000 {
         table.pass(Duration::from_secs(5));
         for (node, intent) in [(&mut a, Intent::Rest), (&mut b, Intent::Rest)] {
@@ -162,7 +162,7 @@ fn survivors_see_a_dead_member_and_a_spare_takes_its_rank() {
     let [mut a, mut b, mut c] = table.group(["a", "b", "c"]);
     let mut spare = table.node("spare");
     assert_eq!(table.join(&mut spare, 1).1, Reason::NotNeeded(1));
-    // The first is silent from here on.
+    // The first node sends no heartbeat from here on.
     for _ in 0..4 {
         table.pass(Duration::from_secs(5));
         table.act(&mut b, Intent::Rest);
@@ -179,14 +179,14 @@ fn survivors_see_a_dead_member_and_a_spare_takes_its_rank() {
     assert_eq!(table.join(&mut b, 2).0, meet(2, 1, 3));
     assert_eq!(table.join(&mut c, 2).0, meet(2, 2, 3));
     assert_eq!(table.join(&mut spare, 1).0, meet(2, 0, 3));
-    // The dead one lives after all. It must not think itself in its old group.
+    // The node was not dead. It must not count itself as a member of its former group.
     assert_eq!(table.act(&mut a, Intent::Rest).0, Action::Wait(None));
     assert_eq!(table.state().waiting(1), 3);
     assert_eq!(table.join(&mut a, 2).1, Reason::NotNeeded(2));
 }
 
 #[test]
-fn a_spare_that_is_quicker_does_not_take_a_members_place() {
+fn a_spare_that_joins_first_does_not_replace_a_member() {
     let mut table = Table::new(Limits { min: 2, max: 2 });
     let [mut a, mut b] = table.group(["a", "b"]);
     let mut spare = table.node("spare");
@@ -207,14 +207,14 @@ fn the_next_round_opens_when_the_last_participant_has_left() {
 }
 
 #[test]
-fn silence_counts_only_while_it_is_watched() {
+fn missing_heartbeats_count_only_while_the_observer_watches() {
     let mut table = Table::new(MIN_TWO);
     let [mut a, _, _] = table.group(["a", "b", "c"]);
-    // Nobody could write for an hour, or this node did not run: nobody is to blame.
+    // No node could write for an hour, or this node did not run: no node counts as dead.
     table.pass(Duration::from_secs(3600));
     table.act(&mut a, Intent::Rest);
     assert_eq!(table.state().nodes.len(), 3);
-    // A node that comes anew has never seen them move, and gives them all of their time.
+    // A new node has seen no heartbeat of theirs, and allows them their full time.
     let mut late = table.node("late");
     for seconds in [0, 5, 5, 4] {
         table.pass(Duration::from_secs(seconds));
@@ -228,7 +228,7 @@ fn silence_counts_only_while_it_is_watched() {
 }
 
 #[test]
-fn who_waits_too_long_is_told_who_was_missing() {
+fn a_timeout_names_what_was_missing() {
     let mut table = Table::new(MIN_TWO);
     let mut a = table.node("a");
     table.join(&mut a, 1);
@@ -236,11 +236,11 @@ fn who_waits_too_long_is_told_who_was_missing() {
     let (Action::Fail(DynamicFailure::Timeout { missing }), _) = table.join(&mut a, 1) else {
         panic!("it goes on waiting")
     };
-    assert_eq!(missing, "1 of 2 nodes, waiting for 1 more; nobody else is there");
+    assert_eq!(missing, "1 of 2 nodes, waiting for 1 more; no other node has joined");
 }
 
 #[test]
-fn nodes_that_want_groups_of_another_size_are_told() {
+fn nodes_with_other_limits_fail() {
     let mut table = Table::new(MIN_TWO);
     let mut a = table.node("a");
     table.join(&mut a, 1);
@@ -255,7 +255,7 @@ fn nodes_that_want_groups_of_another_size_are_told() {
 }
 
 #[test]
-fn rounds_go_on_growing_when_the_state_was_lost() {
+fn round_numbers_grow_after_the_state_was_lost() {
     let mut table = Table::new(Limits { min: 1, max: 2 });
     let mut b = table.node("b");
     table.join(&mut b, 1);
@@ -264,7 +264,7 @@ fn rounds_go_on_growing_when_the_state_was_lost() {
 }
 
 #[test]
-fn a_document_that_makes_no_sense_says_why() {
+fn the_error_of_an_invalid_document_says_why() {
     let good = SharedState::fresh(MIN_TWO, 1);
     let mut gap = good.clone();
     gap.complete = true;
