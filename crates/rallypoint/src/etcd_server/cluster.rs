@@ -1,4 +1,4 @@
-//! Several etcds on this host that are one cluster.
+//! A cluster of several etcd processes on this host.
 
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
@@ -8,19 +8,19 @@ use futures_util::future::{join_all, select_all, try_join_all};
 use futures_util::stream::FuturesUnordered;
 use tokio::time::timeout;
 
+use super::data_dir::EtcdDataDir;
 use super::error::EtcdServerError;
-use super::home::Home;
-use super::member::{Member, Recipe};
+use super::member::{EtcdMember, MemberSpec};
 use super::options::EtcdServerOptions;
 use super::ports::{loopback, reachable, reserve};
-use super::search::Places;
+use super::search::EtcdSearch;
 use crate::client::{Client, ClientError, ClientOptions};
 use crate::log_target::ETCD_SERVER;
 use crate::util::blocking::blocking;
 
-/// A local cluster of real etcds, for trials: of what happens when a member dies, say.
+/// A local cluster of etcd processes, for tests, for example of the death of a member.
 ///
-/// All its processes end with it; see [`EtcdServer`](super::EtcdServer) for how.
+/// All its processes end with this value; [`EtcdServer`](super::EtcdServer) says how.
 ///
 /// ```no_run
 /// use rallypoint::etcd_server::{EtcdCluster, EtcdServerOptions};
@@ -37,20 +37,19 @@ use crate::util::blocking::blocking;
 /// ```
 #[derive(Debug)]
 pub struct EtcdCluster {
-    // Before the directory: the processes must be gone when their files are removed.
-    members: Vec<Member>,
-    home: Option<Home>,
+    // Declared before the directory, so dropped first: the processes must have ended when their files are removed.
+    members: Vec<EtcdMember>,
+    directory: Option<EtcdDataDir>,
     options: EtcdServerOptions,
 }
 
 impl EtcdCluster {
-    /// Starts a cluster of so many members, 3 being the usual number, and waits until each of them
-    /// serves.
+    /// Starts a cluster of `members` members, usually 3, and waits until each of them serves requests.
     ///
-    /// With a data directory each member has a directory of its own in it, and the cluster that was
-    /// there before goes on, with the same number of members.
+    /// In a given data directory, each member has a directory of its own. A cluster whose data are there
+    /// already continues; it must have the same number of members.
     ///
-    /// Dropping the future ends what was started.
+    /// Dropping the future ends the processes that it started.
     ///
     /// # Errors
     /// [`EtcdServerError`] says why the last attempt failed.
@@ -60,14 +59,14 @@ impl EtcdCluster {
     ) -> Result<Self, EtcdServerError> {
         options.validate(members)?;
         let given = options.binary.clone();
-        let binary = blocking(move || Places::here(given).search()).await?;
+        let binary = blocking(move || EtcdSearch::of_process(given).search()).await?;
         let mut attempt = 1;
         loop {
             let error = match Self::attempt(binary.clone(), members, options.clone()).await {
                 Ok(cluster) => return Ok(cluster),
                 Err(error) => error,
             };
-            if attempt >= options.attempts || !error.may_pass() {
+            if attempt >= options.attempts || !error.is_retryable() {
                 return Err(error);
             }
             tracing::warn!(
@@ -83,15 +82,15 @@ impl EtcdCluster {
         size: usize,
         options: EtcdServerOptions,
     ) -> Result<Self, EtcdServerError> {
-        // Files are opened and processes started there.
+        // `launch` opens files and starts processes, which blocks.
         let mut cluster = blocking(move || Self::launch(&binary, size, options)).await?;
-        let patience = cluster.options.start_timeout;
-        // All at once: one alone is never ready.
-        let waiting = cluster.members.iter_mut().map(|member| member.ready(patience));
+        let timeout = cluster.options.start_timeout;
+        // All members at the same time: none is ready before a majority runs.
+        let waiting = cluster.members.iter_mut().map(|member| member.ready(timeout));
         match try_join_all(waiting).await {
             Ok(_) => {
-                if let Some(home) = &mut cluster.home {
-                    home.keep();
+                if let Some(directory) = &mut cluster.directory {
+                    directory.keep();
                 }
                 Ok(cluster)
             }
@@ -102,16 +101,16 @@ impl EtcdCluster {
         }
     }
 
-    /// Starts the processes, and does not wait for them.
+    /// Starts the processes without waiting until they are ready.
     fn launch(
         binary: &Path,
         size: usize,
         options: EtcdServerOptions,
     ) -> Result<Self, EtcdServerError> {
-        let mut home = Home::open(options.data_dir.as_deref(), size)?;
-        let (recipes, reserved) = recipes(binary, &mut home, &options)?;
-        let members = recipes.into_iter().map(Member::new).collect();
-        let mut cluster = Self { members, home: Some(home), options };
+        let mut directory = EtcdDataDir::open(options.data_dir.as_deref(), size)?;
+        let (specs, reserved) = member_specs(binary, &mut directory, &options)?;
+        let members = specs.into_iter().map(EtcdMember::new).collect();
+        let mut cluster = Self { members, directory: Some(directory), options };
         drop(reserved);
         for member in &mut cluster.members {
             member.start()?;
@@ -119,7 +118,7 @@ impl EtcdCluster {
         Ok(cluster)
     }
 
-    /// Where clients reach the members, `host:port`, in their order.
+    /// The client address of each member, `host:port`, in the order of the members.
     pub fn endpoints(&self) -> Vec<String> {
         self.members.iter().map(|member| member.endpoint().to_string()).collect()
     }
@@ -127,7 +126,7 @@ impl EtcdCluster {
     /// A client of the whole cluster.
     ///
     /// # Errors
-    /// As for [`Client::connect`].
+    /// The errors of [`Client::connect`].
     pub async fn client(&self) -> Result<Client, ClientError> {
         Client::connect(ClientOptions::new(self.endpoints())).await
     }
@@ -137,25 +136,25 @@ impl EtcdCluster {
         self.first().version()
     }
 
-    /// The numbers of the processes, in the order of the members; nothing for one that was stopped or
+    /// The process id of each member, in the order of the members; `None` for a member that was stopped or
     /// killed.
     pub fn pids(&self) -> Vec<Option<u32>> {
-        self.members.iter().map(Member::pid).collect()
+        self.members.iter().map(EtcdMember::pid).collect()
     }
 
     pub(super) fn address(&self) -> SocketAddr {
         self.first().endpoint()
     }
 
-    /// There is one: none at all is refused.
-    fn first(&self) -> &Member {
+    /// The first member. It exists, because `start` refuses a cluster without members.
+    fn first(&self) -> &EtcdMember {
         &self.members[0]
     }
 
-    /// Waits until a member ends by itself. Returns which, counted from 0, and how. After that it counts
-    /// as killed.
+    /// Waits until a member ends by itself. Returns its index and how it ended. The member then counts as
+    /// killed.
     ///
-    /// Dropping the future loses nothing.
+    /// The call is cancel-safe: dropping the future loses no event.
     pub async fn exited(&mut self) -> (usize, EtcdServerError) {
         let waiting = self.members.iter_mut().map(|member| Box::pin(member.exited()));
         let (how, index, others) = select_all(waiting).await;
@@ -164,7 +163,7 @@ impl EtcdCluster {
         (index, how)
     }
 
-    /// Kills a member with SIGKILL. Its data stay.
+    /// Kills a member with SIGKILL, and keeps its data.
     ///
     /// # Errors
     /// [`EtcdServerError::Config`] if there is no such member.
@@ -172,65 +171,66 @@ impl EtcdCluster {
         self.member(index)?.kill().await
     }
 
-    /// Kills a member if it runs, starts it on its old addresses with its old data, and waits until it
-    /// serves, which takes a majority of them.
+    /// Kills a member if it runs, starts it at its former addresses with its former data, and waits until it
+    /// serves requests, for which a majority of the members must run.
     ///
     /// # Errors
-    /// As for [`start`](Self::start). It is tried once.
+    /// The errors of [`start`](Self::start). A restart is attempted once.
     pub async fn restart(&mut self, index: usize) -> Result<(), EtcdServerError> {
-        let patience = self.options.start_timeout;
+        let timeout = self.options.start_timeout;
         let member = self.member(index)?;
         member.kill().await?;
         member.start()?;
-        let ready = member.ready(patience).await;
+        let ready = member.ready(timeout).await;
         if ready.is_err() {
             member.kill().await?;
         }
         ready
     }
 
-    fn member(&mut self, index: usize) -> Result<&mut Member, EtcdServerError> {
+    fn member(&mut self, index: usize) -> Result<&mut EtcdMember, EtcdServerError> {
         let count = self.members.len();
         let fix =
             || EtcdServerError::invalid("member", index, format!("there are {count}, from 0 on"));
         self.members.get_mut(index).ok_or_else(fix)
     }
 
-    /// Ends all members: with SIGTERM, and then with SIGKILL those that have not ended after
-    /// [`EtcdServerOptions::stop_timeout`], or that a majority has left. Then removes the temporary
-    /// directory. Once is enough, and a second time does nothing.
+    /// Ends all members and removes the temporary directory. A second call does nothing.
     ///
-    /// If the future is dropped, some may still run; they end when this does.
+    /// The members get SIGTERM, and SIGKILL when a majority of them has ended or
+    /// [`EtcdServerOptions::stop_timeout`] is over.
+    ///
+    /// If the future is dropped, members may still run; they end when the cluster is dropped.
     ///
     /// # Errors
-    /// [`EtcdServerError::NotStopped`] if one cannot be ended even by SIGKILL.
+    /// [`EtcdServerError::NotStopped`] if a member does not end even after SIGKILL.
     pub async fn stop(&mut self) -> Result<(), EtcdServerError> {
-        let patience = self.options.stop_timeout;
-        self.members.iter().for_each(Member::ask_to_end);
-        // The last leader of several would look for a successor that is no longer there, for seconds.
+        let stop_timeout = self.options.stop_timeout;
+        self.members.iter().for_each(EtcdMember::terminate);
+        // A leader that is the last to end would spend seconds on transferring its leadership.
         let majority = self.members.len() / 2 + 1;
-        let ending: FuturesUnordered<_> = self.members.iter_mut().map(Member::ended).collect();
-        if timeout(patience, ending.take(majority).count()).await.is_err() {
+        let ending: FuturesUnordered<_> = self.members.iter_mut().map(EtcdMember::ended).collect();
+        if timeout(stop_timeout, ending.take(majority).count()).await.is_err() {
             tracing::warn!(
                 target: ETCD_SERVER,
-                pids = ?self.pids(), ?patience, "etcd did not end when asked to; killing it"
+                pids = ?self.pids(), ?stop_timeout, "etcd did not end after SIGTERM; killing it"
             );
         }
-        let killed = join_all(self.members.iter_mut().map(Member::kill)).await;
+        let killed = join_all(self.members.iter_mut().map(EtcdMember::kill)).await;
         killed.into_iter().collect::<Result<(), _>>()?;
-        // Removing files may take its time.
-        let home = self.home.take();
-        blocking(move || drop(home)).await;
+        // Removing files blocks.
+        let directory = self.directory.take();
+        blocking(move || drop(directory)).await;
         Ok(())
     }
 }
 
-/// How each member is started, and the ports that are kept for them until then.
-fn recipes(
+/// Makes the specs of all members, and reserves their ports until they are started.
+fn member_specs(
     binary: &Path,
-    home: &mut Home,
+    directory: &mut EtcdDataDir,
     options: &EtcdServerOptions,
-) -> Result<(Vec<Recipe>, Vec<TcpListener>), EtcdServerError> {
+) -> Result<(Vec<MemberSpec>, Vec<TcpListener>), EtcdServerError> {
     let take = |address: SocketAddr| {
         let refused = |source| EtcdServerError::Listen { address, source };
         let listener = reserve(address).map_err(refused)?;
@@ -238,7 +238,7 @@ fn recipes(
         Ok::<_, EtcdServerError>((listener, address))
     };
     let (mut reserved, mut clients, mut peers) = (Vec::new(), Vec::new(), Vec::new());
-    for (index, port) in home.peer_ports()?.into_iter().enumerate() {
+    for (index, port) in directory.peer_ports()?.into_iter().enumerate() {
         let mut listen = options.listen;
         if index > 0 {
             listen.set_port(0);
@@ -249,7 +249,7 @@ fn recipes(
         clients.push(client_address);
         peers.push(peer_address);
     }
-    home.keep_peer_ports(&peers.iter().map(SocketAddr::port).collect::<Vec<_>>())?;
+    directory.keep_peer_ports(&peers.iter().map(SocketAddr::port).collect::<Vec<_>>())?;
     let names = fastrand::u64(..);
     let name = |index: usize| format!("rallypoint-{names:016x}-{index}");
     let url = |address: SocketAddr| format!("http://{address}");
@@ -258,11 +258,11 @@ fn recipes(
         .enumerate()
         .map(|(index, peer)| format!("{}={}", name(index), url(*peer)))
         .collect();
-    let recipe = |index: usize| Recipe {
+    let spec = |index: usize| MemberSpec {
         binary: binary.to_owned(),
         name: name(index),
         endpoint: reachable(clients[index]),
-        data: home.data(index),
+        data: directory.data(index),
         flags: vec![
             ("--listen-client-urls", url(clients[index])),
             ("--advertise-client-urls", url(reachable(clients[index]))),
@@ -273,5 +273,5 @@ fn recipes(
         args: options.args.clone(),
         output: options.output.clone(),
     };
-    Ok(((0..peers.len()).map(recipe).collect(), reserved))
+    Ok(((0..peers.len()).map(spec).collect(), reserved))
 }

@@ -1,4 +1,4 @@
-//! What can go wrong with an etcd of our own.
+//! The errors of starting and running etcd.
 
 use std::io;
 use std::net::SocketAddr;
@@ -12,48 +12,48 @@ use super::search::VARIABLE;
 use crate::client::ClientError;
 use crate::config::ConfigError;
 
-/// Why there is no etcd, or no longer.
+/// Why an etcd process did not start, or ended.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum EtcdServerError {
-    /// An option or an argument is wrong. Nothing was started.
+    /// An option is invalid. No process was started.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// There is no etcd in any of the places where one may be.
+    /// The search found no `etcd` binary.
     #[error(
         "found no etcd; there is none at {}; install one, or set {VARIABLE} to its path",
         join(.searched)
     )]
     NotFound {
-        /// Every place, in the order of the search.
+        /// All paths, in the order of the search.
         searched: Vec<PathBuf>,
     },
-    /// The environment names an etcd that is not there. Another one is not taken in its place: whoever
-    /// set the variable meant that one.
+    /// The environment variable names a file that does not exist. The search does not fall back to another
+    /// binary, since the variable asks for this one.
     #[error(
         "{VARIABLE} is {value:?}, and that is no file; correct it, or unset it to search elsewhere"
     )]
     Variable {
-        /// What the variable is set to.
+        /// The value of the variable.
         value: PathBuf,
     },
-    /// The file is there, and this user may not execute it.
+    /// The binary exists, but this user may not execute it.
     #[error("etcd at {path:?} cannot be executed: {source}; chmod +x, or name another")]
     NotExecutable {
         /// The file.
         path: PathBuf,
-        /// What the system says.
+        /// The error of the operating system.
         source: io::Error,
     },
-    /// The directory for the data cannot be used.
+    /// The data directory cannot be used.
     #[error("the data directory {path:?} cannot be used: {source}")]
     Directory {
         /// The directory.
         path: PathBuf,
-        /// What the system says.
+        /// The error of the operating system.
         source: io::Error,
     },
-    /// Another etcd or cluster that was started from here, or from another program, uses the directory.
+    /// Another cluster, of this program or of another, uses the data directory.
     #[error(
         "the data directory {path:?} is in use by another cluster; stop it, or give another directory"
     )]
@@ -66,50 +66,52 @@ pub enum EtcdServerError {
     Output {
         /// The file.
         path: PathBuf,
-        /// What the system says.
+        /// The error of the operating system.
         source: io::Error,
     },
-    /// An address that was asked for is not to be had.
+    /// The address in `listen` cannot be bound.
     #[error(
         "cannot listen on {address}: {source}; is another server there? Port 0 takes a free one"
     )]
     Listen {
         /// The address.
         address: SocketAddr,
-        /// What the system says.
+        /// The error of the operating system.
         source: io::Error,
     },
-    /// The system did not start a process, for etcd or for the guard that ends it with us.
+    /// The operating system did not start the process of etcd or of its guard.
     #[error("cannot start {binary:?}: {source}")]
     Start {
-        /// The etcd that was to be started.
+        /// The `etcd` binary.
         binary: PathBuf,
-        /// What the system says.
+        /// The error of the operating system.
         source: io::Error,
     },
     /// etcd ended by itself.
     #[error("etcd at {endpoint} (pid {pid}) ended by itself, {status}; {}", last_lines(.lines))]
     Exited {
-        /// Where it listened, or was to listen.
+        /// The client address of the process.
         endpoint: String,
-        /// The number it had.
+        /// The process id.
         pid: u32,
-        /// Its exit code, or the signal that ended it.
+        /// The exit code, or the signal that ended the process.
         status: ExitStatus,
-        /// The last that it said.
+        /// The last lines of its output.
         lines: Vec<String>,
     },
-    /// etcd ended by itself, and something else in this program learned how.
-    #[error("etcd at {endpoint} (pid {pid}) ended by itself, and how is not known: {source}")]
+    /// etcd ended by itself, and other code of this program collected its exit status.
+    #[error(
+        "etcd at {endpoint} (pid {pid}) ended by itself, and its exit status is unknown: {source}"
+    )]
     Lost {
-        /// Where it listened, or was to listen.
+        /// The client address of the process.
         endpoint: String,
-        /// The number it had.
+        /// The process id.
         pid: u32,
-        /// What the system says.
+        /// The error of the operating system.
         source: io::Error,
     },
-    /// etcd runs and does not answer.
+    /// etcd runs but does not answer.
     #[error(
         "etcd at {endpoint} (pid {pid}) was not ready after {waited:.1?}: {}; {}",
         .source.as_ref().map_or_else(
@@ -117,24 +119,24 @@ pub enum EtcdServerError {
         last_lines(.lines)
     )]
     NotReady {
-        /// Where it was to listen.
+        /// The client address of the process.
         endpoint: String,
-        /// The number it had. It was killed.
+        /// The process id. The process was killed.
         pid: u32,
-        /// How long it was waited for.
+        /// How long the start was waited for.
         waited: Duration,
-        /// What came of the last request; nothing if another server answered it.
+        /// The error of the last request; `None` if another server answered it.
         source: Option<Box<ClientError>>,
-        /// The last that it said.
+        /// The last lines of its output.
         lines: Vec<String>,
     },
-    /// etcd is still there after SIGKILL, which takes a kernel that waits for a disk. It is watched: it
-    /// will not outlive this program.
-    #[error("etcd (pid {pid}) is still there {waited:.1?} after SIGKILL")]
+    /// etcd still runs after SIGKILL, which happens when the kernel waits for a disk. Its guard ends it when
+    /// this program ends.
+    #[error("etcd (pid {pid}) still runs {waited:.1?} after SIGKILL")]
     NotStopped {
-        /// Its number.
+        /// The process id.
         pid: u32,
-        /// How long it was waited for.
+        /// How long its end was waited for.
         waited: Duration,
     },
 }
@@ -148,19 +150,19 @@ impl EtcdServerError {
         Self::Config(ConfigError::invalid(what, value.to_string(), fix))
     }
 
-    /// Whether another attempt, with other ports, may go better.
-    pub(super) fn may_pass(&self) -> bool {
+    /// Whether an attempt with other ports may succeed.
+    pub(super) fn is_retryable(&self) -> bool {
         match self {
-            // Somebody was quicker to take the port.
-            Self::Exited { lines, .. } => lines.iter().any(|line| line.contains(TAKEN)),
+            // Another process took the port between its reservation and the start.
+            Self::Exited { lines, .. } => lines.iter().any(|line| line.contains(PORT_IN_USE)),
             Self::NotReady { .. } => true,
             _ => false,
         }
     }
 }
 
-/// How etcd says that a port is not free.
-const TAKEN: &str = "address already in use";
+/// The words of etcd's message about a port that is in use.
+const PORT_IN_USE: &str = "address already in use";
 
 fn join(paths: &[PathBuf]) -> String {
     paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ")
@@ -168,7 +170,7 @@ fn join(paths: &[PathBuf]) -> String {
 
 fn last_lines(lines: &[String]) -> String {
     match lines {
-        [] => "it said nothing".to_owned(),
-        lines => format!("it said last:\n{}", lines.join("\n")),
+        [] => "it wrote no output".to_owned(),
+        lines => format!("the last lines of its output:\n{}", lines.join("\n")),
     }
 }

@@ -1,4 +1,4 @@
-//! One etcd process: its command line, its readiness, its end.
+//! One etcd process: its command line, its readiness and its end.
 
 use std::env;
 use std::ffi::OsString;
@@ -13,43 +13,44 @@ use rustix::process::Signal;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::error::EtcdServerError;
-use super::output::{EtcdOutput, Output};
+use super::output::{EtcdOutput, OutputTail};
 use crate::client::{Client, ClientError, ClientOptions};
 use crate::log_target::ETCD_SERVER;
 use crate::process::{self, ProcessGroup};
 
-/// How long an etcd may take to be gone after SIGKILL.
-const DEATH: Duration = Duration::from_secs(10);
+/// How long etcd may take to end after SIGKILL.
+const KILL_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The patience of the first request to a server that has only just been started, and of the last: it
-/// doubles. The client waits longer and longer between its attempts, so its patience must be short to
-/// notice a quick start, and long for a server that is slow to answer.
-const FIRST_PATIENCE: Duration = Duration::from_millis(250);
-const LAST_PATIENCE: Duration = Duration::from_secs(8);
+/// The timeout of the first request to a starting server. It doubles with each request up to
+/// [`MAX_TIMEOUT`]. The client's own backoff grows, so short timeouts notice a quick start, and long ones
+/// suit a server that is slow to answer.
+const FIRST_TIMEOUT: Duration = Duration::from_millis(250);
+/// The longest timeout of a request to a starting server.
+const MAX_TIMEOUT: Duration = Duration::from_secs(8);
 
-/// A request with less time than this would say nothing but that it had no time.
-const SHORTEST_PATIENCE: Duration = Duration::from_millis(100);
+/// The shortest timeout of a request. With less, its error would say only that it timed out.
+const MIN_TIMEOUT: Duration = Duration::from_millis(100);
 
-/// Between requests that were answered, but not as they should be. After the others the client itself
-/// has paused.
+/// The pause between requests, for servers that answer with a wrong name. After a failed request the
+/// client has already backed off.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// What is the same each time a member is started.
+/// How a member is started, the same at each start.
 #[derive(Debug)]
-pub(super) struct Recipe {
+pub(super) struct MemberSpec {
     pub(super) binary: PathBuf,
-    /// A name that no other etcd has, so that we know ours when it answers.
+    /// A name that no other etcd has, by which its answer is recognised.
     pub(super) name: String,
-    /// Where clients of this host reach it.
+    /// The address at which clients of this host reach the member.
     pub(super) endpoint: SocketAddr,
     pub(super) data: PathBuf,
-    /// The options of etcd besides its name and its data directory.
+    /// The options of etcd, apart from its name and data directory.
     pub(super) flags: Vec<(&'static str, String)>,
     pub(super) args: Vec<OsString>,
     pub(super) output: EtcdOutput,
 }
 
-impl Recipe {
+impl MemberSpec {
     fn command(&self) -> io::Result<Command> {
         let mut command = process::command(&self.binary)?;
         command.args(["--name", &self.name]).arg("--data-dir").arg(&self.data);
@@ -57,8 +58,8 @@ impl Recipe {
             command.arg(flag).arg(value);
         }
         command.args(&self.args);
-        // They are meant for another etcd of this host. This one would even refuse to start if one of
-        // them names what its command line names too. (Without the exception it does not run on ARM.)
+        // These variables are meant for another etcd of this host. etcd refuses to start if one of them
+        // conflicts with its command line. (Without the exception it does not run on ARM.)
         for (name, _) in env::vars_os() {
             if name.as_bytes().starts_with(b"ETCD_") && name != "ETCD_UNSUPPORTED_ARCH" {
                 command.env_remove(name);
@@ -68,10 +69,10 @@ impl Recipe {
     }
 }
 
-/// A member, which runs or not.
+/// A member of a cluster, running or not.
 #[derive(Debug)]
-pub(super) struct Member {
-    recipe: Recipe,
+pub(super) struct EtcdMember {
+    spec: MemberSpec,
     running: Option<Running>,
     version: String,
 }
@@ -79,19 +80,19 @@ pub(super) struct Member {
 #[derive(Debug)]
 struct Running {
     group: ProcessGroup,
-    output: Output,
+    output: OutputTail,
 }
 
-impl Member {
-    pub(super) fn new(recipe: Recipe) -> Self {
-        Self { recipe, running: None, version: String::new() }
+impl EtcdMember {
+    pub(super) fn new(spec: MemberSpec) -> Self {
+        Self { spec, running: None, version: String::new() }
     }
 
     pub(super) fn endpoint(&self) -> SocketAddr {
-        self.recipe.endpoint
+        self.spec.endpoint
     }
 
-    /// What it said it is when it was last started.
+    /// The version that the server reported at its last start.
     pub(super) fn version(&self) -> &str {
         &self.version
     }
@@ -100,37 +101,38 @@ impl Member {
         self.running.as_ref().map(|running| running.group.id())
     }
 
-    /// Starts the process, and does not wait for it. Its ports must be free.
+    /// Starts the process without waiting until it is ready. Its ports must be free.
     pub(super) fn start(&mut self) -> Result<(), EtcdServerError> {
-        let destination = self.recipe.output.open()?;
-        let started = self.recipe.command().and_then(|mut command| {
-            let output = Output::of(&mut command, destination)?;
+        let destination = self.spec.output.open()?;
+        let started = self.spec.command().and_then(|mut command| {
+            let output = OutputTail::of(&mut command, destination)?;
             Ok((ProcessGroup::start(&mut command)?, output))
         });
         let (group, output) = started.map_err(|source| {
-            let binary = self.recipe.binary.clone();
+            let binary = self.spec.binary.clone();
             EtcdServerError::Start { binary, source }
         })?;
-        let (pid, endpoint) = (group.id(), self.recipe.endpoint);
+        let (pid, endpoint) = (group.id(), self.spec.endpoint);
         tracing::info!(
             target: ETCD_SERVER,
-            pid, %endpoint, binary = ?self.recipe.binary, data = ?self.recipe.data, "started etcd"
+            pid, %endpoint, binary = ?self.spec.binary, data = ?self.spec.data, "started etcd"
         );
         self.running = Some(Running { group, output });
         Ok(())
     }
 
-    /// Waits until it serves, or has ended, or the time is over.
-    pub(super) async fn ready(&mut self, patience: Duration) -> Result<(), EtcdServerError> {
+    /// Waits until the member serves requests, has ended, or the timeout is over.
+    pub(super) async fn ready(&mut self, timeout: Duration) -> Result<(), EtcdServerError> {
         let begun = Instant::now();
-        let asking = ask(self.recipe.endpoint, self.recipe.name.clone(), begun + patience);
+        let (endpoint, name) = (self.spec.endpoint, self.spec.name.clone());
+        let answering = wait_until_ready(endpoint, name, begun + timeout);
         let failed = tokio::select! {
-            // Looked at first: whatever answers at the port of an etcd that has ended is another.
+            // The end comes first: a server that answers at the port of an ended etcd is another one.
             biased;
             ended = self.exited() => return Err(ended),
-            answer = asking => match answer {
+            answer = answering => match answer {
                 Ok(version) => {
-                    let (endpoint, pid) = (self.recipe.endpoint, self.pid());
+                    let (endpoint, pid) = (self.spec.endpoint, self.pid());
                     tracing::info!(
                         target: ETCD_SERVER,
                         %endpoint, pid, version, after = ?begun.elapsed(), "etcd is ready"
@@ -142,7 +144,7 @@ impl Member {
             },
         };
         Err(EtcdServerError::NotReady {
-            endpoint: self.recipe.endpoint.to_string(),
+            endpoint: self.spec.endpoint.to_string(),
             pid: self.pid().unwrap_or_default(),
             waited: begun.elapsed(),
             source: failed.map(Box::new),
@@ -150,82 +152,82 @@ impl Member {
         })
     }
 
-    /// Waits until it has ended by itself. For ever if it does not run.
+    /// Waits until the process has ended by itself. Never returns if it does not run.
     pub(super) async fn exited(&mut self) -> EtcdServerError {
         let Some(Running { group, output }) = &mut self.running else {
             return std::future::pending().await;
         };
-        let (endpoint, pid) = (self.recipe.endpoint.to_string(), group.id());
+        let (endpoint, pid) = (self.spec.endpoint.to_string(), group.id());
         match group.exited().await {
             Ok(status) => {
-                let lines = output.last_words().await;
+                let lines = output.last_lines_of_ended().await;
                 EtcdServerError::Exited { endpoint, pid, status, lines }
             }
             Err(source) => EtcdServerError::Lost { endpoint, pid, source },
         }
     }
 
-    /// Notes that it was seen to have ended.
+    /// Forgets the process after its end was reported.
     pub(super) fn forget(&mut self) {
         self.running = None;
     }
 
-    /// Asks it to end, with SIGTERM.
-    pub(super) fn ask_to_end(&self) {
+    /// Sends SIGTERM to the process if it runs.
+    pub(super) fn terminate(&self) {
         if let Some(running) = &self.running {
             running.group.signal(Signal::TERM);
         }
     }
 
-    /// Waits until it has ended, or not at all if it does not run.
+    /// Waits until the process has ended; returns at once if it does not run.
     pub(super) async fn ended(&mut self) {
         if let Some(running) = &mut self.running {
-            // How it ended is of no interest: it was asked to.
+            // The status does not matter: the process was told to end.
             let _ = running.group.exited().await;
         }
     }
 
-    /// Ends it at once. What it acknowledged is on disk.
+    /// Kills the process. Writes that it acknowledged are on disk.
     pub(super) async fn kill(&mut self) -> Result<(), EtcdServerError> {
         let Some(Running { group, .. }) = &mut self.running else { return Ok(()) };
         group.signal(Signal::KILL);
-        if timeout(DEATH, group.exited()).await.is_err() {
-            return Err(EtcdServerError::NotStopped { pid: group.id(), waited: DEATH });
+        if timeout(KILL_TIMEOUT, group.exited()).await.is_err() {
+            return Err(EtcdServerError::NotStopped { pid: group.id(), waited: KILL_TIMEOUT });
         }
         self.running = None;
         Ok(())
     }
 }
 
-/// Asks until the etcd of this name answers, and returns its version. Otherwise what came of the last
-/// request; nothing if another server answered.
-async fn ask(
+/// Sends requests until the etcd called `name` answers, and returns its version. The error is that of the
+/// last request; `None` if another server answered it.
+async fn wait_until_ready(
     endpoint: SocketAddr,
     name: String,
     deadline: Instant,
 ) -> Result<String, Option<ClientError>> {
     let client = Client::connect(ClientOptions::new([endpoint.to_string()])).await.map_err(Some)?;
-    let mut patience = FIRST_PATIENCE;
+    let mut timeout = FIRST_TIMEOUT;
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
-        let failed = match who(&client.with_timeout(patience.min(left))).await {
+        let failed = match version_and_name(&client.with_timeout(timeout.min(left))).await {
             Ok((version, Some(found))) if found == name => return Ok(version),
             Ok(_) => None,
             Err(error) => Some(error),
         };
-        if Instant::now() + PAUSE + SHORTEST_PATIENCE > deadline {
+        if Instant::now() + PAUSE + MIN_TIMEOUT > deadline {
             sleep_until(deadline).await;
             return Err(failed);
         }
         sleep(PAUSE).await;
-        patience = (patience * 2).min(LAST_PATIENCE);
+        timeout = (timeout * 2).min(MAX_TIMEOUT);
     }
 }
 
-/// The version of the server, and the name it has in its cluster.
-async fn who(client: &Client) -> Result<(String, Option<String>), ClientError> {
+/// The version of the server, and its name in its cluster.
+async fn version_and_name(client: &Client) -> Result<(String, Option<String>), ClientError> {
     let status = client.status().await?;
-    // This takes a leader, so that a server which says it is ready has one.
+    // This request needs a leader, so a server that answers it has one.
     let members = client.members().await?;
     let own = members.into_iter().find(|member| member.id == status.member_id);
     Ok((status.version, own.map(|member| member.name)))

@@ -1,18 +1,18 @@
-//! A real etcd, started from here: for a job on one host, for tests, for trials.
+//! Starts etcd as a child process, for a job on one host and for tests.
 //!
-//! It is PyTorch's `EtcdServer` with the v3 API: the same search for the binary, free ports, several
-//! attempts, and a server that has answered before [`EtcdServer::start`] returns. What is different:
+//! [`EtcdServer`] is PyTorch's `EtcdServer` with the v3 API: the same search for the binary, free ports,
+//! several attempts, and a server that has answered before [`EtcdServer::start`] returns. Differences:
 //!
-//! - It never outlives its program, even one that is killed, and neither does its temporary directory.
-//! - A data directory that was given is kept.
-//! - A variable that names no file is an error; PyTorch silently takes another etcd.
-//! - The v2 API is not switched on (etcd 3.6 no longer has it): `--enable-v2` in
-//!   [`EtcdServerOptions::args`] does it.
-//! - The settings of another etcd in the environment (`ETCD_…`) are not taken over.
+//! - The process and its temporary directory never outlive the program, even one that is killed.
+//! - A given data directory is kept.
+//! - A variable that names no file is an error; PyTorch silently uses another etcd.
+//! - The v2 API is not enabled (etcd 3.6 no longer has it); `--enable-v2` in [`EtcdServerOptions::args`]
+//!   enables it.
+//! - Settings of another etcd in the environment (`ETCD_…`) are ignored.
 
 mod cluster;
+mod data_dir;
 mod error;
-mod home;
 mod member;
 mod options;
 mod output;
@@ -28,14 +28,14 @@ pub use self::output::EtcdOutput;
 
 use crate::client::{Client, ClientError};
 
-/// An etcd of one member, as a child process.
+/// An etcd cluster of one member, as a child process.
 ///
-/// [`stop`](Self::stop) is the polite way to end it. Dropping it ends it too, with SIGKILL, and removes
-/// its temporary directory; that keeps the thread for some milliseconds. (What etcd has acknowledged is
-/// on disk, so being killed costs it nothing.) If this process is killed, the same is done by a guard: this
-/// program again, or a `rallypoint` command, for which see [`reexecuted`](crate::process::reexecuted).
+/// [`stop`](Self::stop) ends it with SIGTERM. Dropping the value ends it with SIGKILL and removes its
+/// temporary directory, which blocks the thread for some milliseconds. Acknowledged writes are on disk, so
+/// SIGKILL loses none. If this process is killed, a guard process does the same: this program again, or a
+/// `rallypoint` command, as [`reexecuted`](crate::process::reexecuted) explains.
 ///
-/// It does not depend on the runtime that it was started on.
+/// The server does not depend on the tokio runtime that started it.
 ///
 /// ```no_run
 /// use rallypoint::core::kv::Put;
@@ -55,9 +55,9 @@ pub struct EtcdServer {
 }
 
 impl EtcdServer {
-    /// Starts an etcd and waits until it serves.
+    /// Starts an etcd and waits until it serves requests.
     ///
-    /// Dropping the future ends what was started.
+    /// Dropping the future ends the process.
     ///
     /// # Errors
     /// [`EtcdServerError`] says why the last attempt failed.
@@ -65,53 +65,54 @@ impl EtcdServer {
         Ok(Self { cluster: EtcdCluster::start(1, options).await? })
     }
 
-    /// Where clients reach it: `host:port`.
+    /// The address for clients: `host:port`.
     pub fn endpoint(&self) -> String {
         self.cluster.address().to_string()
     }
 
-    /// The address that it listens on; the loopback address if it listens on all.
+    /// The address that the server listens on; the loopback address if it listens on all interfaces.
     pub fn host(&self) -> IpAddr {
         self.cluster.address().ip()
     }
 
-    /// The port that it listens on.
+    /// The port that the server listens on.
     pub fn port(&self) -> u16 {
         self.cluster.address().port()
     }
 
-    /// A client of it.
+    /// Connects a client to the server.
     ///
     /// # Errors
-    /// As for [`Client::connect`].
+    /// The errors of [`Client::connect`].
     pub async fn client(&self) -> Result<Client, ClientError> {
         self.cluster.client().await
     }
 
-    /// Its version, such as `3.5.1`.
+    /// The version of etcd, such as `3.5.1`.
     pub fn version(&self) -> &str {
         self.cluster.version()
     }
 
-    /// The number of its process; nothing once it was stopped.
+    /// The process id; `None` after [`stop`](Self::stop).
     pub fn pid(&self) -> Option<u32> {
         self.cluster.pids().into_iter().flatten().next()
     }
 
-    /// Waits until it ends by itself, and tells how. For ever if it was stopped.
+    /// Waits until the process ends by itself, and returns how it ended. Never returns after
+    /// [`stop`](Self::stop).
     ///
-    /// Dropping the future loses nothing.
+    /// The call is cancel-safe: dropping the future loses no event.
     pub async fn exited(&mut self) -> EtcdServerError {
         self.cluster.exited().await.1
     }
 
-    /// Ends it with SIGTERM and, after [`EtcdServerOptions::stop_timeout`], SIGKILL; then removes its
-    /// temporary directory. Once is enough, and a second time does nothing.
+    /// Ends the process with SIGTERM and, after [`EtcdServerOptions::stop_timeout`], SIGKILL; then removes
+    /// its temporary directory. A second call does nothing.
     ///
-    /// If the future is dropped, etcd may still run; it ends when this is dropped.
+    /// If the future is dropped, etcd may still run; it ends when the `EtcdServer` is dropped.
     ///
     /// # Errors
-    /// [`EtcdServerError::NotStopped`] if it cannot be ended even by SIGKILL.
+    /// [`EtcdServerError::NotStopped`] if the process does not end even after SIGKILL.
     pub async fn stop(&mut self) -> Result<(), EtcdServerError> {
         self.cluster.stop().await
     }

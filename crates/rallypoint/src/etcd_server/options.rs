@@ -1,4 +1,4 @@
-//! How to start an etcd.
+//! The options of a started etcd.
 
 use std::ffi::OsString;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::error::EtcdServerError;
 use super::output::EtcdOutput;
 
-/// How to start an etcd, or several.
+/// The options of an [`EtcdServer`](super::EtcdServer) or [`EtcdCluster`](super::EtcdCluster).
 ///
 /// ```
 /// use rallypoint::etcd_server::{EtcdOutput, EtcdServerOptions};
@@ -23,30 +23,29 @@ use super::output::EtcdOutput;
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct EtcdServerOptions {
-    /// The `etcd` binary. Unless given: what `TORCHELASTIC_ETCD_BINARY_PATH` names; else `etcd` or
+    /// The `etcd` binary. By default: the file that `TORCHELASTIC_ETCD_BINARY_PATH` names; else `etcd` or
     /// `bin/etcd` beside this program; else `etcd` in `PATH`.
     pub binary: Option<PathBuf>,
-    /// Where clients connect, 127.0.0.1:0 unless given; port 0 takes a free one. Members of a cluster
-    /// beyond the first take free ports of the same address.
+    /// The address for clients, by default 127.0.0.1:0; port 0 chooses a free port. Members of a cluster
+    /// beyond the first use free ports of the same address.
     ///
-    /// On all interfaces (0.0.0.0) etcd serves other hosts too, but clients that ask it for its members
-    /// are told the loopback address, since we do not know by which name others reach this host. Give
-    /// one address instead, or `--advertise-client-urls` in [`args`](Self::args) for a single etcd.
+    /// On all interfaces (0.0.0.0) etcd serves other hosts too, but its member list has the loopback
+    /// address, since the name of this host on the network is not known. Give one address instead, or
+    /// `--advertise-client-urls` in [`args`](Self::args) for a single etcd.
     pub listen: SocketAddr,
-    /// Where the data lie. One that is given is kept, and what it holds is served again; only
-    /// one server or cluster may use it at a time. Unless given there is a temporary one, which is
-    /// removed at the end.
+    /// The data directory, by default a temporary one that is removed at the end. A given directory is
+    /// kept, and data in it are served again; only one server or cluster may use it at a time.
     pub data_dir: Option<PathBuf>,
-    /// Where etcd's output goes: nowhere, unless given.
+    /// The destination of etcd's output, by default [`EtcdOutput::Discard`].
     pub output: EtcdOutput,
-    /// More arguments for etcd. They come last, and etcd takes the last of several.
+    /// Additional arguments for etcd. They come last, and the last of several equal options applies.
     pub args: Vec<OsString>,
-    /// How long one attempt to start may take, 60 s unless given.
+    /// The timeout of one attempt to start, by default 60 s.
     pub start_timeout: Duration,
-    /// How often to try, 3 times unless given. Only what may pass is tried again: a port that somebody
-    /// else was quicker to take, or a server that was not ready in time.
+    /// The number of attempts to start, by default 3. An attempt is retried only if another process took
+    /// the port, or the server was not ready in time.
     pub attempts: u32,
-    /// How long etcd may take to end after SIGTERM before it is killed, 5 s unless given.
+    /// How long etcd may take to end after SIGTERM before it is killed, by default 5 s.
     pub stop_timeout: Duration,
 }
 
@@ -66,7 +65,7 @@ impl Default for EtcdServerOptions {
 }
 
 impl EtcdServerOptions {
-    /// These options after `change`, so that a single expression can set several of them.
+    /// Returns the options after `change`, so that a single expression can set several of them.
     #[must_use]
     pub fn with(mut self, change: impl FnOnce(&mut Self)) -> Self {
         change(&mut self);
@@ -85,7 +84,7 @@ impl EtcdServerOptions {
                 fix,
             ));
         }
-        // More vote ever more slowly, and a mistake here starts very many processes.
+        // Larger clusters commit more slowly, and a mistyped number would start very many processes.
         if !(1..=MAX_MEMBERS).contains(&members) {
             return Err(EtcdServerError::invalid(
                 "members",
@@ -97,5 +96,5 @@ impl EtcdServerOptions {
     }
 }
 
-/// The most members that a cluster may have. etcd's own advice is at most 7.
+/// The largest number of members of a cluster. etcd recommends at most 7.
 pub const MAX_MEMBERS: usize = 9;

@@ -1,4 +1,4 @@
-//! What etcd says: where it goes, and the end of it, which is kept for errors.
+//! The output of etcd: its destination, and its last lines, which errors quote.
 
 use std::fs::File;
 use std::io::{self, PipeReader, Read, Write};
@@ -14,16 +14,16 @@ use super::error::EtcdServerError;
 
 use crate::log_target::ETCD_SERVER;
 
-/// Where etcd's output goes. Its last lines are kept for errors whatever is chosen.
+/// The destination of etcd's output. Errors quote the last lines with each of them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum EtcdOutput {
-    /// Nowhere.
+    /// The output is discarded.
     #[default]
     Discard,
-    /// To the standard error of this process.
+    /// The standard error of this process.
     Inherit,
-    /// To the end of this file, which is made if there is none.
+    /// The end of this file, which is created if it does not exist.
     File(PathBuf),
 }
 
@@ -40,27 +40,28 @@ impl EtcdOutput {
     }
 }
 
-/// How much is kept, in bytes and in lines. After a complaint about its command line etcd explains how it
-/// is used, in a dozen lines or more.
+/// How many bytes of output are kept. After an error in its command line, etcd prints its usage in a dozen
+/// lines or more.
 const KEPT_BYTES: usize = 16 << 10;
+/// How many lines of output an error quotes.
 const KEPT_LINES: usize = 20;
 
-/// How long to wait for the last words of a process that has ended. Something that it started and that
-/// left its group could hold its output open for ever.
-const LAST_WORDS: Duration = Duration::from_secs(5);
+/// How long to wait for the end of the output after the process has ended. A descendant that left the
+/// process group could hold the output open for ever.
+const OUTPUT_END_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The output of one process.
+/// The last output of one process.
 #[derive(Debug)]
-pub(super) struct Output {
+pub(super) struct OutputTail {
     kept: Arc<Mutex<Vec<u8>>>,
     ended: watch::Receiver<bool>,
 }
 
-impl Output {
-    /// Takes the standard output and the standard error of a command that is about to be started.
+impl OutputTail {
+    /// Redirects the standard output and standard error of `command` to a pipe.
     ///
-    /// They are read by a thread, which ends when they do, and not by a task: should the runtime be
-    /// busy, or gone, etcd would be held up by what it cannot say.
+    /// A thread reads the pipe until its end. A task would not do: if the runtime were busy or shut down,
+    /// etcd would block on a full pipe.
     pub(super) fn of(
         command: &mut Command,
         destination: Box<dyn Write + Send>,
@@ -78,13 +79,13 @@ impl Output {
         Ok(Self { kept, ended })
     }
 
-    /// The last lines of a process that has ended.
-    pub(super) async fn last_words(&mut self) -> Vec<String> {
-        let _ = timeout(LAST_WORDS, self.ended.wait_for(|ended| *ended)).await;
+    /// Waits for the end of the output, and returns the last lines. The process must have ended.
+    pub(super) async fn last_lines_of_ended(&mut self) -> Vec<String> {
+        let _ = timeout(OUTPUT_END_TIMEOUT, self.ended.wait_for(|ended| *ended)).await;
         self.lines()
     }
 
-    /// The last lines so far.
+    /// The last lines of the output so far.
     pub(super) fn lines(&self) -> Vec<String> {
         let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         let text = String::from_utf8_lossy(&kept);
@@ -94,7 +95,7 @@ impl Output {
     }
 }
 
-/// Passes everything on until the last writer is gone.
+/// Copies the pipe to `destination` and `kept` until its last writer closes it.
 fn drain(mut reader: PipeReader, mut destination: Box<dyn Write + Send>, kept: &Mutex<Vec<u8>>) {
     let mut buffer = [0; 8 << 10];
     loop {
@@ -107,7 +108,7 @@ fn drain(mut reader: PipeReader, mut destination: Box<dyn Write + Send>, kept: &
             }
         };
         if let Err(error) = destination.write_all(read) {
-            tracing::warn!(target: ETCD_SERVER, %error, "etcd's output is not kept any more");
+            tracing::warn!(target: ETCD_SERVER, %error, "etcd's output cannot be written; discarding it");
             destination = Box::new(io::sink());
         }
         let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,14 +1,14 @@
-//! Free ports.
+//! Free ports and local addresses for etcd.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener};
 
-/// Below the ports that Linux gives to outgoing connections. One of those could take the port of a
-/// member that is down for a moment, even a connection that was meant for the member itself.
+/// The range of free ports, below Linux's ephemeral ports. An outgoing connection on an ephemeral port
+/// could take the port of a restarting member, even a connection to the member itself.
 const PORTS: std::ops::Range<u16> = 12_000..32_000;
 
-/// Takes a port of `address`, a free one if it has port 0. It is kept until the listener is dropped,
-/// which must be before etcd can take it; should another be quicker, etcd says so.
+/// Binds a port of `address`, a free one for port 0. The listener reserves it and must be dropped before
+/// etcd binds it; if another process takes it in between, etcd reports that.
 pub(super) fn reserve(address: SocketAddr) -> io::Result<TcpListener> {
     if address.port() != 0 {
         return TcpListener::bind(address);
@@ -18,11 +18,11 @@ pub(super) fn reserve(address: SocketAddr) -> io::Result<TcpListener> {
             return Ok(listener);
         }
     }
-    // This also says what is wrong, if it is not that all of them are taken.
+    // Port 0 works even if the range is full, and its error names any other problem.
     TcpListener::bind(address)
 }
 
-/// Where somebody on this host reaches a server that listens on `address`.
+/// The address at which processes of this host reach a server that listens on `address`.
 pub(super) fn reachable(address: SocketAddr) -> SocketAddr {
     match address.ip() {
         ip if !ip.is_unspecified() => address,
@@ -30,7 +30,7 @@ pub(super) fn reachable(address: SocketAddr) -> SocketAddr {
     }
 }
 
-/// The loopback address of the same family.
+/// The loopback address of the same family as `ip`.
 pub(super) fn loopback(ip: IpAddr) -> IpAddr {
     match ip {
         IpAddr::V4(_) => std::net::Ipv4Addr::LOCALHOST.into(),

@@ -1,4 +1,4 @@
-//! Where the `etcd` binary is.
+//! The search for the `etcd` binary.
 
 use std::env;
 use std::ffi::{OsStr, OsString};
@@ -7,25 +7,25 @@ use std::path::{Path, PathBuf};
 use super::error::EtcdServerError;
 use crate::util::program::{SearchError, candidates, first_executable};
 
-/// The variable by which PyTorch's users name their etcd.
+/// PyTorch's environment variable for the path of the `etcd` binary.
 pub(super) const VARIABLE: &str = "TORCHELASTIC_ETCD_BINARY_PATH";
 
-/// What the search depends on.
+/// The inputs of the search for the `etcd` binary.
 #[derive(Debug, Default)]
-pub(super) struct Places {
-    /// What the caller gave. Nothing else is looked at then.
+pub(super) struct EtcdSearch {
+    /// The path from the options. If it is given, no other path is searched.
     pub(super) given: Option<PathBuf>,
-    /// [`VARIABLE`].
+    /// The value of [`VARIABLE`].
     pub(super) variable: Option<OsString>,
     /// The directory of this program.
     pub(super) beside: Option<PathBuf>,
-    /// `PATH`.
+    /// The value of `PATH`.
     pub(super) path: Option<OsString>,
 }
 
-impl Places {
-    /// Those of this process.
-    pub(super) fn here(given: Option<PathBuf>) -> Self {
+impl EtcdSearch {
+    /// The inputs from the environment of this process.
+    pub(super) fn of_process(given: Option<PathBuf>) -> Self {
         let program = env::current_exe().ok();
         Self {
             given,
@@ -35,7 +35,7 @@ impl Places {
         }
     }
 
-    /// The first etcd that can be executed. An empty variable counts as none, as in a shell.
+    /// Finds the first `etcd` that can be executed. An empty variable counts as unset, as in a shell.
     pub(super) fn search(self) -> Result<PathBuf, EtcdServerError> {
         let variable = self.variable.filter(|value| !value.is_empty()).map(PathBuf::from);
         let places = match (self.given, variable) {
@@ -60,7 +60,7 @@ impl Places {
             }
             SearchError::NotFound { searched } => EtcdServerError::NotFound { searched },
         })?;
-        // Without a slash in it a shell would search for it again.
+        // A shell would search `PATH` for a path without a slash.
         std::path::absolute(&found)
             .map_err(|source| EtcdServerError::Start { binary: found, source })
     }
@@ -93,7 +93,7 @@ mod tests {
         let search = |variable: Option<&Path>| {
             let path =
                 env::join_paths([root.join("none"), root.join("first"), root.join("second")]);
-            let places = Places {
+            let places = EtcdSearch {
                 given: None,
                 variable: variable.map(Into::into),
                 beside: Some(root.join("program")),
@@ -128,7 +128,7 @@ mod tests {
         fs::create_dir_all(root.path().join("directory/etcd")).unwrap();
         let search = |names: &[&str]| {
             let path = env::join_paths(names.iter().map(|name| root.path().join(name))).ok();
-            Places { path, ..Places::default() }.search()
+            EtcdSearch { path, ..EtcdSearch::default() }.search()
         };
         assert_eq!(search(&["directory", "plain", "other"]).unwrap(), other);
         let error = search(&["directory", "plain"]).unwrap_err();
@@ -136,7 +136,8 @@ mod tests {
             matches!(&error, EtcdServerError::NotExecutable { path, .. } if *path == plain),
             "{error:?}"
         );
-        let given = Places { given: Some(root.path().join("no/etcd")), ..Places::default() };
+        let given =
+            EtcdSearch { given: Some(root.path().join("no/etcd")), ..EtcdSearch::default() };
         let text = given.search().unwrap_err().to_string();
         assert!(text.contains("no/etcd"), "{text}");
     }

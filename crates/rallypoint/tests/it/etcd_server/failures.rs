@@ -51,7 +51,7 @@ async fn one_that_exits_at_once_is_not_tried_again_and_its_words_are_told() {
 async fn one_that_is_killed_is_told_by_its_signal() {
     let directory = Directory::new();
     let (_, text) = fails(options(&fake(&directory, "kill -SEGV $$"))).await;
-    assert!(text.contains("SIGSEGV") && text.contains("it said nothing"), "{text}");
+    assert!(text.contains("SIGSEGV") && text.contains("it wrote no output"), "{text}");
 }
 
 #[tokio::test]

@@ -139,7 +139,7 @@ async fn one_that_ends_by_itself_is_noticed() {
     let ended = tokio::time::timeout(PATIENCE, server.exited()).await.unwrap();
     let text = ended.to_string();
     assert!(matches!(ended, EtcdServerError::Exited { pid: ended, .. } if ended == pid), "{text}");
-    assert!(text.contains("SIGKILL") && text.contains("it said last:"), "{text}");
+    assert!(text.contains("SIGKILL") && text.contains("the last lines of its output:"), "{text}");
     assert_eq!(server.pid(), None);
     server.stop().await.unwrap();
     assert!(!data.exists());

@@ -1,4 +1,4 @@
-//! Where the data of the members lie.
+//! The data directory of an etcd or of a cluster: its lock, and the directories of the members.
 
 use std::fs::{self, File, TryLockError};
 use std::io::{self, Write};
@@ -8,62 +8,63 @@ use super::error::EtcdServerError;
 use crate::process::TemporaryDirectory;
 use crate::util::file_lock::try_lock;
 
-/// The file in a cluster's directory that says which port each member has for the others. They are part
-/// of what a cluster agreed on, so they outlive its processes.
+/// The name of the file with the peer port of each member. The ports are part of the cluster's
+/// configuration in etcd, so a restarted cluster must use the same ones.
 const PEER_PORTS: &str = "peer-ports";
 
-/// A directory for one etcd, or for the members of a cluster.
+/// The data directory of one etcd, or of all members of a cluster.
 #[derive(Debug)]
-pub(super) struct Home {
+pub(super) struct EtcdDataDir {
     root: PathBuf,
     members: usize,
-    stage: Stage,
-    claim: Option<Claim>,
+    stage: DataStage,
+    lock: Option<DirectoryLock>,
     _temporary: Option<TemporaryDirectory>,
 }
 
-/// How far the cluster in a directory has come.
+/// Whether the data directory has a cluster, and whether a failed start may remove it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Stage {
-    /// Nothing of it is here.
+enum DataStage {
+    /// The directory has no cluster.
     New,
-    /// All of it was made by us, and it may still come to nothing.
-    Tried,
-    /// It is somebody's data.
-    Lasting,
+    /// This start made the cluster, and removes it if it fails.
+    Provisional,
+    /// The cluster has served requests, or was there before. Its data are kept.
+    Permanent,
 }
 
-impl Home {
-    /// The directory that was given, or a new temporary one.
+impl EtcdDataDir {
+    /// Opens and locks the given directory, or makes a temporary one.
     pub(super) fn open(given: Option<&Path>, members: usize) -> Result<Self, EtcdServerError> {
         let Some(root) = given else {
             let temporary = TemporaryDirectory::new("rallypoint-etcd-")
                 .map_err(|source| unusable(&std::env::temp_dir(), source))?;
             let root = temporary.path().to_owned();
-            let (stage, _temporary) = (Stage::Lasting, Some(temporary));
-            return Ok(Self { root, members, stage, claim: None, _temporary });
+            let (stage, _temporary) = (DataStage::Permanent, Some(temporary));
+            return Ok(Self { root, members, stage, lock: None, _temporary });
         };
         fs::create_dir_all(root).map_err(|source| unusable(root, source))?;
-        // Before the first look: what is seen here must be true until we are done.
-        let claim = Some(Claim::new(root)?);
+        // Locked before the checks, so that their results stay true until the lock is released.
+        let lock = Some(DirectoryLock::new(root)?);
         let begun = members == 1 || root.join(PEER_PORTS).exists();
-        let stage = if begun { Stage::Lasting } else { Stage::New };
-        let home = Self { root: root.to_owned(), members, stage, claim, _temporary: None };
-        let Some(stranger) = home.stranger() else { return Ok(home) };
-        let fix =
-            format!("{stranger:?} is not of an etcd of {members} members; give another directory");
+        let stage = if begun { DataStage::Permanent } else { DataStage::New };
+        let directory = Self { root: root.to_owned(), members, stage, lock, _temporary: None };
+        let Some(foreign) = directory.foreign_file() else { return Ok(directory) };
+        let fix = format!(
+            "{foreign:?} does not belong to an etcd of {members} members; give another directory"
+        );
         Err(EtcdServerError::invalid("data_dir", root.display(), fix))
     }
 
-    /// Something that would not be here if the same had been started here before, or nothing at all.
-    fn stranger(&self) -> Option<PathBuf> {
+    /// A file that belongs to a cluster of another size, or to another program.
+    fn foreign_file(&self) -> Option<PathBuf> {
         // etcd calls its own part of a data directory `member`.
-        let mut strangers =
+        let mut foreign =
             vec![self.root.join(if self.members == 1 { PEER_PORTS } else { "member" })];
-        if self.stage == Stage::New {
-            strangers.extend((0..self.members).map(|index| self.data(index)));
+        if self.stage == DataStage::New {
+            foreign.extend((0..self.members).map(|index| self.data(index)));
         }
-        strangers.into_iter().find(|path| path.exists())
+        foreign.into_iter().find(|path| path.exists())
     }
 
     /// The data directory of one member.
@@ -74,7 +75,7 @@ impl Home {
         }
     }
 
-    /// The ports that an earlier cluster used here; zeros if there was none.
+    /// The peer ports of the cluster in this directory; zeros if there is none.
     pub(super) fn peer_ports(&self) -> Result<Vec<u16>, EtcdServerError> {
         let path = self.root.join(PEER_PORTS);
         let text = match fs::read_to_string(&path) {
@@ -95,34 +96,35 @@ impl Home {
         }
     }
 
-    /// Notes down the ports of a cluster that is about to start for the first time.
+    /// Writes the peer ports of a cluster before its first start.
     pub(super) fn keep_peer_ports(&mut self, ports: &[u16]) -> Result<(), EtcdServerError> {
-        if self.stage != Stage::New {
+        if self.stage != DataStage::New {
             return Ok(());
         }
         let path = self.root.join(PEER_PORTS);
-        // A lock may not reach to another host. Whoever makes this file is the one who may undo.
+        // On a network file system the lock may not reach other hosts. Only the process that creates this
+        // file may remove the cluster after a failed start.
         let mut file = File::create_new(&path).map_err(|source| match source.kind() {
             io::ErrorKind::AlreadyExists => EtcdServerError::InUse { path: self.root.clone() },
             _ => unusable(&path, source),
         })?;
-        self.stage = Stage::Tried;
+        self.stage = DataStage::Provisional;
         let text: Vec<String> = ports.iter().map(ToString::to_string).collect();
         let text = text.join("\n") + "\n";
         file.write_all(text.as_bytes()).map_err(|source| unusable(&path, source))
     }
 
-    /// What is here stays, from now on.
+    /// Marks the data as permanent: a later failure does not remove them.
     pub(super) fn keep(&mut self) {
-        self.stage = Stage::Lasting;
+        self.stage = DataStage::Permanent;
     }
 }
 
-impl Drop for Home {
-    /// Undoes what a cluster that never came to be has left, so that it can be tried with other ports.
+impl Drop for EtcdDataDir {
+    /// Removes the files of a cluster whose first start failed, so that another attempt can use other ports.
     fn drop(&mut self) {
-        let ours = self.claim.as_ref().is_some_and(Claim::is_ours);
-        if ours && self.stage == Stage::Tried {
+        let ours = self.lock.as_ref().is_some_and(DirectoryLock::is_ours);
+        if ours && self.stage == DataStage::Provisional {
             let _ = fs::remove_file(self.root.join(PEER_PORTS));
             for index in 0..self.members {
                 let _ = fs::remove_dir_all(self.data(index));
@@ -131,15 +133,15 @@ impl Drop for Home {
     }
 }
 
-/// A directory that no other cluster uses for as long as this is there. The lock is on the directory
-/// itself, so that there is no file of ours among etcd's.
+/// An exclusive lock on a data directory. It locks the directory itself, so that no lock file lies among
+/// etcd's files.
 #[derive(Debug)]
-struct Claim {
+struct DirectoryLock {
     directory: File,
     owner: u32,
 }
 
-impl Claim {
+impl DirectoryLock {
     fn new(path: &Path) -> Result<Self, EtcdServerError> {
         let directory = File::open(path).map_err(|source| unusable(path, source))?;
         match try_lock(&directory) {
@@ -149,15 +151,15 @@ impl Claim {
         }
     }
 
-    /// A copy of this process made by `fork` has no part in it.
+    /// Whether this process took the lock. A forked child shares the descriptor but does not own the lock.
     fn is_ours(&self) -> bool {
         self.owner == std::process::id()
     }
 }
 
-impl Drop for Claim {
-    /// Closing it would not do at once: what another thread has just forked has it open too, until it
-    /// becomes a program of its own.
+impl Drop for DirectoryLock {
+    /// Unlocks explicitly, because closing may not release the lock at once: a child that another thread has
+    /// just forked holds the descriptor until it executes its program.
     fn drop(&mut self) {
         if self.is_ours() {
             let _ = self.directory.unlock();
@@ -174,16 +176,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_another_has_made_meanwhile_is_not_undone() {
+    fn files_that_another_process_created_are_not_removed() {
         let root = tempfile::tempdir().unwrap();
-        let mut home = Home::open(Some(root.path()), 2).unwrap();
-        // As one on another host would, which sees no lock of ours.
+        let mut directory = EtcdDataDir::open(Some(root.path()), 2).unwrap();
+        // A process on another host, which does not see the lock, would do this.
         fs::write(root.path().join(PEER_PORTS), "1\n2\n").unwrap();
-        fs::create_dir(home.data(0)).unwrap();
-        let error = home.keep_peer_ports(&[3, 4]).unwrap_err();
+        fs::create_dir(directory.data(0)).unwrap();
+        let error = directory.keep_peer_ports(&[3, 4]).unwrap_err();
         assert!(matches!(error, EtcdServerError::InUse { .. }), "{error}");
-        let theirs = home.data(0);
-        drop(home);
+        let theirs = directory.data(0);
+        drop(directory);
         assert!(theirs.is_dir());
         assert_eq!(fs::read_to_string(root.path().join(PEER_PORTS)).unwrap(), "1\n2\n");
     }
