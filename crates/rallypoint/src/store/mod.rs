@@ -15,7 +15,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 
-pub use self::agent::{AgentStore, Ended, Lost, Owner, Report};
+pub use self::agent::{AgentStore, ConnectionEnd, LostPeer, PeerReport, StoreOwner};
 pub use self::error::StoreError;
 pub use self::etcd::EtcdStore;
 pub use self::hash::HashStore;

@@ -11,7 +11,7 @@ use super::proofs::Proofs;
 use crate::log_target::RENDEZVOUS;
 use crate::rendezvous::PortRange;
 use crate::rendezvous::local::{HeldPort, reserve_port};
-use crate::store::{AgentStore, Ended, Lost, Owner, Report};
+use crate::store::{AgentStore, ConnectionEnd, LostPeer, PeerReport, StoreOwner};
 use crate::util::random;
 
 /// What a node publishes and uses as rank 0.
@@ -35,7 +35,7 @@ pub(super) struct Bootstrap {
     use_agent_store: bool,
     port: HeldPort,
     /// The store, and its reports about the liveness connections of the members.
-    serving: Option<(AgentStore, UnboundedReceiver<Report>)>,
+    serving: Option<(AgentStore, UnboundedReceiver<PeerReport>)>,
     /// Proofs of which lost members are dead.
     proofs: Proofs,
 }
@@ -92,7 +92,7 @@ impl Bootstrap {
         let (socket, port) = reserve_port(&address, port)?;
         let token = random::token();
         if self.use_agent_store {
-            let owner = Owner { node, token: token.clone(), liveness, max_members: max_nodes };
+            let owner = StoreOwner { node, token: token.clone(), liveness, max_members: max_nodes };
             self.serving = Some(AgentStore::start_as(socket, owner)?);
         } else {
             self.port.hold(socket);
@@ -131,8 +131,8 @@ impl Bootstrap {
         loop {
             tokio::select! {
                 report = reported(&mut self.serving) => match report {
-                    Some(Report::Came { node, liveness }) => self.came(&node, liveness),
-                    Some(Report::Lost(lost)) => return self.lost(lost),
+                    Some(PeerReport::Connected { node, liveness }) => self.came(&node, liveness),
+                    Some(PeerReport::Lost(lost)) => return self.lost(lost),
                     None => {
                         tracing::error!(
                             target: RENDEZVOUS,
@@ -154,9 +154,9 @@ impl Bootstrap {
         }
     }
 
-    fn lost(&mut self, Lost { node, how, liveness }: Lost) -> PeerEvent {
+    fn lost(&mut self, LostPeer { node, how, liveness }: LostPeer) -> PeerEvent {
         tracing::info!(target: RENDEZVOUS, node, ?how, "a member is gone without a word");
-        if let (Ended::Closed, Some(liveness)) = (how, liveness) {
+        if let (ConnectionEnd::Closed, Some(liveness)) = (how, liveness) {
             self.proofs.prove(&node, liveness);
         }
         PeerEvent::Suspect { node }
@@ -164,7 +164,9 @@ impl Bootstrap {
 }
 
 /// The next report of the store; `None` when the store has ended.
-async fn reported(serving: &mut Option<(AgentStore, UnboundedReceiver<Report>)>) -> Option<Report> {
+async fn reported(
+    serving: &mut Option<(AgentStore, UnboundedReceiver<PeerReport>)>,
+) -> Option<PeerReport> {
     let Some((store, reports)) = serving else { return std::future::pending().await };
     tokio::select! {
         biased;

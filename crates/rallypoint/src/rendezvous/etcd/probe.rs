@@ -10,7 +10,7 @@
 //! - Only an address that has greeted *this very process*, with the right token, can be refused in a way that counts
 //!   ([`Probe::verify`]). So a port that was never reachable from here proves nothing.
 //! - A proof is begun only when the node's peer liveness connection has ended by an orderly close without a goodbye
-//!   ([`Ended::Closed`](crate::store::Ended::Closed)). The kernel of the host sends that when a process dies. A
+//!   ([`ConnectionEnd::Closed`](crate::store::ConnectionEnd::Closed)). The kernel of the host sends that when a process dies. A
 //!   firewall that drops or rejects a connection can only go silent or send a reset, and a reset never begins a
 //!   proof. A proxy, which ends connections in good order when it dies itself, is known by the addresses that the
 //!   two ends of the connection have for it: over a proxy, or where addresses are translated, they differ, and no

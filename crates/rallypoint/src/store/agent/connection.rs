@@ -8,56 +8,57 @@ use mio::net::TcpStream;
 use rallypoint_core::c10d::Ticket;
 
 use super::outgoing::Outgoing;
-use super::owner::Guest;
-use super::request::{Frame, Refused};
+use super::owner::PeerNode;
+use super::request::{ProtocolViolation, RequestScan};
 use super::wire::{MAGIC, Opcode, STOP_WAITING, WAIT_CANCELED};
 
 /// The number of bytes of unsent replies above which a client's requests are not executed. The replies to a
 /// single request may be larger.
 const MAX_UNSENT: usize = 256 << 10;
 
-/// Whether a client waits. A released client is expected to show what it does next: see
+/// Whether a client waits for keys. After its release, its next request decides who gets the wake-up: see
 /// `StoreState::pass_on`.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Waiting {
+pub(super) enum WaitState {
     No,
     Yes(Ticket),
     Released(Ticket),
 }
 
+/// A client's socket and the state of its protocol.
 #[derive(Debug)]
-pub(super) struct Connection {
+pub(super) struct ClientConnection {
     stream: TcpStream,
     pub(super) outgoing: Outgoing,
-    /// Requests, or a piece of one, that have come and were not executed. Nothing while idle.
+    /// Received bytes of requests that were not executed yet. Empty while idle.
     pub(super) pending: Vec<u8>,
-    /// How far the first of them was looked through.
-    pub(super) frame: Frame,
-    pub(super) waiting: Waiting,
-    /// It has said what a client says first.
-    pub(super) greeted: bool,
-    /// It has said hello, which it may do once.
-    pub(super) introduced: bool,
-    /// The node that it said it is, until it says goodbye.
-    pub(super) node: Option<Box<Guest>>,
-    /// Some of what is pending may be whole: it had to wait until replies were taken.
+    /// How far the first pending request was scanned.
+    pub(super) scan: RequestScan,
+    pub(super) waiting: WaitState,
+    /// The client has sent VALIDATE, which must be its first request.
+    pub(super) validated: bool,
+    /// The client has sent HELLO, which it may do once.
+    pub(super) registered: bool,
+    /// The node that the client named in HELLO, until its GOODBYE.
+    pub(super) node: Option<Box<PeerNode>>,
+    /// Pending requests may be complete: their execution waits until the client reads its replies.
     pub(super) held: bool,
-    /// There may be something to read: the last read did not show that there is nothing.
+    /// The socket may have bytes to read: the last read did not empty it.
     readable: bool,
-    /// The client sends no more, so reading goes on until the end shows.
+    /// The client has closed its sending side, so the socket is read until end of file.
     ending: bool,
 }
 
-impl Connection {
+impl ClientConnection {
     pub(super) fn new(stream: TcpStream) -> Self {
         Self {
             stream,
             outgoing: Outgoing::default(),
             pending: Vec::new(),
-            frame: Frame::default(),
-            waiting: Waiting::No,
-            greeted: false,
-            introduced: false,
+            scan: RequestScan::default(),
+            waiting: WaitState::No,
+            validated: false,
+            registered: false,
             node: None,
             held: false,
             readable: false,
@@ -65,96 +66,97 @@ impl Connection {
         }
     }
 
-    /// Hears what a client says first.
-    pub(super) fn greet(&mut self, magic: u32) -> Result<(), Refused> {
-        if self.greeted {
-            return Err(Refused::Greeted);
+    /// Executes VALIDATE, the first request of a client.
+    pub(super) fn validate(&mut self, magic: u32) -> Result<(), ProtocolViolation> {
+        if self.validated {
+            return Err(ProtocolViolation::ValidatedTwice);
         }
-        self.greeted = magic == MAGIC;
-        self.greeted.then_some(()).ok_or(Refused::Magic(magic))
+        self.validated = magic == MAGIC;
+        self.validated.then_some(()).ok_or(ProtocolViolation::Magic(magic))
     }
 
-    /// The address of the other end, as it is seen from here.
+    /// The client's address, as this host sees it.
     pub(super) fn peer(&self) -> io::Result<SocketAddr> {
         self.stream.peer_addr()
     }
 
-    /// The address of this end.
+    /// The address of this end of the connection.
     pub(super) fn local(&self) -> io::Result<SocketAddr> {
         self.stream.local_addr()
     }
 
-    /// Tells a client who said which node it is that the end is meant.
-    pub(super) fn farewell(&mut self) {
+    /// Sends GOODBYE to a client that has sent HELLO, so that the end of the connection is not taken for a
+    /// failure.
+    pub(super) fn say_goodbye(&mut self) {
         if self.node.take().is_some() {
             self.outgoing.put(&[Opcode::Goodbye as u8]);
-            // If the client does not receive it, it takes this node for dead, and the group forms again.
+            // A client that does not receive it suspects this node, and the group forms again.
             let _ = self.write();
         }
     }
 
     /// Refuses a second wait: with two of them a reply could not be attributed.
-    pub(super) fn may_wait(&self) -> Result<(), Refused> {
+    pub(super) fn may_wait(&self) -> Result<(), ProtocolViolation> {
         match self.waiting {
-            Waiting::Yes(_) => Err(Refused::Waits),
+            WaitState::Yes(_) => Err(ProtocolViolation::AlreadyWaiting),
             _ => Ok(()),
         }
     }
 
-    /// The client waits, unless there is nothing to wait for.
+    /// Begins a wait, or answers at once if all keys exist.
     pub(super) fn wait(&mut self, ticket: Option<Ticket>) {
         match ticket {
-            Some(ticket) => self.waiting = Waiting::Yes(ticket),
+            Some(ticket) => self.waiting = WaitState::Yes(ticket),
             None => self.outgoing.put(&[STOP_WAITING]),
         }
     }
 
     /// Ends the client's wait, since its keys exist.
     pub(super) fn release(&mut self) {
-        if let Waiting::Yes(ticket) = self.waiting {
-            self.waiting = Waiting::Released(ticket);
+        if let WaitState::Yes(ticket) = self.waiting {
+            self.waiting = WaitState::Released(ticket);
             self.outgoing.put(&[STOP_WAITING]);
         }
     }
 
-    /// The ticket of the wait that has just ended, once.
+    /// Takes the ticket of a wait that has ended since the last request.
     pub(super) fn woken(&mut self) -> Option<Ticket> {
-        let Waiting::Released(ticket) = self.waiting else { return None };
-        self.waiting = Waiting::No;
+        let WaitState::Released(ticket) = self.waiting else { return None };
+        self.waiting = WaitState::No;
         Some(ticket)
     }
 
-    /// The client does not want to wait any longer. There is one reply to that, also if it does not wait.
+    /// Cancels the client's wait. A client that does not wait gets the same reply.
     pub(super) fn give_up(&mut self) -> Option<Ticket> {
         self.outgoing.put(&[WAIT_CANCELED]);
-        match std::mem::replace(&mut self.waiting, Waiting::No) {
-            Waiting::Yes(ticket) | Waiting::Released(ticket) => Some(ticket),
-            Waiting::No => None,
+        match std::mem::replace(&mut self.waiting, WaitState::No) {
+            WaitState::Yes(ticket) | WaitState::Released(ticket) => Some(ticket),
+            WaitState::No => None,
         }
     }
 
-    /// Hears from the system that something can be done.
+    /// Records an event of the poll.
     pub(super) fn notice(&mut self, event: &Event) {
         self.readable |= event.is_readable() || event.is_read_closed() || event.is_error();
         self.ending |= event.is_read_closed();
     }
 
-    /// Whether the client takes its replies, so that more can be made.
+    /// Whether the client reads its replies fast enough for more requests to be executed.
     pub(super) fn takes_replies(&self) -> bool {
         self.outgoing.len() <= MAX_UNSENT
     }
 
-    /// Whether there is more to do before the system has anything new to tell.
+    /// Whether there is work for this client before the next event.
     pub(super) fn has_more(&self) -> bool {
         self.takes_replies() && (self.held || self.readable)
     }
 
-    /// Reads what has come, which may be nothing. The end is an error.
+    /// Reads available bytes, which may be none. End of file is an error.
     pub(super) fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         match self.stream.read(buffer) {
             Ok(0) => Err(ErrorKind::UnexpectedEof.into()),
             Ok(read) => {
-                // A short read has emptied the socket, and the system tells when more comes.
+                // A short read has emptied the socket; an event follows when more bytes arrive.
                 self.readable = read == buffer.len() || self.ending;
                 Ok(read)
             }

@@ -1,6 +1,6 @@
 //! Entry point of the fuzz target in `fuzz/` to the decoder of requests.
 
-use super::request::{Frame, Request};
+use super::request::{Request, RequestScan};
 
 /// Reads `bytes` as requests, at once and `piece` bytes at a time, and expects the same of both.
 #[expect(clippy::missing_panics_doc, reason = "a panic is a finding")]
@@ -11,11 +11,11 @@ pub fn store_requests(bytes: &[u8], piece: usize) {
     assert_eq!(at_once, in_pieces);
 }
 
-/// Describes each request, and the refusal that is the last.
+/// Describes each request in `found`, and the error that ends the stream.
 fn read(mut bytes: &[u8], piece: usize, found: &mut Vec<String>) {
-    let (mut frame, mut arrived) = (Frame::default(), 0);
+    let (mut scan, mut arrived) = (RequestScan::default(), 0);
     loop {
-        match frame.end(&bytes[..arrived]) {
+        match scan.end(&bytes[..arrived]) {
             Ok(Some(end)) => {
                 match Request::read(&bytes[..end]) {
                     Ok(
@@ -26,7 +26,7 @@ fn read(mut bytes: &[u8], piece: usize, found: &mut Vec<String>) {
                     ) => found.push(format!("{:?}", keys.collect::<Vec<_>>())),
                     read => found.push(format!("{read:?}")),
                 }
-                (bytes, frame, arrived) = (&bytes[end..], Frame::default(), arrived - end);
+                (bytes, scan, arrived) = (&bytes[end..], RequestScan::default(), arrived - end);
             }
             Ok(None) if arrived == bytes.len() => return,
             Ok(None) => arrived = bytes.len().min(arrived + piece.max(1)),

@@ -1,11 +1,12 @@
 //! A store that stock PyTorch workers use: a server on the wire of `TCPStore`.
 //!
 //! - `wire`: opcodes, limits, strings.
-//! - `request`: requests, found in a stream of bytes.
-//! - `outgoing`, `connection`: what has yet to be sent to a client; what else is known of it.
-//! - `owner`: the node that the store belongs to, and the nodes that have said hello to it.
-//! - `room`: the state and all of its clients. Requests are executed here.
-//! - `reactor`: the thread that waits for something to do.
+//! - `request`: decodes requests from a stream of bytes.
+//! - `outgoing`: the unsent replies of a client.
+//! - `connection`: the socket of a client and the state of its protocol.
+//! - `owner`: the node that owns the store, and the peer nodes that are connected to it.
+//! - `service`: the state and all clients; executes requests.
+//! - `reactor`: the thread that polls the sockets.
 
 mod connection;
 pub(crate) mod fuzzing;
@@ -13,7 +14,7 @@ mod outgoing;
 mod owner;
 mod reactor;
 mod request;
-mod room;
+mod service;
 pub(super) mod wire;
 
 use std::io;
@@ -28,28 +29,28 @@ use tokio::net::TcpSocket;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio_util::sync::CancellationToken;
 
-use self::owner::Host;
+use self::owner::PeerRegistry;
 pub(super) use self::owner::canonical;
-pub use self::owner::{Ended, Lost, Owner, Report};
+pub use self::owner::{ConnectionEnd, LostPeer, PeerReport, StoreOwner};
 use self::reactor::Reactor;
-use self::room::Room;
+use self::service::StoreService;
 
 use crate::log_target::STORE;
 
-/// The backlog of connections: the largest that the system allows.
+/// The backlog of connections: the largest that the operating system allows.
 const BACKLOG: i32 = i32::MAX;
 
 /// A server that speaks the wire of PyTorch's `TCPStore`, with a state of its own.
 ///
 /// Stock workers use it at `MASTER_ADDR:MASTER_PORT` when `TORCHELASTIC_USE_AGENT_STORE` is `True`;
-/// [`TcpStore`](super::TcpStore) is a client in Rust. It is served by a thread of its own, whatever the
-/// caller's runtime is busy with. As with PyTorch's own server there is no encryption and no password.
+/// [`TcpStore`](super::TcpStore) is a client in Rust. The server runs in a thread of its own, independent
+/// of the caller's runtime. Like PyTorch's own server, it has no encryption and no password.
 ///
-/// A push wakes one client, the first that waits for the queue. If that client then does anything else than take
-/// the element, or disconnects, the next one is woken. A stock client that only waits, and then sends nothing,
-/// delays the next one for that long; [`TcpStore`](super::TcpStore) sends a request at once.
+/// A push wakes one client, the first that waits for the queue. If the next request of that client does not
+/// pop the element, or the client disconnects, the next client is woken. A stock client that waits and then
+/// sends nothing delays the next client for that long; [`TcpStore`](super::TcpStore) sends a request at once.
 ///
-/// Dropping it stops it, as [`stop`](Self::stop) does, but does not wait for the end.
+/// Dropping the server stops it as [`stop`](Self::stop) does, without waiting for its end.
 ///
 /// ```
 /// use std::time::Duration;
@@ -80,39 +81,40 @@ pub struct AgentStore {
 }
 
 impl AgentStore {
-    /// Serves a new, empty state on a socket that is bound already, so that its address can be
-    /// published long before. It is never released in between.
+    /// Serves a new, empty state on a bound socket, so that its address can be published long before. The
+    /// port is never released in between.
     pub fn start(socket: TcpSocket) -> io::Result<Self> {
-        Self::serve(socket, Room::default())
+        Self::serve(socket, StoreService::default())
     }
 
-    /// Serves as [`start`](Self::start) does, and reports the failure of other nodes to its owner.
+    /// Serves as [`start`](Self::start) does, and reports the failure of peer nodes to its owner.
     ///
-    /// A node says hello on a connection that it then holds, with the token of the group, and goodbye before it ends
-    /// that; so does the store when it is stopped or dropped. The receiver gets a [`Report`] of each node that
-    /// comes, and of each whose connection ended without a goodbye. A hello without the token, a second one on the
-    /// same connection, or one more than [`Owner::max_members`] ends the connection and is not reported. Those who
-    /// never say hello, such as all stock clients, notice nothing of this.
+    /// A peer node sends HELLO with the token of the group on a connection that it then holds, and GOODBYE before
+    /// it closes that connection. The store sends GOODBYE when it is stopped or dropped. The receiver gets a
+    /// [`PeerReport`] for each node that connects, and for each node whose connection ended without GOODBYE. A HELLO
+    /// without the token, a second HELLO on the same connection, or a HELLO of more nodes than
+    /// [`StoreOwner::max_members`] ends the connection and is not reported. Clients that never send HELLO, such as
+    /// stock clients, are not affected.
     pub fn start_as(
         socket: TcpSocket,
-        owner: Owner,
-    ) -> io::Result<(Self, UnboundedReceiver<Report>)> {
+        owner: StoreOwner,
+    ) -> io::Result<(Self, UnboundedReceiver<PeerReport>)> {
         let (reports, receiver) = unbounded_channel();
-        let host = Host::new(owner, reports);
-        Ok((Self::serve(socket, Room::of(Some(host)))?, receiver))
+        let registry = PeerRegistry::new(owner, reports);
+        Ok((Self::serve(socket, StoreService::of(Some(registry)))?, receiver))
     }
 
-    fn serve(socket: TcpSocket, room: Room) -> io::Result<Self> {
+    fn serve(socket: TcpSocket, service: StoreService) -> io::Result<Self> {
         rustix::net::listen(&socket, BACKLOG)?;
         let listener = std::net::TcpListener::from(socket.as_fd().try_clone_to_owned()?);
         listener.set_nonblocking(true)?;
         let address = listener.local_addr()?;
-        let reactor = Reactor::new(mio::net::TcpListener::from_std(listener), room)?;
+        let reactor = Reactor::new(mio::net::TcpListener::from_std(listener), service)?;
         let (connections, stop) = (reactor.connections(), reactor.stop());
         let ended = CancellationToken::new();
         let end = ended.clone().drop_guard();
         let serve = move || {
-            // However it ends, also in a panic, that is known.
+            // Dropped at the end of the thread, also after a panic.
             let _end = end;
             reactor.run();
         };
@@ -121,7 +123,7 @@ impl AgentStore {
         Ok(Self { address, connections, stop, ended, thread: Some(thread) })
     }
 
-    /// Where it listens.
+    /// The address that the server listens on.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -137,21 +139,21 @@ impl AgentStore {
         self.ended.cancelled().await;
     }
 
-    /// Ends all connections, frees the port and forgets the keys. When it returns, all that has happened.
+    /// Closes all connections, releases the port and drops the keys. All of that is done when the call returns.
     pub async fn stop(mut self) {
         self.tell_to_stop();
         self.ended.cancelled().await;
-        // The thread has nothing left to do, so this does not block.
+        // The thread has finished its work, so this does not block.
         if let Some(thread) = self.thread.take()
             && thread.join().is_err()
         {
-            tracing::error!(target: STORE, "the store had panicked");
+            tracing::error!(target: STORE, "the thread of the store has panicked");
         }
     }
 
-    /// Does not wait for it.
+    /// Tells the server to stop, without waiting for its end.
     pub(crate) fn tell_to_stop(&self) {
-        // It fails only if the thread is gone.
+        // It fails only if the thread has ended.
         let _ = self.stop.wake();
     }
 }

@@ -7,22 +7,22 @@ use bytes::{Buf, Bytes};
 
 use super::wire;
 
-/// A string from this size on is sent from where it lies, so that a short request for many of them takes
-/// little memory. A smaller one is copied behind what is there.
+/// Strings of at least this size are sent without a copy, so that a short request for many of them takes
+/// little memory. Smaller strings are copied into the buffer.
 const LARGE: usize = 1 << 10;
 
-/// The number of pieces that one write takes.
+/// The number of pieces in one vectored write.
 const PIECES: usize = 32;
 
 /// A buffer up to this size is kept for the next reply.
 const SMALL: usize = 4 << 10;
 
-/// Bytes that a client has yet to take.
+/// The unsent replies of one client.
 #[derive(Debug, Default)]
 pub(super) struct Outgoing {
-    /// What comes first, if anything large is on its way.
+    /// The pieces before `last`. Empty unless a large string is unsent.
     pieces: VecDeque<Bytes>,
-    /// What comes last, apart from what was sent of it.
+    /// The last piece, of which `sent` bytes were sent.
     last: Vec<u8>,
     sent: usize,
     length: usize,
@@ -42,7 +42,7 @@ impl Outgoing {
         self.put(&number.to_le_bytes());
     }
 
-    /// A string: its length, and its bytes.
+    /// Adds a string: its length, and its bytes.
     pub(super) fn put_string(&mut self, string: &Bytes) {
         self.length += 8 + string.len();
         wire::put_length(&mut self.last, string.len());
@@ -55,8 +55,8 @@ impl Outgoing {
         }
     }
 
-    /// Frees what was sent of the last piece, unless there is more left to be moved: a client that always
-    /// has something to take must not cost what it has taken.
+    /// Frees the sent part of the last piece once it is more than half of it, so that the buffer of a client
+    /// that never catches up does not keep growing.
     fn forget_sent(&mut self) {
         if self.sent > SMALL && self.sent > self.last.len() / 2 {
             self.last.drain(..std::mem::take(&mut self.sent));
@@ -64,7 +64,7 @@ impl Outgoing {
         }
     }
 
-    /// Writes as much as `stream` takes now.
+    /// Writes as much as `stream` accepts without blocking.
     pub(super) fn write_to(&mut self, stream: &mut impl Write) -> Result<()> {
         while self.length > 0 {
             match self.write_once(stream) {
@@ -98,7 +98,7 @@ impl Outgoing {
         stream.write_vectored(&slices)
     }
 
-    /// The number of unsent bytes.
+    /// Drops `written` bytes, which were sent.
     fn forget(&mut self, mut written: usize) {
         self.length -= written;
         while let Some(piece) = self.pieces.front_mut() {
@@ -116,13 +116,13 @@ impl Outgoing {
 mod tests {
     use super::*;
 
-    /// Takes as many bytes as it has room for.
-    struct Slow {
+    /// Accepts `room` bytes, and then blocks.
+    struct SlowSocket {
         room: usize,
         taken: Vec<u8>,
     }
 
-    impl Write for Slow {
+    impl Write for SlowSocket {
         fn write(&mut self, bytes: &[u8]) -> Result<usize> {
             let count = bytes.len().min(self.room);
             if count == 0 {
@@ -139,11 +139,11 @@ mod tests {
     }
 
     #[test]
-    fn what_a_slow_client_has_taken_costs_nothing() {
+    fn bytes_sent_to_a_slow_client_are_freed() {
         let mut outgoing = Outgoing::default();
-        let mut client = Slow { room: 0, taken: Vec::new() };
+        let mut client = SlowSocket { room: 0, taken: Vec::new() };
         let mut sent = Vec::new();
-        // There is always something left to take, so it is never empty.
+        // Some bytes are always unsent, so the buffer is never empty.
         for number in 0..10_000_u32 {
             let reply = number.to_le_bytes().repeat(64);
             outgoing.put(&reply);

@@ -1,4 +1,4 @@
-//! The owner of a store, and the nodes that have said hello to it.
+//! The node that owns a store, and the peer nodes that are connected to it.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -9,106 +9,107 @@ use subtle::ConstantTimeEq;
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::outgoing::Outgoing;
-use super::request::{Hello, Refused};
+use super::request::{Hello, ProtocolViolation};
 
-/// The node that a store belongs to.
+/// The node that owns a store.
 #[derive(Debug, Clone)]
-pub struct Owner {
-    /// Its id.
+pub struct StoreOwner {
+    /// The id of the owner.
     pub node: String,
-    /// What other nodes show when they say hello.
+    /// The token of the group, which peer nodes send in HELLO.
     pub token: String,
-    /// Its liveness socket, if it has one.
+    /// The liveness socket of the owner, if it has one.
     pub liveness: Option<LivenessAddress>,
-    /// Limit of nodes at one time.
+    /// The largest number of peer nodes at one time.
     pub max_members: usize,
 }
 
-/// What a store tells its owner of another node.
+/// A report of a store to its owner about a peer node.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Report {
-    /// It has said hello.
-    Came {
-        /// Its id.
+pub enum PeerReport {
+    /// The node has connected and sent HELLO.
+    Connected {
+        /// The id of the node.
         node: String,
-        /// Its liveness socket, if it has one.
+        /// The liveness socket of the node, if it has one.
         liveness: Option<LivenessAddress>,
     },
-    /// It is gone without a goodbye.
-    Lost(Lost),
+    /// The connection of the node has ended without GOODBYE.
+    Lost(LostPeer),
 }
 
-/// A node whose connection has ended without a goodbye.
+/// A peer node whose connection has ended without GOODBYE.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Lost {
-    /// Its id.
+pub struct LostPeer {
+    /// The id of the node.
     pub node: String,
     /// How the connection ended.
-    pub how: Ended,
-    /// The node's liveness socket. None if it has none, or if the two ends of the connection did not agree on their
-    /// addresses: then something between them may have ended it, and not the node.
+    pub how: ConnectionEnd,
+    /// The liveness socket of the node. `None` if the node has none, or if the two ends of the connection saw
+    /// different addresses: then a proxy between them may have ended the connection, and not the node.
     pub liveness: Option<LivenessAddress>,
 }
 
-/// How a connection ended without a goodbye.
+/// How a connection ended without GOODBYE.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ended {
-    /// In good order, as the system of the other end does when a process dies.
+pub enum ConnectionEnd {
+    /// The other end closed it, as its kernel does when a process dies.
     Closed,
-    /// By an error: it was reset, or nothing was heard for too long.
+    /// An error ended it: a reset, or a timeout of the TCP keep-alive.
     Reset,
 }
 
-/// A node that has said hello.
+/// A connected peer node.
 #[derive(Debug)]
-pub(super) struct Guest {
+pub(super) struct PeerNode {
     name: Box<str>,
     liveness: Option<LivenessAddress>,
 }
 
-/// The owner, as its store knows it.
+/// The connected peer nodes of a store, and the channel to its owner.
 #[derive(Debug)]
-pub(super) struct Host {
-    owner: Owner,
-    reports: UnboundedSender<Report>,
-    /// The connected nodes by their connections.
-    guests: BTreeMap<Box<str>, usize>,
+pub(super) struct PeerRegistry {
+    owner: StoreOwner,
+    reports: UnboundedSender<PeerReport>,
+    /// The connection of each peer node, by its id.
+    peers: BTreeMap<Box<str>, usize>,
 }
 
-impl Host {
-    pub(super) fn new(owner: Owner, reports: UnboundedSender<Report>) -> Self {
-        Self { owner, reports, guests: BTreeMap::new() }
+impl PeerRegistry {
+    pub(super) fn new(owner: StoreOwner, reports: UnboundedSender<PeerReport>) -> Self {
+        Self { owner, reports, peers: BTreeMap::new() }
     }
 
-    /// Hears which node a client is. Returns with it the client that said so before, if that is still there.
-    pub(super) fn introduce(
+    /// Registers the node that a client names in HELLO. Also returns the older connection of the same node, if
+    /// there is one.
+    pub(super) fn register(
         &mut self,
         id: usize,
         hello: &Hello<'_>,
         peer: Option<SocketAddr>,
-    ) -> Result<(Guest, Option<usize>), Refused> {
-        let Owner { token, .. } = &self.owner;
-        // An owner without a token would let everybody in.
+    ) -> Result<(PeerNode, Option<usize>), ProtocolViolation> {
+        let StoreOwner { token, .. } = &self.owner;
+        // An empty token would admit every client.
         if token.is_empty() || !bool::from(hello.token.ct_eq(token.as_bytes())) {
-            return Err(Refused::Token);
+            return Err(ProtocolViolation::Token);
         }
         let name: Box<str> = name(hello.name)?.into();
-        if !self.guests.contains_key(&name) && self.guests.len() >= self.owner.max_members {
-            return Err(Refused::Crowded(self.guests.len()));
+        if !self.peers.contains_key(&name) && self.peers.len() >= self.owner.max_members {
+            return Err(ProtocolViolation::TooManyNodes(self.peers.len()));
         }
         let liveness = liveness(hello);
         let node = String::from(name.clone());
-        // Without a receiver the store is about to end.
-        let _ = self.reports.send(Report::Came { node, liveness: liveness.clone() });
-        let before = self.guests.insert(name.clone(), id);
+        // A dropped receiver means that the store is about to end.
+        let _ = self.reports.send(PeerReport::Connected { node, liveness: liveness.clone() });
+        let before = self.peers.insert(name.clone(), id);
         let seen = parse(hello.address);
         let direct = seen.is_some() && seen == peer.map(canonical);
-        Ok((Guest { name, liveness: liveness.filter(|_| direct) }, before))
+        Ok((PeerNode { name, liveness: liveness.filter(|_| direct) }, before))
     }
 
-    /// Says who the owner is, with the address of this end of the connection.
+    /// Answers HELLO with the owner's id and liveness socket, and the address of this end of the connection.
     pub(super) fn reply(&self, outgoing: &mut Outgoing, local: Option<SocketAddr>) {
-        let Owner { node, liveness, .. } = &self.owner;
+        let StoreOwner { node, liveness, .. } = &self.owner;
         let local = local.map(|local| canonical(local).to_string()).unwrap_or_default();
         let none = LivenessAddress { host: String::new(), port: 0, token: String::new() };
         let LivenessAddress { host, port, token } = liveness.as_ref().unwrap_or(&none);
@@ -118,29 +119,30 @@ impl Host {
         outgoing.put(&port.to_le_bytes());
     }
 
-    /// A node is gone: how, if that was without a goodbye.
-    pub(super) fn gone(&mut self, id: usize, guest: Guest, how: Option<Ended>) {
-        let Guest { name, liveness } = guest;
-        if self.guests.get(&name) == Some(&id) {
-            self.guests.remove(&name);
+    /// Removes a peer node. Reports it as lost if `how` says that its connection ended without GOODBYE.
+    pub(super) fn gone(&mut self, id: usize, peer_node: PeerNode, how: Option<ConnectionEnd>) {
+        let PeerNode { name, liveness } = peer_node;
+        if self.peers.get(&name) == Some(&id) {
+            self.peers.remove(&name);
         }
         if let Some(how) = how {
-            let _ = self.reports.send(Report::Lost(Lost { node: name.into(), how, liveness }));
+            let _ =
+                self.reports.send(PeerReport::Lost(LostPeer { node: name.into(), how, liveness }));
         }
     }
 }
 
-/// A node's name will be part of a key, so it must look like one.
-fn name(name: &[u8]) -> Result<&str, Refused> {
+/// Checks the id of a node, which becomes part of a key.
+fn name(name: &[u8]) -> Result<&str, ProtocolViolation> {
     let strange =
         |text: &str| text.is_empty() || text.contains('/') || text.contains(char::is_control);
     match std::str::from_utf8(name) {
         Ok(name) if !strange(name) => Ok(name),
-        _ => Err(Refused::Name(String::from_utf8_lossy(name).into_owned())),
+        _ => Err(ProtocolViolation::Name(String::from_utf8_lossy(name).into_owned())),
     }
 }
 
-/// The liveness socket that a node names. What is no text is none: it could not greet either.
+/// The liveness socket in a HELLO. Bytes that are not UTF-8 count as none.
 fn liveness(hello: &Hello<'_>) -> Option<LivenessAddress> {
     let text = |bytes| std::str::from_utf8(bytes).ok().map(str::to_owned);
     let host = text(hello.liveness_host).filter(|host| !host.is_empty())?;
@@ -152,8 +154,8 @@ fn parse(address: &[u8]) -> Option<SocketAddr> {
     std::str::from_utf8(address).ok()?.parse().ok().map(canonical)
 }
 
-/// An address of the fourth version as such, also where a socket of both kinds has it, and without what is of
-/// use on one host only.
+/// The address in a form that both ends compare: an IPv4-mapped address as IPv4, and without the flow and
+/// scope of IPv6, which mean something on one host only.
 pub(in crate::store) fn canonical(address: SocketAddr) -> SocketAddr {
     (address.ip().to_canonical(), address.port()).into()
 }

@@ -1,19 +1,19 @@
-//! Requests, found in a stream of bytes that comes in pieces.
+//! Decodes requests from a stream of bytes that arrives in pieces.
 
 use rallypoint_core::c10d::AddError;
 use thiserror::Error;
 
 use super::wire::{Field, MAGIC, MAX_KEY, MAX_KEYS, MAX_VALUE, MAX_WORD, Opcode};
 
-/// Why a client is not served any more.
+/// Why a client is disconnected.
 #[derive(Debug, Error)]
-pub(super) enum Refused {
-    #[error("its first message is opcode {0}, not VALIDATE; it is no client of a TCPStore")]
-    Stranger(u8),
-    #[error("its first message has {0:#x} for {MAGIC:#x}; it is no client of a TCPStore")]
+pub(super) enum ProtocolViolation {
+    #[error("its first message is opcode {0}, not VALIDATE; it is not a TCPStore client")]
+    NotTcpStoreClient(u8),
+    #[error("its first message has {0:#x} instead of {MAGIC:#x}; it is not a TCPStore client")]
     Magic(u32),
-    #[error("it said VALIDATE twice")]
-    Greeted,
+    #[error("it sent VALIDATE twice")]
+    ValidatedTwice,
     #[error("there is no opcode {0}")]
     Opcode(u8),
     #[error("a key of {0} bytes; {MAX_KEY} are allowed")]
@@ -22,48 +22,48 @@ pub(super) enum Refused {
     Value(u64),
     #[error("a request with {0} keys; {MAX_KEYS} are allowed")]
     Keys(u64),
-    #[error("a hello with a string of {0} bytes; {MAX_WORD} are allowed")]
-    Word(u64),
-    #[error("it says hello as {0:?}, which is no node")]
+    #[error("a HELLO with a string of {0} bytes; {MAX_WORD} are allowed")]
+    HelloString(u64),
+    #[error("it sent HELLO as {0:?}, which is not the id of a node")]
     Name(String),
-    #[error("it says hello without the token of the group")]
+    #[error("it sent HELLO without the token of the group")]
     Token,
-    #[error("it said hello twice")]
-    Twice,
-    #[error("it says hello where {0} nodes have; the run has no more")]
-    Crowded(usize),
-    #[error("it says hello, but nobody here wants to know")]
-    Unasked,
-    #[error("it asks to wait while it is still waiting")]
-    Waits,
+    #[error("it sent HELLO twice")]
+    HelloTwice,
+    #[error("it sent HELLO while {0} nodes are connected, which is the limit of the run")]
+    TooManyNodes(usize),
+    #[error("it sent HELLO, but this store has no owner that follows its peers")]
+    NoOwner,
+    #[error("it sent a second WAIT or BARRIER while it is waiting")]
+    AlreadyWaiting,
     #[error(transparent)]
     Add(#[from] AddError),
 }
 
-/// How far a request that has not come whole was looked through, so that no byte is looked at again.
+/// How far an incomplete request was scanned, so that no byte is scanned twice.
 #[derive(Debug, Default)]
-pub(super) struct Frame {
-    /// How many bytes are known to be of this request.
+pub(super) struct RequestScan {
+    /// The number of bytes that are known to belong to this request.
     seen: usize,
-    /// How many strings are to come, once that is known.
+    /// The number of strings that follow, once it is known.
     strings: Option<usize>,
 }
 
-impl Frame {
-    /// The length of the request that `bytes` begin with, if all of it is there. After that, the next
-    /// request takes a new frame; before, `bytes` may only have grown.
+impl RequestScan {
+    /// The length of the request at the start of `bytes`, if the request is complete. The next request needs
+    /// a new scan; until the request is complete, `bytes` may only grow between calls.
     ///
-    /// What is too long is refused as soon as its length is known.
-    pub(super) fn end(&mut self, bytes: &[u8]) -> Result<Option<usize>, Refused> {
+    /// A string or list that is too long is refused as soon as its length is known.
+    pub(super) fn end(&mut self, bytes: &[u8]) -> Result<Option<usize>, ProtocolViolation> {
         let Some(byte) = bytes.first() else { return Ok(None) };
-        let shape = Opcode::from_byte(*byte).ok_or(Refused::Opcode(*byte))?.shape();
+        let shape = Opcode::from_byte(*byte).ok_or(ProtocolViolation::Opcode(*byte))?.shape();
         let each = shape.strings.len();
         let mut left = match self.strings {
             Some(left) => left,
             None if shape.list => {
                 let Some(entries) = number(bytes, 1) else { return Ok(None) };
                 self.seen = 9;
-                fit(entries, MAX_KEYS).ok_or(Refused::Keys(entries))? * each
+                fit(entries, MAX_KEYS).ok_or(ProtocolViolation::Keys(entries))? * each
             }
             None => {
                 self.seen = 1;
@@ -75,9 +75,11 @@ impl Frame {
             let Some(length) = number(bytes, self.seen) else { return Ok(None) };
             let field = shape.strings[(each - left % each) % each];
             let length = match field {
-                Field::Key => fit(length, MAX_KEY).ok_or(Refused::Key(length))?,
-                Field::Value => fit(length, MAX_VALUE).ok_or(Refused::Value(length))?,
-                Field::Word => fit(length, MAX_WORD).ok_or(Refused::Word(length))?,
+                Field::Key => fit(length, MAX_KEY).ok_or(ProtocolViolation::Key(length))?,
+                Field::Value => fit(length, MAX_VALUE).ok_or(ProtocolViolation::Value(length))?,
+                Field::Word => {
+                    fit(length, MAX_WORD).ok_or(ProtocolViolation::HelloString(length))?
+                }
             };
             let end = self.seen + 8 + length;
             if bytes.len() < end {
@@ -101,7 +103,7 @@ fn number(bytes: &[u8], at: usize) -> Option<u64> {
     Some(u64::from_le_bytes(digits.try_into().ok()?))
 }
 
-/// A request, whose strings lie where it was received.
+/// A request. Its strings borrow from the receive buffer.
 #[derive(Debug)]
 pub(super) enum Request<'a> {
     Validate { magic: u32 },
@@ -127,23 +129,23 @@ pub(super) enum Request<'a> {
     Goodbye,
 }
 
-/// What a node says of itself.
+/// The fields of a HELLO request.
 #[derive(Debug)]
 pub(super) struct Hello<'a> {
     pub(super) name: &'a [u8],
     pub(super) token: &'a [u8],
-    /// Its end of the connection, as it sees that.
+    /// The client's address, as the client sees it.
     pub(super) address: &'a [u8],
-    /// Its liveness socket. No host if it has none.
+    /// The host of the node's liveness socket; empty if it has none.
     pub(super) liveness_host: &'a [u8],
     pub(super) liveness_token: &'a [u8],
     pub(super) liveness_port: u16,
 }
 
 impl<'a> Request<'a> {
-    /// Reads a request of which [`Frame`] says that it is whole.
-    pub(super) fn read(frame: &'a [u8]) -> Result<Self, Refused> {
-        let opcode = Opcode::from_byte(frame[0]).ok_or(Refused::Opcode(frame[0]))?;
+    /// Reads a request that [`RequestScan`] found to be complete.
+    pub(super) fn read(frame: &'a [u8]) -> Result<Self, ProtocolViolation> {
+        let opcode = Opcode::from_byte(frame[0]).ok_or(ProtocolViolation::Opcode(frame[0]))?;
         let shape = opcode.shape();
         let begin = if shape.list { 9 } else { 1 };
         let (strings, numbers) = frame[begin..].split_at(frame.len() - begin - shape.numbers);
@@ -186,7 +188,7 @@ impl<'a> Request<'a> {
     }
 }
 
-/// The strings of a request, one after the other.
+/// An iterator over the strings of a request.
 #[derive(Debug, Clone)]
 pub(super) struct Strings<'a>(&'a [u8]);
 

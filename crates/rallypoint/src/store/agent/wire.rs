@@ -1,38 +1,42 @@
-//! The wire of PyTorch's `TCPStore`: what its bytes stand for.
+//! The wire protocol of PyTorch's `TCPStore`.
 //!
 //! A request is an opcode and its fields, a reply is its fields alone, and some requests have no reply.
 //! A number is little-endian. A string, be it a key or a value, is its length in 64 bits and then its
 //! bytes. Lists are preceded by their length in 64 bits.
 //!
-//! Two opcodes are ours, far from PyTorch's, whose server ends the connection at them. By [`Opcode::Hello`] a
-//! client says which node it is, and shows the token of the group; the reply says the same of the host. From then on,
-//! whichever side ends the connection says [`Opcode::Goodbye`] before. So an end without it means that a process has
-//! died, or that something between the two has ended the connection.
+//! Two opcodes are Rallypoint's own. They are far from PyTorch's numbers, and PyTorch's server closes a connection on
+//! which it receives them. By [`Opcode::Hello`] a client names its node and proves that it has the token of the group;
+//! the reply names the owner of the store. From then on, either side sends [`Opcode::Goodbye`] before it closes the
+//! connection. An end without it means that a process has died, or that the network has ended the connection.
 //!
-//! A hello is the node's name, the token, the address of the client's end of the connection as the client sees it, and
-//! the node's liveness socket: host, token, and port in 16 bits; an empty host if it has none. The reply is the same
-//! of the host, without a token of the group.
+//! A HELLO has the node's id, the token, the client's address as the client sees it, and the node's liveness socket:
+//! host, token, and port in 16 bits; an empty host if it has none. The reply has the same fields of the owner, without
+//! the token of the group.
 
-/// What a client says first, after [`Opcode::Validate`].
+/// The magic number in [`Opcode::Validate`], the first request of a client.
 pub(in crate::store) const MAGIC: u32 = 0x3c85_f7ce;
 
-/// The longest key, the longest value, and the most keys in one request, as in PyTorch's own server.
+/// The longest key, as in PyTorch's own server.
 pub(in crate::store) const MAX_KEY: usize = 8192;
+/// The longest value, as in PyTorch's own server.
 pub(in crate::store) const MAX_VALUE: usize = 8 << 20;
+/// The largest number of keys in one request, as in PyTorch's own server.
 pub(in crate::store) const MAX_KEYS: usize = 128 << 10;
 
-/// The longest string of a hello, and of its reply.
+/// The longest string in a HELLO and in its reply.
 pub(in crate::store) const MAX_WORD: usize = 256;
 
-/// The reply to a wait or a barrier when it is over, and to giving up on one.
+/// The reply to a wait or barrier when it is over.
 pub(in crate::store) const STOP_WAITING: u8 = 0;
+/// The reply to the cancellation of a wait or barrier.
 pub(in crate::store) const WAIT_CANCELED: u8 = 1;
 
-/// The reply to a check.
+/// The reply to a check if all keys exist.
 pub(in crate::store) const READY: u8 = 0;
+/// The reply to a check if a key is missing.
 pub(in crate::store) const NOT_READY: u8 = 1;
 
-/// What a request asks for.
+/// The kind of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(in crate::store) enum Opcode {
@@ -59,7 +63,7 @@ pub(in crate::store) enum Opcode {
     Goodbye,
 }
 
-/// PyTorch's, each at the place of its number.
+/// PyTorch's opcodes, each at the index of its number.
 const OPCODES: [Opcode; 19] = [
     Opcode::Validate,
     Opcode::Set,
@@ -91,14 +95,14 @@ pub(super) enum Field {
     Word,
 }
 
-/// What follows an opcode.
+/// The fields that follow an opcode.
 #[derive(Debug)]
 pub(super) struct Shape {
-    /// The strings; of a list, those of one entry.
+    /// The strings; for a list, those of one entry.
     pub(super) strings: &'static [Field],
-    /// Whether there is a list of them, with its length before it.
+    /// Whether the strings are a list, preceded by its length.
     pub(super) list: bool,
-    /// How many bytes of numbers come last.
+    /// The number of bytes of the numbers at the end.
     pub(super) numbers: usize,
 }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use rallypoint::core::rendezvous::documents::LivenessAddress;
-use rallypoint::store::{AgentStore, Ended, Lost, Owner, Report};
+use rallypoint::store::{AgentStore, ConnectionEnd, LostPeer, PeerReport, StoreOwner};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::time::timeout;
@@ -29,11 +29,11 @@ fn liveness() -> LivenessAddress {
     LivenessAddress { host: "10.0.0.1".into(), port: 4711, token: "s3cret".into() }
 }
 
-fn owner(liveness: Option<LivenessAddress>) -> Owner {
-    Owner { node: "host-0".into(), token: TOKEN.into(), liveness, max_members: 4 }
+fn owner(liveness: Option<LivenessAddress>) -> StoreOwner {
+    StoreOwner { node: "host-0".into(), token: TOKEN.into(), liveness, max_members: 4 }
 }
 
-fn start_as() -> (AgentStore, UnboundedReceiver<Report>) {
+fn start_as() -> (AgentStore, UnboundedReceiver<PeerReport>) {
     AgentStore::start_as(bound(), owner(None)).unwrap()
 }
 
@@ -44,23 +44,23 @@ fn reply(store: &AgentStore) -> Vec<u8> {
 }
 
 /// Who is lost next, whoever comes meanwhile.
-async fn next(reports: &mut UnboundedReceiver<Report>) -> Lost {
+async fn next(reports: &mut UnboundedReceiver<PeerReport>) -> LostPeer {
     loop {
         let report = timeout(SOON, reports.recv()).await.expect("in time");
-        if let Report::Lost(lost) = report.expect("the store lives") {
+        if let PeerReport::Lost(lost) = report.expect("the store lives") {
             return lost;
         }
     }
 }
 
-fn closed(node: &str) -> Lost {
-    Lost { node: node.into(), how: Ended::Closed, liveness: None }
+fn closed(node: &str) -> LostPeer {
+    LostPeer { node: node.into(), how: ConnectionEnd::Closed, liveness: None }
 }
 
 /// Nobody was lost.
-fn nobody(reports: &mut UnboundedReceiver<Report>) {
+fn nobody(reports: &mut UnboundedReceiver<PeerReport>) {
     while let Ok(report) = reports.try_recv() {
-        assert!(matches!(report, Report::Came { .. }), "{report:?}");
+        assert!(matches!(report, PeerReport::Connected { .. }), "{report:?}");
     }
 }
 
@@ -188,7 +188,7 @@ async fn what_is_no_node_is_cut_off() {
     let mut raw = Raw::connect(plain.address()).await;
     raw.say(hello("host-1")).await;
     raw.is_closed().await;
-    let owner = Owner { token: String::new(), ..owner(None) };
+    let owner = StoreOwner { token: String::new(), ..owner(None) };
     let (open, _reports) = AgentStore::start_as(bound(), owner).unwrap();
     let mut raw = Raw::connect(open.address()).await;
     raw.say(hello_of(["host-1", "", "", "", ""], 0)).await;
@@ -299,12 +299,12 @@ async fn a_node_that_comes_back_is_not_lost_with_its_first_connection() {
 async fn an_orderly_end_and_a_reset_are_told_apart() {
     let (store, mut reports) = start_as();
     drop(node_from(&store, "host-1", None).await);
-    let lost = Lost { liveness: Some(liveness()), ..closed("host-1") };
+    let lost = LostPeer { liveness: Some(liveness()), ..closed("host-1") };
     assert_eq!(next(&mut reports).await, lost);
     let reset = node_from(&store, "host-1", None).await;
     rustix::net::sockopt::set_socket_linger(&reset.0, Some(Duration::ZERO)).unwrap();
     drop(reset);
-    assert_eq!(next(&mut reports).await, Lost { how: Ended::Reset, ..lost });
+    assert_eq!(next(&mut reports).await, LostPeer { how: ConnectionEnd::Reset, ..lost });
 }
 
 /// Whatever is between them may end the connection in good order, without anybody having died.
@@ -326,7 +326,7 @@ async fn the_host_tells_its_liveness_socket_and_hears_of_those_that_come() {
     let port_bytes = port.to_le_bytes().to_vec();
     let reply = [string("host-0"), string(address), string(&host), string(&token), port_bytes];
     raw.asks(hello_of(["host-1", TOKEN, "", &host, &token], port), reply.concat()).await;
-    let came = Report::Came { node: "host-1".into(), liveness: Some(liveness()) };
+    let came = PeerReport::Connected { node: "host-1".into(), liveness: Some(liveness()) };
     assert_eq!(timeout(SOON, reports.recv()).await.expect("in time"), Some(came));
 }
 

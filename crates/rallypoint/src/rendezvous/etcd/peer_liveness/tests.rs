@@ -11,7 +11,7 @@ use tracing_subscriber::fmt::MakeWriter;
 
 use super::super::probe::tests::{A_WHILE, Guard, SOON};
 use super::*;
-use crate::store::{AgentStore, Owner, Report};
+use crate::store::{AgentStore, PeerReport, StoreOwner};
 
 const TOKEN: &str = "token of the group";
 
@@ -22,11 +22,11 @@ fn bound() -> TcpSocket {
     socket
 }
 
-fn owner() -> Owner {
-    Owner { node: "host".into(), token: TOKEN.into(), liveness: None, max_members: 4 }
+fn owner() -> StoreOwner {
+    StoreOwner { node: "host".into(), token: TOKEN.into(), liveness: None, max_members: 4 }
 }
 
-fn store() -> (AgentStore, UnboundedReceiver<Report>) {
+fn store() -> (AgentStore, UnboundedReceiver<PeerReport>) {
     AgentStore::start_as(bound(), owner()).unwrap()
 }
 
@@ -70,9 +70,12 @@ async fn drive<T>(peer_liveness: &mut PeerLiveness, done: impl Future<Output = T
 }
 
 /// Waits until a member has said hello to the store.
-async fn came(reports: &mut UnboundedReceiver<Report>) {
+async fn came(reports: &mut UnboundedReceiver<PeerReport>) {
     let report = reports.recv().await.unwrap();
-    assert!(matches!(&report, Report::Came { node, .. } if node == "member"), "{report:?}");
+    assert!(
+        matches!(&report, PeerReport::Connected { node, .. } if node == "member"),
+        "{report:?}"
+    );
 }
 
 /// A rank 0 whose death can be played.
@@ -142,7 +145,7 @@ async fn when_the_connection_is_cut_each_suspects_the_other_and_nobody_is_dead()
     drop(guard);
     assert_eq!(next(&mut peer_liveness).await, suspect());
     let report = timeout(SOON, reports.recv()).await.unwrap().unwrap();
-    let Report::Lost(lost) = report else { panic!("{report:?}") };
+    let PeerReport::Lost(lost) = report else { panic!("{report:?}") };
     assert_eq!((lost.node.as_str(), lost.liveness), ("member", None));
     is_quiet(&mut peer_liveness).await;
 }
@@ -246,7 +249,7 @@ async fn a_member_that_ends_its_bond_alarms_nobody() {
         sleep(Duration::from_millis(5)).await;
     }
     while let Ok(report) = reports.try_recv() {
-        assert!(matches!(report, Report::Came { .. }), "{report:?}");
+        assert!(matches!(report, PeerReport::Connected { .. }), "{report:?}");
     }
 }
 

@@ -1,7 +1,7 @@
 //! The state and its clients: executes requests, and writes the replies.
 //!
-//! Whoever releases a waiter also writes to its socket. So a wait costs no switch between tasks, and a
-//! barrier of a thousand is a thousand small writes.
+//! The request that releases waiters also writes to their sockets. So a wait costs no task switch, and a
+//! barrier of a thousand clients is a thousand small writes.
 
 use std::io::{self, ErrorKind};
 
@@ -10,46 +10,47 @@ use rallypoint_core::c10d::StoreState;
 use slab::Slab;
 use thiserror::Error;
 
-use super::connection::{Connection, Waiting};
-use super::owner::{Ended, Host};
-use super::request::{Frame, Refused, Request};
+use super::connection::{ClientConnection, WaitState};
+use super::owner::{ConnectionEnd, PeerRegistry};
+use super::request::{ProtocolViolation, Request, RequestScan};
 use super::wire::{NOT_READY, Opcode, READY};
 
 use crate::log_target::STORE;
 
-/// What is said of a value that does not exist.
-static NOTHING: Bytes = Bytes::new();
+/// The reply for a key that does not exist.
+static EMPTY_VALUE: Bytes = Bytes::new();
 
-/// Why a client is gone.
+/// Why a client was disconnected.
 #[derive(Debug, Error)]
-enum Gone {
+enum DisconnectReason {
     #[error(transparent)]
-    Left(#[from] io::Error),
+    Io(#[from] io::Error),
     #[error(transparent)]
-    Refused(#[from] Refused),
+    Refused(#[from] ProtocolViolation),
 }
 
+/// The state of a store, its clients, and its owner's registry of peers.
 #[derive(Debug, Default)]
-pub(super) struct Room {
-    pub(super) connections: Slab<Connection>,
-    host: Option<Host>,
+pub(super) struct StoreService {
+    pub(super) connections: Slab<ClientConnection>,
+    registry: Option<PeerRegistry>,
     state: StoreState<usize>,
-    /// The clients that have new replies to be written.
+    /// The clients with replies to write.
     replied: Vec<usize>,
 }
 
-impl Room {
-    pub(super) fn of(host: Option<Host>) -> Self {
-        Self { host, ..Self::default() }
+impl StoreService {
+    pub(super) fn of(registry: Option<PeerRegistry>) -> Self {
+        Self { registry, ..Self::default() }
     }
 
-    /// Tells those who said which node they are that the end is meant.
-    pub(super) fn farewell(&mut self) {
-        self.connections.iter_mut().for_each(|(_, connection)| connection.farewell());
+    /// Sends GOODBYE to all peer nodes.
+    pub(super) fn say_goodbye(&mut self) {
+        self.connections.iter_mut().for_each(|(_, connection)| connection.say_goodbye());
     }
 
-    /// Does what there is to do for a client: writes, reads once, executes what has come whole. Returns
-    /// whether there is more, and lets others have their turn first.
+    /// Writes to a client, reads once, and executes its complete requests. Returns whether there is more to do;
+    /// the caller serves other clients first.
     pub(super) fn turn(&mut self, id: usize, buffer: &mut [u8]) -> bool {
         if !self.connections.contains(id) {
             return false;
@@ -58,10 +59,10 @@ impl Room {
             self.close(id, &gone);
         }
         self.write_replies();
-        self.connections.get(id).is_some_and(Connection::has_more)
+        self.connections.get(id).is_some_and(ClientConnection::has_more)
     }
 
-    fn serve(&mut self, id: usize, buffer: &mut [u8]) -> Result<(), Gone> {
+    fn serve(&mut self, id: usize, buffer: &mut [u8]) -> Result<(), DisconnectReason> {
         let connection = &mut self.connections[id];
         connection.write()?;
         if !connection.has_more() {
@@ -70,7 +71,7 @@ impl Room {
         self.replied.push(id);
         let read = if connection.held { 0 } else { connection.read(buffer)? };
         let mut pending = std::mem::take(&mut connection.pending);
-        // Most often requests come whole, and are executed where they were received.
+        // Most requests arrive complete, and are executed in the read buffer without a copy.
         let apart = pending.is_empty();
         if !apart {
             pending.extend_from_slice(&buffer[..read]);
@@ -84,33 +85,33 @@ impl Room {
         Ok(())
     }
 
-    /// Executes the requests that have come whole, while their client takes the replies. Returns how many
-    /// bytes they were.
-    fn execute_all(&mut self, id: usize, bytes: &[u8]) -> Result<usize, Refused> {
+    /// Executes complete requests while the client reads its replies. Returns the number of bytes of the
+    /// executed requests.
+    fn execute_all(&mut self, id: usize, bytes: &[u8]) -> Result<usize, ProtocolViolation> {
         let mut done = 0;
         loop {
             let connection = &mut self.connections[id];
             let rest = &bytes[done..];
-            if let (false, Some(opcode)) = (connection.greeted, rest.first())
+            if let (false, Some(opcode)) = (connection.validated, rest.first())
                 && *opcode != Opcode::Validate as u8
             {
-                return Err(Refused::Stranger(*opcode));
+                return Err(ProtocolViolation::NotTcpStoreClient(*opcode));
             }
             connection.held = !connection.takes_replies();
             if connection.held {
                 return Ok(done);
             }
-            let Some(length) = connection.frame.end(rest)? else { return Ok(done) };
-            connection.frame = Frame::default();
+            let Some(length) = connection.scan.end(rest)? else { return Ok(done) };
+            connection.scan = RequestScan::default();
             let executed = Request::read(&rest[..length]).and_then(|it| self.execute(id, it));
-            // Also if it was refused: a wake-up may have been passed on before.
+            // After a refused request too: it may have passed on a wake-up.
             self.release();
             executed?;
             done += length;
         }
     }
 
-    /// Writes down who was released by the last request, before anything else is said to them.
+    /// Queues the replies to the waiters that the last request released, before any other reply to them.
     fn release(&mut self) {
         for id in self.state.take_released() {
             if let Some(connection) = self.connections.get_mut(id) {
@@ -120,7 +121,7 @@ impl Room {
         }
     }
 
-    /// In the order in which they were made, so that who has waited longest reads while we write on.
+    /// Writes replies in the order in which they were made, so that the longest waiter reads first.
     fn write_replies(&mut self) {
         let mut next = 0;
         while let Some(&id) = self.replied.get(next) {
@@ -134,35 +135,35 @@ impl Room {
         self.replied.clear();
     }
 
-    /// Forgets a client and its wait.
-    fn close(&mut self, id: usize, why: &Gone) {
+    /// Disconnects a client and cancels its wait.
+    fn close(&mut self, id: usize, why: &DisconnectReason) {
         let mut connection = self.connections.remove(id);
         match why {
-            Gone::Refused(why) if connection.greeted => {
-                tracing::warn!(target: STORE, %why, "a client of the store was cut off");
+            DisconnectReason::Refused(why) if connection.validated => {
+                tracing::warn!(target: STORE, %why, "disconnected a client of the store");
             }
-            why => tracing::debug!(target: STORE, %why, "a client of the store is gone"),
+            why => tracing::debug!(target: STORE, %why, "a client of the store has disconnected"),
         }
-        // What it was owed, if it can still take it.
+        // The client may still read the replies to its earlier requests.
         let _ = connection.write();
-        if let (Some(guest), Some(host)) = (connection.node.take(), &mut self.host) {
+        if let (Some(peer_node), Some(registry)) = (connection.node.take(), &mut self.registry) {
             let how = match why {
-                Gone::Left(error) if error.kind() == ErrorKind::UnexpectedEof => {
-                    Some(Ended::Closed)
+                DisconnectReason::Io(error) if error.kind() == ErrorKind::UnexpectedEof => {
+                    Some(ConnectionEnd::Closed)
                 }
-                Gone::Left(_) => Some(Ended::Reset),
-                // Nobody has died: the store itself has ended the connection.
-                Gone::Refused(_) => None,
+                DisconnectReason::Io(_) => Some(ConnectionEnd::Reset),
+                // The store itself has ended the connection, so no node is lost.
+                DisconnectReason::Refused(_) => None,
             };
-            host.gone(id, *guest, how);
+            registry.gone(id, *peer_node, how);
         }
-        if let Waiting::Yes(ticket) | Waiting::Released(ticket) = connection.waiting {
+        if let WaitState::Yes(ticket) | WaitState::Released(ticket) = connection.waiting {
             self.state.cancel(ticket);
             self.release();
         }
     }
 
-    fn execute(&mut self, id: usize, request: Request<'_>) -> Result<(), Refused> {
+    fn execute(&mut self, id: usize, request: Request<'_>) -> Result<(), ProtocolViolation> {
         let (state, connection) = (&mut self.state, &mut self.connections[id]);
         let woken = connection.woken();
         if let (Some(ticket), false) = (woken, matches!(request, Request::QueuePop { .. })) {
@@ -170,7 +171,7 @@ impl Room {
         }
         let reply = &mut connection.outgoing;
         match request {
-            Request::Validate { magic } => return connection.greet(magic),
+            Request::Validate { magic } => return connection.validate(magic),
             Request::Ping { nonce } => reply.put(&nonce.to_le_bytes()),
             Request::Set { key, value } => state.set(key, copy(value)),
             Request::Append { key, value } => state.append(key, value),
@@ -186,9 +187,9 @@ impl Room {
                 }
             }
             Request::Add { key, amount } => reply.put_number(state.add(key, amount)?),
-            Request::Get { key } => reply.put_string(state.get(key).unwrap_or(&NOTHING)),
+            Request::Get { key } => reply.put_string(state.get(key).unwrap_or(&EMPTY_VALUE)),
             Request::MultiGet { keys } => {
-                keys.for_each(|key| reply.put_string(state.get(key).unwrap_or(&NOTHING)));
+                keys.for_each(|key| reply.put_string(state.get(key).unwrap_or(&EMPTY_VALUE)));
             }
             Request::DeleteKey { key } => reply.put_number(state.delete(key).into()),
             Request::NumKeys => reply.put_number(state.keys().len() as i64),
@@ -216,22 +217,24 @@ impl Room {
                 connection.wait(state.barrier(key, world_size, id)?);
             }
             Request::Hello(hello) => {
-                let host = self.host.as_mut().ok_or(Refused::Unasked)?;
-                if std::mem::replace(&mut connection.introduced, true) {
-                    return Err(Refused::Twice);
+                let registry = self.registry.as_mut().ok_or(ProtocolViolation::NoOwner)?;
+                if std::mem::replace(&mut connection.registered, true) {
+                    return Err(ProtocolViolation::HelloTwice);
                 }
-                let (guest, before) = host.introduce(id, &hello, connection.peer().ok())?;
-                connection.node = Some(Box::new(guest));
+                let (peer_node, before) = registry.register(id, &hello, connection.peer().ok())?;
+                connection.node = Some(Box::new(peer_node));
                 let local = connection.local().ok();
-                host.reply(&mut connection.outgoing, local);
-                // It has come back, so the end of its first connection tells nothing any more.
+                registry.reply(&mut connection.outgoing, local);
+                // The node has connected again, so the end of its older connection is not a failure.
                 if let Some(before) = before.and_then(|id| self.connections.get_mut(id)) {
                     before.node = None;
                 }
             }
             Request::Goodbye => {
-                if let (Some(guest), Some(host)) = (connection.node.take(), &mut self.host) {
-                    host.gone(id, *guest, None);
+                if let (Some(peer_node), Some(registry)) =
+                    (connection.node.take(), &mut self.registry)
+                {
+                    registry.gone(id, *peer_node, None);
                 }
             }
             Request::CancelWait => {
