@@ -6,7 +6,7 @@ use tokio_util::task::AbortOnDropHandle;
 use super::LaunchError;
 use super::peers::Peers;
 use crate::log_target::LAUNCH;
-use crate::process::{self, LivenessSocket, follow_fence, reap_strangers, start_guard};
+use crate::process::{self, LivenessSocket, follow_fence, reap_orphans, start_guard};
 use crate::rendezvous::RendezvousParameters;
 use crate::util::blocking::blocking;
 
@@ -43,7 +43,7 @@ impl Liveness {
         });
         blocking(start_guard).await?;
         let reaping =
-            process::is_needed().then(|| AbortOnDropHandle::new(tokio::spawn(reap_strangers())));
+            process::adopts_orphans().then(|| AbortOnDropHandle::new(tokio::spawn(reap_orphans())));
         Ok(Self { _socket: socket, fencing: None, _reaping: reaping })
     }
 

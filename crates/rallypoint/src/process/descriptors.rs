@@ -12,7 +12,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 /// The soft limit before it was raised: empty until it is, `None` if there was no soft limit.
 static BEFORE: OnceLock<Option<u64>> = OnceLock::new();
 
-/// Raises the soft limit of open descriptors to the hard one. Children get the one that was there before.
+/// Raises the soft limit of open descriptors to the hard limit. Children get the former soft limit.
 ///
 /// Returns the new limit, or `None` without a limit.
 ///
@@ -22,7 +22,7 @@ pub fn raise_descriptor_limit() -> io::Result<Option<u64>> {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     if current != maximum {
         setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum })?;
-        // A second call finds the raised limit, which is not the one to remember.
+        // A second call finds the raised limit, which must not replace the former one.
         BEFORE.get_or_init(|| current);
     }
     Ok(maximum)

@@ -9,8 +9,8 @@ use super::guard::{self, GuardEntry};
 
 use crate::log_target::PROCESS;
 
-/// A new, empty directory that only this user can read. It is removed with everything in it when this is
-/// dropped, or by the guard if this process is killed.
+/// A new, empty directory that only this user can read. Dropping the value removes the directory with its content;
+/// the guard does so if this process is killed.
 #[derive(Debug)]
 pub(crate) struct TemporaryDirectory {
     path: PathBuf,
@@ -52,11 +52,12 @@ impl Drop for TemporaryDirectory {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 guard::program().forget(&self.entry)
             }
-            // The guard tries again when this process is gone.
+            // The guard tries again when this process has ended.
             Err(error) => {
                 tracing::warn!(
                     target: PROCESS,
-                    path = ?self.path, %error, "a directory is left for later"
+                    path = ?self.path, %error,
+                    "cannot remove a temporary directory; the guard tries again when this process has ended"
                 )
             }
         }

@@ -49,7 +49,7 @@ impl HelperRole {
 ///     if let Some(code) = rallypoint::process::reexecuted() {
 ///         return code;
 ///     }
-///     // What the program is for.
+///     // The program's own work.
 ///     ExitCode::SUCCESS
 /// }
 /// ```
@@ -69,7 +69,7 @@ pub fn helper(arguments: impl IntoIterator<Item = OsString>) -> Option<u8> {
     let first = arguments.next()?;
     let is = |part: HelperRole| first == OsStr::new(part.argument());
     if is(HelperRole::Guard) {
-        return Some(guard::stand(arguments));
+        return Some(guard::run(arguments));
     }
-    is(HelperRole::Gate).then(|| gate::stand(arguments))
+    is(HelperRole::Gate).then(|| gate::run(arguments))
 }

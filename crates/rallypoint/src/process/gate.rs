@@ -1,7 +1,7 @@
 //! The exec gate: a process that waits for a go message before it executes the program that it was started for.
 //!
-//! Before the message the guard may not know the process. If the launcher is killed first, the message never comes, and
-//! the program never starts. The gate passes on its environment unchanged, and the descriptors in the message.
+//! Before the message, the guard may not know the process. If the launcher is killed first, the message never arrives,
+//! and the program never starts. The program inherits the gate's environment, and the descriptors in the message.
 
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -13,7 +13,7 @@ use rustix::process::Signal;
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::entry::HelperRole;
-use super::link::{self, Received, Way};
+use super::link::{self, ReceiveMode, Received};
 use super::{descriptors, program, signals};
 
 /// The go message. The program's descriptor limit follows it, if it differs from the gate's.
@@ -78,11 +78,11 @@ impl ExecGate {
 }
 
 /// The body of the gate process.
-pub(super) fn stand(arguments: impl IntoIterator<Item = OsString>) -> u8 {
+pub(super) fn run(arguments: impl IntoIterator<Item = OsString>) -> u8 {
     let mut arguments = arguments.into_iter();
     let Some(program) = arguments.next() else { return CLOSED };
     // The descriptors of the message stay open in the program.
-    let received = link::receive(io::stdin().as_fd(), Way::WaitAndHandOn);
+    let received = link::receive(io::stdin().as_fd(), ReceiveMode::BlockAndInherit);
     let Received::Message(word, mut held) = received else { return CLOSED };
     let Some(limit) = word.strip_prefix(GO) else { return CLOSED };
     let (limit, input) = match limit.strip_suffix(INPUT) {

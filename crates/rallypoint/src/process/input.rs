@@ -1,4 +1,4 @@
-//! Standard input for a child, and the terminal that it may be.
+//! The standard input of a child, which may be a terminal.
 //!
 //! A child leads a process group of its own, and the kernel stops a background group that reads from its terminal. So
 //! the child's group is put into the foreground before it starts, and this process's group when it has ended. Meanwhile
@@ -35,7 +35,7 @@ impl StandardInput {
         Ok(Self { input, terminal })
     }
 
-    /// Whether it is a terminal, with this process in its foreground.
+    /// Whether the input is a terminal with this process in its foreground.
     pub(crate) fn is_terminal(&self) -> bool {
         self.terminal.is_some()
     }
@@ -49,7 +49,7 @@ impl StandardInput {
         let Some(before) = &self.terminal else { return Ok(()) };
         let mut termios = before.clone();
         termios.special_codes[SpecialCodeIndex::VSUSP] = DISABLED;
-        from_behind(|| {
+        with_ttou_blocked(|| {
             tcsetattr(&self.input, OptionalActions::Now, &termios)?;
             Ok(tcsetpgrp(&self.input, group)?)
         })
@@ -59,12 +59,12 @@ impl StandardInput {
     /// has not restored.
     pub(crate) fn take_back(&self) {
         let Some(before) = &self.terminal else { return };
-        let taken = from_behind(|| {
+        let taken = with_ttou_blocked(|| {
             tcsetpgrp(&self.input, getpgrp())?;
             Ok(tcsetattr(&self.input, OptionalActions::Now, before)?)
         });
         if let Err(error) = taken {
-            tracing::debug!(target: PROCESS, %error, "the terminal is gone");
+            tracing::debug!(target: PROCESS, %error, "cannot restore the terminal");
         }
     }
 }
@@ -76,7 +76,7 @@ impl Drop for StandardInput {
 }
 
 /// Changes a terminal with SIGTTOU blocked, which would otherwise stop a background process.
-fn from_behind<T>(work: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+fn with_ttou_blocked<T>(work: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
     let stop = SigSet::from(Signal::SIGTTOU);
     let before = stop.thread_swap_mask(nix::sys::signal::SigmaskHow::SIG_BLOCK)?;
     let done = work();

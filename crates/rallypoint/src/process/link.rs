@@ -11,13 +11,14 @@ use rustix::net::{
     sendmsg, socketpair,
 };
 
-/// The limit on a message: a path and a word.
-const LONGEST: usize = 64 * 1024;
+/// The largest size of a message, which has at most a word and a path.
+const MAX_MESSAGE: usize = 64 * 1024;
 
 /// The limit on descriptors in a message.
-const MOST: usize = 64;
+const MAX_DESCRIPTORS: usize = 64;
 
-/// Two ends, both closed on exec. The kernel reports the end of one to the other, whatever the reason.
+/// Makes the two ends of a link, both closed on exec. When one end closes, for whatever reason, the kernel reports
+/// that at the other.
 pub(super) fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
     let kind = SocketType::SEQPACKET;
     Ok(socketpair(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None)?)
@@ -29,10 +30,10 @@ pub(super) fn send(
     message: &[u8],
     descriptors: &[BorrowedFd<'_>],
 ) -> Result<(), Errno> {
-    if descriptors.len() > MOST || message.len() > LONGEST {
+    if descriptors.len() > MAX_DESCRIPTORS || message.len() > MAX_MESSAGE {
         return Err(Errno::TOOBIG);
     }
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST))];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_DESCRIPTORS))];
     let mut control = SendAncillaryBuffer::new(&mut space);
     if !descriptors.is_empty() {
         control.push(SendAncillaryMessage::ScmRights(descriptors));
@@ -56,20 +57,20 @@ pub(super) enum Received {
     End,
 }
 
-/// Whether to block for a message, and whether its descriptors stay open on exec.
+/// Whether a receive blocks, and whether received descriptors stay open on exec.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Way {
-    Look,
-    WaitAndHandOn,
+pub(super) enum ReceiveMode {
+    NonBlocking,
+    BlockAndInherit,
 }
 
-/// The next message.
-pub(super) fn receive(link: impl AsFd, way: Way) -> Received {
-    let mut bytes = vec![0; LONGEST];
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST))];
-    let flags = match way {
-        Way::Look => RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC,
-        Way::WaitAndHandOn => RecvFlags::empty(),
+/// Receives the next message.
+pub(super) fn receive(link: impl AsFd, mode: ReceiveMode) -> Received {
+    let mut bytes = vec![0; MAX_MESSAGE];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_DESCRIPTORS))];
+    let flags = match mode {
+        ReceiveMode::NonBlocking => RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC,
+        ReceiveMode::BlockAndInherit => RecvFlags::empty(),
     };
     loop {
         let mut control = RecvAncillaryBuffer::new(&mut space);
@@ -104,19 +105,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn messages_come_whole_and_in_order_and_then_the_end() {
+    fn messages_arrive_whole_and_in_order_before_the_end() {
         let (here, there) = pair().unwrap();
-        assert!(matches!(receive(&there, Way::Look), Received::Nothing));
+        assert!(matches!(receive(&there, ReceiveMode::NonBlocking), Received::Nothing));
         send(&here, b"one\nline", &[]).unwrap();
         send(&here, b"two", &[]).unwrap();
-        // An end that was not heard out says so first, and loses nothing of the other's.
+        // A closed end with unread messages reports a reset first; its own messages still arrive.
         send(&there, b"unread", &[]).unwrap();
         drop(here);
         for expected in [&b"one\nline"[..], b"two"] {
-            let Received::Message(bytes, _) = receive(&there, Way::Look) else { panic!("nothing") };
+            let Received::Message(bytes, _) = receive(&there, ReceiveMode::NonBlocking) else {
+                panic!("nothing")
+            };
             assert_eq!(bytes, expected);
         }
-        assert!(matches!(receive(&there, Way::Look), Received::End));
+        assert!(matches!(receive(&there, ReceiveMode::NonBlocking), Received::End));
         assert_eq!(send(&there, b"three", &[]), Err(Errno::PIPE));
     }
 
@@ -126,14 +129,16 @@ mod tests {
         let (mut kept, given) = UnixStream::pair().unwrap();
         send(&here, b"take it", &[given.as_fd()]).unwrap();
         drop(given);
-        let Received::Message(_, descriptors) = receive(&there, Way::Look) else { panic!("no") };
+        let Received::Message(_, descriptors) = receive(&there, ReceiveMode::NonBlocking) else {
+            panic!("no")
+        };
         assert_eq!(descriptors.len(), 1);
         drop(descriptors);
         assert_eq!(kept.read(&mut [0]).unwrap(), 0);
     }
 
     #[test]
-    fn whoever_is_not_heard_does_not_wait() {
+    fn a_send_to_an_end_that_does_not_read_does_not_block() {
         let (here, _there) = pair().unwrap();
         let refused = (0..1_000_000).find_map(|_| send(&here, b"fence 1", &[]).err());
         assert_eq!(refused, Some(Errno::AGAIN));

@@ -9,27 +9,27 @@ use std::thread;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, listen, socket_with, sockopt};
 
-use super::guard::{self, Greeter, GuardHandle};
+use super::guard::{self, GuardHandle, LivenessResponder};
 use crate::log_target::PROCESS;
 use crate::rendezvous::Endpoint;
 use crate::util::random;
 
-/// The limit on connections that wait for the greeting.
+/// The backlog of connections that were not accepted yet.
 const BACKLOG: i32 = 1024;
 
 /// A listening socket that this process, its guard and every worker hold until they end.
 ///
-/// So if its host refuses connections at this address, all of them are gone. As long as one is left, the kernel accepts
-/// a connection; and while this process or the guard lives, a client is sent
+/// So if its host refuses connections at this address, all of these processes have ended. As long as one of them
+/// runs, the kernel accepts connections; and while this process or the guard runs, each client receives
 /// `rallypoint-guard <token>` and a line break, which identifies the node.
 ///
-/// Dropping it closes it here and in the guard. Running workers hold their copies until they end.
+/// Dropping the socket closes it here and in the guard. Running workers hold their copies until they end.
 #[derive(Debug)]
 pub struct LivenessSocket {
     address: SocketAddr,
     token: String,
     handle: Arc<GuardHandle>,
-    /// Dropping it ends the thread that answers until there is a guard.
+    /// The thread that answers until a guard runs ends when this is dropped.
     _answering: io::PipeWriter,
 }
 
@@ -63,7 +63,7 @@ impl LivenessSocket {
         if let Ok(socket) = &opened {
             tracing::debug!(
                 target: PROCESS,
-                address = %socket.address(), "answers until no worker is left"
+                address = %socket.address(), "opened the liveness socket"
             );
         }
         opened
@@ -79,7 +79,7 @@ impl LivenessSocket {
         self.address
     }
 
-    /// The token in the greeting: 128 random bits, known to nodes that connected or were told.
+    /// The token that clients receive: 128 random bits, known to the nodes of the run.
     pub fn token(&self) -> &str {
         &self.token
     }
@@ -95,7 +95,7 @@ fn addresses(endpoint: &str, local_addr: Option<&str>) -> Vec<IpAddr> {
     if let Some(given) = local_addr.and_then(address) {
         return vec![given];
     }
-    // A node that needs no endpoint is alone.
+    // A run without an endpoint has a single node.
     let servers = match endpoint.trim() {
         "" => return vec![Ipv4Addr::LOCALHOST.into()],
         endpoint => Endpoint::parse_list(endpoint).unwrap_or_default(),
@@ -126,7 +126,7 @@ fn bound(address: IpAddr) -> io::Result<TcpListener> {
     Ok(TcpListener::from(socket))
 }
 
-/// Answers as long as there is no guard, until the returned value is dropped.
+/// Answers clients until a guard runs, or the returned value is dropped.
 fn answer(
     handle: &Arc<GuardHandle>,
     token: &str,
@@ -136,21 +136,21 @@ fn answer(
     if handle.has_guard() {
         return Ok(answering);
     }
-    let mut greeter = Greeter::default();
-    greeter.add(token.to_owned(), socket.as_fd().try_clone_to_owned()?);
+    let mut responder = LivenessResponder::default();
+    responder.add(token.to_owned(), socket.as_fd().try_clone_to_owned()?);
     let (handle, end) = (Arc::downgrade(handle), OwnedFd::from(end));
     let thread = thread::Builder::new().name("liveness".to_owned());
     thread.spawn(move || {
-        // A guard that comes later answers first, or this thread does so once more.
+        // Once a guard runs, both may answer for a moment, which does no harm.
         while handle.upgrade().is_some_and(|handle| !handle.has_guard()) {
             let mut watched = vec![PollFd::new(&end, PollFlags::IN)];
-            watched.extend(greeter.watched());
+            watched.extend(responder.watched());
             let _ = poll(&mut watched, None);
             if !watched[0].revents().is_empty() {
                 return;
             }
             drop(watched);
-            greeter.answer();
+            responder.answer();
         }
     })?;
     Ok(answering)
@@ -164,7 +164,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_node_listens_where_the_others_are() {
+    fn a_node_listens_where_its_peers_reach_it() {
         for (endpoint, local, expected) in [
             ("", None, &["127.0.0.1"][..]),
             ("localhost:1", None, &["::", "0.0.0.0"]),
@@ -180,9 +180,9 @@ mod tests {
         }
     }
 
-    /// Whether this program has a guard depends on the tests beside this one, and makes no difference.
+    /// Whether this program has a guard depends on concurrent tests, and makes no difference.
     #[test]
-    fn whoever_connects_is_told_the_token_and_nobody_after_the_end() {
+    fn each_client_receives_the_token_until_the_socket_is_dropped() {
         let first = LivenessSocket::open(Ipv4Addr::LOCALHOST.into()).unwrap();
         let other = LivenessSocket::open(Ipv4Addr::LOCALHOST.into()).unwrap();
         assert_ne!(first.token(), other.token());

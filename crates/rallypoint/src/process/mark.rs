@@ -9,8 +9,8 @@ use super::guard::{self, GuardEntry, GuardHandle};
 /// guard kills them when this process ends, and when the [fence](super::fence_at)
 /// passes. This process, its guard, and children that this library started for other purposes are exempt.
 ///
-/// Dropping it stops guarding them. A process whose environment cannot be read, such as one that changed its user,
-/// is not recognized.
+/// Dropping the mark stops guarding these processes. A process whose environment cannot be read, such as one that
+/// changed its user, is not recognized.
 #[derive(Debug)]
 pub struct Mark {
     entry: GuardEntry,

@@ -12,12 +12,16 @@
 //! because SIGCHLD is ignored, the group is dropped as soon as that is seen, and not signalled any more.
 //!
 //! - `entry`, `program`: the helper roles of this program, and how it starts itself again.
-//! - `gate`: the process before each child's program. `guard`: kills children if this process cannot. `link`: messages
-//!   to both.
+//! - `gate`: the process that later executes a child's program.
+//! - `guard`: kills children if this process cannot.
+//! - `link`: messages to gates and the guard.
 //! - `input`: standard input of a child, and its terminal.
-//! - `liveness`: the liveness socket. `mark`: workers that another program starts.
-//! - `survivors`, `table`: processes that are left of a group; the process table.
-//! - `reaper`, `signals`: orphans; signals that were ignored at the start.
+//! - `liveness`: the liveness socket.
+//! - `mark`: workers that another program starts.
+//! - `survivors`: processes that are left of a group.
+//! - `table`: the process table.
+//! - `reaper`: reaps orphans.
+//! - `signals`: signals that were ignored at the start.
 //! - `descriptors`: the limit of open descriptors, here and in the children.
 
 mod descriptors;
@@ -62,16 +66,16 @@ pub use self::liveness::LivenessSocket;
 pub use self::mark::Mark;
 pub use self::program::register;
 #[cfg(feature = "cli")]
-pub(crate) use self::reaper::{is_needed, reap_strangers};
+pub(crate) use self::reaper::{adopts_orphans, reap_orphans};
 use crate::log_target::PROCESS;
 
-/// The time that a drop waits for killed processes to disappear.
-const DEATH: Duration = Duration::from_secs(2);
+/// How long a drop waits for the end of killed processes.
+const KILL_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A child and all of its descendants that did not leave its process group.
 ///
-/// Dropping it kills all of them at once and waits until they are gone: some milliseconds, and at most
-/// two seconds if the kernel cannot end them. The guard takes care of the rest.
+/// Dropping the group kills all of its processes and waits for their end: some milliseconds, and at most two
+/// seconds if the kernel cannot end them. The guard kills processes that are left after that.
 #[derive(Debug)]
 pub(crate) struct ProcessGroup {
     pid: Pid,
@@ -82,44 +86,46 @@ pub(crate) struct ProcessGroup {
 /// The state of a group. The leader's exit status is an error if another part of the program reaped it.
 #[derive(Debug, Clone, Copy)]
 enum GroupLife {
-    Whole,
+    /// The leader runs.
+    Running,
     /// The leader has ended, and other processes may be left.
-    Headless(Result<ExitStatus, Errno>),
+    LeaderEnded(Result<ExitStatus, Errno>),
+    /// No process is left.
     Gone(Result<ExitStatus, Errno>),
 }
 
 impl GroupLife {
     fn ended(self) -> Option<Result<ExitStatus, Errno>> {
         match self {
-            Self::Whole => None,
-            Self::Headless(ended) | Self::Gone(ended) => Some(ended),
+            Self::Running => None,
+            Self::LeaderEnded(ended) | Self::Gone(ended) => Some(ended),
         }
     }
 }
 
 /// The result of offering a signal to a child.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Offer {
+pub(crate) enum SignalOffer {
     /// The signal was sent to the child.
-    Taken,
+    Sent,
     /// The child has no handler for the signal, so it was not sent.
-    Deadly,
+    WouldKill,
     /// The child has ended.
-    Gone,
+    Ended,
 }
 
-/// The fate of the group's other processes when the leader ends.
+/// The action on the other processes of a group when its leader ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Rest {
-    IsKilled,
-    IsLeft,
+enum OnLeaderEnd {
+    KillGroup,
+    LeaveGroup,
 }
 
-impl Rest {
+impl OnLeaderEnd {
     fn entry(self, leader: Pid) -> GuardEntry {
         match self {
-            Self::IsKilled => GuardEntry::Group(leader),
-            Self::IsLeft => GuardEntry::Workers(leader),
+            Self::KillGroup => GuardEntry::Group(leader),
+            Self::LeaveGroup => GuardEntry::Workers(leader),
         }
     }
 }
@@ -166,13 +172,13 @@ impl ProcessGroup {
     ///
     /// A program that cannot be executed is not an error here: the child ends at once with status 126 or 127.
     pub(crate) fn start(command: &mut Command) -> io::Result<Self> {
-        Self::start_with(command, Rest::IsKilled, None)
+        Self::start_with(command, OnLeaderEnd::KillGroup, None)
     }
 
     /// Starts a worker: it is fenced, and holds the liveness sockets. When it ends, the rest of its group
     /// lives on, and can still be signalled.
     pub(crate) fn start_lasting(command: &mut Command) -> io::Result<Self> {
-        Self::start_with(command, Rest::IsLeft, None)
+        Self::start_with(command, OnLeaderEnd::LeaveGroup, None)
     }
 
     /// Starts a worker with this standard input.
@@ -180,21 +186,21 @@ impl ProcessGroup {
         command: &mut Command,
         input: &StandardInput,
     ) -> io::Result<Self> {
-        Self::start_with(command, Rest::IsLeft, Some(input))
+        Self::start_with(command, OnLeaderEnd::LeaveGroup, Some(input))
     }
 
     fn start_with(
         command: &mut Command,
-        rest: Rest,
+        rest: OnLeaderEnd,
         input: Option<&StandardInput>,
     ) -> io::Result<Self> {
         let handle = guard::program();
-        if rest == Rest::IsKilled {
+        if rest == OnLeaderEnd::KillGroup {
             handle.unmark(command);
         }
         let gate = ExecGate::before(command)?;
         let started = command.spawn();
-        // Otherwise it would stay open here as long as the command.
+        // Otherwise the gate's end of the link would stay open here as long as the command.
         command.stdin(Stdio::null());
         let mut child = started?;
         let pid = Pid::from_child(&child);
@@ -211,8 +217,8 @@ impl ProcessGroup {
             }
         };
         let group = Self { pid, entry, life };
-        // Peers detect live workers by them.
-        let sockets = if rest == Rest::IsLeft { handle.sockets() } else { Vec::new() };
+        // Peers detect live workers by the liveness sockets that they hold.
+        let sockets = if rest == OnLeaderEnd::LeaveGroup { handle.sockets() } else { Vec::new() };
         let held: Vec<BorrowedFd<'_>> = sockets.iter().map(|socket| socket.as_fd()).collect();
         if let Some(input) = input {
             input.give_to(pid)?;
@@ -237,23 +243,23 @@ impl ProcessGroup {
     }
 
     /// Sends a signal to the child alone, unless it would kill the child.
-    pub(crate) fn offer(&self, signal: Signal) -> Offer {
+    pub(crate) fn offer(&self, signal: Signal) -> SignalOffer {
         let life = self.life.borrow();
-        if !matches!(*life, GroupLife::Whole) || !self.is_ours(*life) {
-            return Offer::Gone;
+        if !matches!(*life, GroupLife::Running) || !self.is_ours(*life) {
+            return SignalOffer::Ended;
         }
         if !signals::is_expected(self.pid, signal) {
-            return Offer::Deadly;
+            return SignalOffer::WouldKill;
         }
         let _ = kill_process(self.pid, signal);
-        Offer::Taken
+        SignalOffer::Sent
     }
 
     /// Whether the group still has its number, and is a child of this process and not of one that it was forked from.
     fn is_ours(&self, life: GroupLife) -> bool {
         match life {
-            GroupLife::Whole => look(self.pid, WaitIdOptions::NOHANG).is_ok(),
-            GroupLife::Headless(_) => guard::program().knows(&self.entry),
+            GroupLife::Running => wait_without_reaping(self.pid, WaitIdOptions::NOHANG).is_ok(),
+            GroupLife::LeaderEnded(_) => guard::program().knows(&self.entry),
             GroupLife::Gone(_) => false,
         }
     }
@@ -290,10 +296,10 @@ impl Drop for ProcessGroup {
         self.signal(Signal::KILL);
         let killed = Instant::now();
         while self.is_ours(*self.life.borrow()) {
-            if killed.elapsed() > DEATH {
+            if killed.elapsed() > KILL_TIMEOUT {
                 tracing::warn!(
                     target: PROCESS,
-                    pid = self.id(), "a process is still there after SIGKILL"
+                    pid = self.id(), "a process still runs after SIGKILL"
                 );
                 return;
             }
@@ -303,7 +309,7 @@ impl Drop for ProcessGroup {
 }
 
 /// Checks whether a child has ended, without reaping it. Fails if it is not a child of this process, or was reaped.
-fn look(pid: Pid, how: WaitIdOptions) -> Result<Option<WaitIdStatus>, Errno> {
+fn wait_without_reaping(pid: Pid, how: WaitIdOptions) -> Result<Option<WaitIdStatus>, Errno> {
     wait(pid, how | WaitIdOptions::NOWAIT)
 }
 
@@ -318,7 +324,7 @@ fn wait(pid: Pid, how: WaitIdOptions) -> Result<Option<WaitIdStatus>, Errno> {
 
 /// Waits for the end of a child, without reaping it.
 fn end_of(leader: Pid) -> Result<ExitStatus, Errno> {
-    let status = look(leader, WaitIdOptions::empty())?.ok_or(Errno::CHILD)?;
+    let status = wait_without_reaping(leader, WaitIdOptions::empty())?.ok_or(Errno::CHILD)?;
     let raw = match (status.exit_status(), status.terminating_signal()) {
         (Some(code), _) => code << 8,
         (None, signal) => signal.unwrap_or_default() | if status.dumped() { 0x80 } else { 0 },
@@ -326,26 +332,27 @@ fn end_of(leader: Pid) -> Result<ExitStatus, Errno> {
     Ok(ExitStatus::from_raw(raw))
 }
 
-/// Publishes the end of the leader and of the group, kills the rest if it should, and tells the guard to forget it.
+/// Publishes the end of the leader and of the group, kills the other processes if `rest` says so, and removes the
+/// group from the guard.
 ///
-/// A thread works with every kernel and runtime: it needs neither a pidfd
-/// (Linux 5.3) nor a SIGCHLD handler. And it acts at once, not when a caller asks: until
-/// then another part of the program could reap the leader, and the kernel could reuse its number.
+/// A thread works with every kernel and runtime: it needs neither a pidfd (Linux 5.3) nor a SIGCHLD handler. It acts
+/// at once and not when a caller asks: until then another part of the program could reap the leader, and the kernel
+/// could reuse its number.
 fn watch_life(
     leader: Pid,
     entry: GuardEntry,
-    rest: Rest,
+    rest: OnLeaderEnd,
 ) -> io::Result<watch::Receiver<GroupLife>> {
-    let (sender, life) = watch::channel(GroupLife::Whole);
+    let (sender, life) = watch::channel(GroupLife::Running);
     let thread = std::thread::Builder::new().name(format!("wait-{leader}"));
     thread.spawn(move || {
         let ended = end_of(leader);
         match rest {
-            Rest::IsKilled if ended.is_ok() => {
+            OnLeaderEnd::KillGroup if ended.is_ok() => {
                 let _ = kill_process_group(leader, Signal::KILL);
             }
-            Rest::IsLeft if ended.is_ok() => {
-                sender.send_replace(GroupLife::Headless(ended));
+            OnLeaderEnd::LeaveGroup if ended.is_ok() => {
+                sender.send_replace(GroupLife::LeaderEnded(ended));
                 let _ = wait(leader, WaitIdOptions::empty());
                 survivors::wait_until_gone(leader);
             }
@@ -353,7 +360,7 @@ fn watch_life(
         }
         guard::program().forget(&entry);
         sender.send_replace(GroupLife::Gone(ended));
-        if rest == Rest::IsKilled {
+        if rest == OnLeaderEnd::KillGroup {
             let _ = wait(leader, WaitIdOptions::empty());
         }
     })?;

@@ -77,9 +77,9 @@ fn find(places: &[PathBuf]) -> io::Result<PathBuf> {
     }
     let searched: Vec<String> = places.iter().map(|place| format!("{place:?}")).collect();
     let text = format!(
-        "there is no program to guard children with: a program that starts any either calls \
+        "there is no program for the guard of child processes: a program that starts children calls \
          rallypoint::process::reexecuted() first in its main, or needs a `rallypoint` command, which was \
-         searched as {}; {VARIABLE} names another",
+         searched as {}; name one in {VARIABLE}",
         searched.join(", ")
     );
     Err(io::Error::new(io::ErrorKind::NotFound, text))
@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_no_program_is_not_taken_and_the_error_names_the_remedies() {
+    fn a_file_that_is_not_executable_is_skipped_and_the_error_names_the_remedies() {
         let root = tempfile::tempdir().unwrap();
         let text = root.path().join("rallypoint");
         std::fs::write(&text, "no program").unwrap();

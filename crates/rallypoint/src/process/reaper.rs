@@ -14,34 +14,35 @@ use super::{guard, table};
 use crate::util::blocking::blocking;
 
 /// The age of a zombie after which it counts as an orphan: children of this module are reaped as soon as they end.
-const STRANGE: Duration = Duration::from_secs(1);
+const ORPHAN_AGE: Duration = Duration::from_secs(1);
 
 /// Whether orphans are reparented to this process.
-pub(crate) fn is_needed() -> bool {
+pub(crate) fn adopts_orphans() -> bool {
     getpid().is_init() || child_subreaper().is_ok_and(|set| set.is_some())
 }
 
 /// Reaps orphans, until the future is dropped. For a program whose own children are all of this module.
-pub(crate) async fn reap_strangers() {
+pub(crate) async fn reap_orphans() {
     let Ok(mut ended) = signal(SignalKind::child()) else { return };
     let mut known = HashSet::new();
     loop {
-        known = blocking(move || look(&known)).await;
+        known = blocking(move || reap_known(&known)).await;
         if known.is_empty() {
             ended.recv().await;
         }
-        sleep(STRANGE).await;
+        sleep(ORPHAN_AGE).await;
     }
 }
 
 /// Reaps the zombies in `known`. Returns the new ones.
-fn look(known: &HashSet<Pid>) -> HashSet<Pid> {
+fn reap_known(known: &HashSet<Pid>) -> HashSet<Pid> {
     let handle = guard::program();
     let here = getpid().as_raw_nonzero().get();
     let has_ended =
         |pid: &Pid| table::stat(*pid).is_some_and(|stat| stat.parent == here && stat.has_ended());
-    let strange = |pid: &Pid| has_ended(pid) && !handle.waits_for(*pid);
-    let (old, new) = table::pids().into_iter().filter(strange).partition(|pid| known.contains(pid));
+    let is_orphan = |pid: &Pid| has_ended(pid) && !handle.waits_for(*pid);
+    let (old, new) =
+        table::pids().into_iter().filter(is_orphan).partition(|pid| known.contains(pid));
     let old: HashSet<Pid> = old;
     for pid in old {
         let _ = waitid(WaitId::Pid(pid), WaitIdOptions::EXITED | WaitIdOptions::NOHANG);

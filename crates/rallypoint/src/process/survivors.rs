@@ -8,7 +8,7 @@ use rustix::process::{Pid, test_kill_process_group};
 use super::table;
 use crate::util::backoff::Backoff;
 
-/// The pause between two checks. They are no longer children of this process, so there is no event to wait for.
+/// The pause between two checks. The processes are not children of this process, so there is no event to wait for.
 const POLL: Backoff =
     Backoff::new(Duration::from_millis(1), Duration::from_millis(50)).without_jitter();
 

@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_process_is_known_by_what_follows_its_name() {
+    fn the_fields_after_the_process_name_are_parsed() {
         let stat = b"4 (a) Z 9) \xff) S 1 4321 17 0 -1 6 7 8 9 10 11 12 13 14 15 16 17 18 777 20";
         let expected = Stat { state: b'S', parent: 1, group: 4321, begun: 777 };
         assert_eq!(parse(stat), Some(expected));
@@ -61,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn we_are_among_them() {
+    fn this_process_is_in_the_table() {
         let here = stat(getpid()).unwrap();
         let raw = |pid: Pid| pid.as_raw_nonzero().get();
         assert_eq!((here.parent, here.group), (getppid().map_or(0, raw), raw(getpgrp())));

@@ -1,4 +1,4 @@
-//! Groups: that they end, as a whole, and tell how.
+//! Process groups: they end as a whole, and their exit status is known.
 
 mod killed;
 
@@ -9,7 +9,7 @@ use rustix::process::{getpid, kill_process};
 
 use super::*;
 
-/// Whether there is such a process, other than as a memory of one.
+/// Whether this process exists and is not a zombie.
 pub(super) fn lives(pid: u32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     stat.rsplit(')').next().and_then(|rest| rest.trim().chars().next()).is_some_and(|c| c != 'Z')
@@ -52,12 +52,12 @@ fn start_by(
 }
 
 #[tokio::test]
-async fn a_child_that_ends_takes_its_group_with_it_and_tells_how() {
+async fn the_group_of_a_child_that_ends_is_killed_and_its_status_is_known() {
     let (group, line) = start("sleep 100 & echo $!; exit 3");
     let grandchild: u32 = line.parse().unwrap();
     assert_eq!(group.exited().await.unwrap().code(), Some(3));
     until("the grandchild is gone", || !lives(grandchild));
-    // Asking again is fine, and a signal goes to nobody.
+    // The status can be read again, and a signal reaches no process.
     assert_eq!(group.exited().await.unwrap().code(), Some(3));
     group.signal(Signal::KILL);
 }
@@ -71,7 +71,7 @@ async fn a_signal_reaches_the_whole_group() {
 }
 
 #[test]
-fn one_that_ends_is_forgotten_at_once_even_if_nobody_asks() {
+fn the_entry_of_a_child_that_ends_is_removed_at_once() {
     let (group, line) = start("sleep 100 & echo $!; exit 3");
     let entry = GuardEntry::Group(group.pid);
     until("the guard has forgotten it", || !guard::program().knows(&entry));
@@ -79,16 +79,14 @@ fn one_that_ends_is_forgotten_at_once_even_if_nobody_asks() {
     group.signal(Signal::KILL);
 }
 
-/// What the child has left in its group is as good as a stranger: nobody can tell any more whose number
-/// it is.
+/// After the kernel has reaped the leader, its number may belong to another group, so no signal is sent to it.
 #[test]
-fn where_the_kernel_reaps_no_number_is_signalled_after_its_end() {
-    const NAME: &str =
-        "process::tests::where_the_kernel_reaps_no_number_is_signalled_after_its_end";
+fn where_the_kernel_reaps_children_no_group_is_signalled_after_the_end_of_its_leader() {
+    const NAME: &str = "process::tests::where_the_kernel_reaps_children_no_group_is_signalled_after_the_end_of_its_leader";
     const INSIDE: &str = "RALLYPOINT_TEST_SIGCHLD_IGNORED";
     if std::env::var_os(INSIDE).is_none() {
-        // The same again, in a program that began with SIGCHLD ignored.
-        // (Not every shell hands that on.)
+        // Runs this test again in a process that started with SIGCHLD ignored.
+        // (Not every shell passes that on.)
         let ignore = "import os, signal, sys
 signal.signal(signal.SIGCHLD, signal.SIG_IGN)
 os.execv(sys.argv[1], sys.argv[1:])";
@@ -114,31 +112,35 @@ os.execv(sys.argv[1], sys.argv[1:])";
     for way in ways {
         let (group, line) = start("sleep 100 & echo $!; exit 3");
         let entry = GuardEntry::Group(group.pid);
-        until("the child is gone", || look(group.pid, WaitIdOptions::NOHANG).is_err());
+        until("the child is gone", || {
+            wait_without_reaping(group.pid, WaitIdOptions::NOHANG).is_err()
+        });
         way(group);
         until("the guard has forgotten it", || !guard::program().knows(&entry));
         let lived = lives(line.parse().unwrap());
         let _ = kill_process(Pid::from_raw(line.parse().unwrap()).unwrap(), Signal::KILL);
-        assert!(lived, "somebody was killed who may be anybody");
+        assert!(lived, "a process of a reaped group was killed");
     }
-    // One that runs is ended as ever.
+    // A running child is killed as usual.
     let (group, _) = start("echo; exec sleep 100");
     let child = group.id();
     drop(group);
     until("the child is gone", || !lives(child));
 }
 
-/// A shell that ends at once with 3, and a child of its that lasts until it is let go on by SIGTERM.
+/// A shell that exits at once with 3, and a child of it that runs until SIGTERM.
 const SURVIVOR: &str =
     "sh -c 'trap \"exit 0\" TERM; echo $$; while :; do sleep 0.01; done' & exit 3";
 
 #[tokio::test]
-async fn what_a_lasting_group_has_left_is_known_and_can_be_signalled() {
+async fn processes_left_in_a_lasting_group_can_be_signalled() {
     let (group, line) = start_by(ProcessGroup::start_lasting, SURVIVOR);
     assert_eq!(group.exited().await.unwrap().code(), Some(3));
-    until("the leader is reaped", || look(group.pid, WaitIdOptions::NOHANG).is_err());
-    let patience = Duration::from_millis(20);
-    assert!(tokio::time::timeout(patience, group.gone()).await.is_err());
+    until("the leader is reaped", || {
+        wait_without_reaping(group.pid, WaitIdOptions::NOHANG).is_err()
+    });
+    let timeout = Duration::from_millis(20);
+    assert!(tokio::time::timeout(timeout, group.gone()).await.is_err());
     assert!(lives(line.parse().unwrap()) && guard::program().knows(&group.entry));
     group.signal(Signal::TERM);
     group.gone().await;
@@ -148,7 +150,7 @@ async fn what_a_lasting_group_has_left_is_known_and_can_be_signalled() {
 }
 
 #[tokio::test]
-async fn a_lasting_group_of_one_is_gone_with_it() {
+async fn a_lasting_group_of_one_process_ends_with_it() {
     let (group, _) = start_by(ProcessGroup::start_lasting, "echo; kill -9 $$");
     group.gone().await;
     assert_eq!(group.exited().await.unwrap().signal(), Some(9));
@@ -156,7 +158,7 @@ async fn a_lasting_group_of_one_is_gone_with_it() {
 }
 
 #[tokio::test]
-async fn dropping_a_lasting_group_ends_what_is_left() {
+async fn dropping_a_lasting_group_kills_processes_that_are_left() {
     let (group, line) = start_by(ProcessGroup::start_lasting, SURVIVOR);
     group.exited().await.unwrap();
     let entry = group.entry.clone();
@@ -164,9 +166,9 @@ async fn dropping_a_lasting_group_ends_what_is_left() {
     assert!(!lives(line.parse().unwrap()) && !guard::program().knows(&entry));
 }
 
-/// As in a container whose first process reaps nothing.
+/// In a container, the init process may not reap orphans.
 #[tokio::test]
-async fn those_that_nobody_reaps_are_not_left() {
+async fn zombies_do_not_count_as_processes_of_a_group() {
     let script = "import os, time
 if os.fork() == 0: os._exit(0)
 os.setsid()
@@ -178,11 +180,11 @@ time.sleep(100)";
     let stranger = Pid::from_raw(line.parse().unwrap()).unwrap();
     let reserved = rustix::process::test_kill_process_group(group.pid);
     kill_process(stranger, Signal::KILL).unwrap();
-    assert_eq!(reserved, Ok(()), "there was nobody to overlook");
+    assert_eq!(reserved, Ok(()), "there was no zombie in the group");
 }
 
 #[test]
-fn dropping_it_ends_all_of_it() {
+fn dropping_a_group_kills_all_of_its_processes() {
     let (group, line) = start("trap '' TERM; sleep 100 & echo $!; wait");
     let child = group.id();
     drop(group);
@@ -191,10 +193,10 @@ fn dropping_it_ends_all_of_it() {
 }
 
 #[tokio::test]
-async fn waiting_can_be_given_up_and_taken_up_again() {
+async fn waiting_for_the_end_is_cancel_safe() {
     let (group, _) = start("echo; exec sleep 100");
-    let patience = Duration::from_millis(20);
-    assert!(tokio::time::timeout(patience, group.exited()).await.is_err());
+    let timeout = Duration::from_millis(20);
+    assert!(tokio::time::timeout(timeout, group.exited()).await.is_err());
     group.signal(Signal::KILL);
     assert_eq!(group.exited().await.unwrap().signal(), Some(9));
 }
@@ -208,7 +210,7 @@ async fn a_program_that_cannot_be_executed_ends_at_once() {
 }
 
 #[tokio::test]
-async fn a_child_sees_its_arguments_and_nothing_on_its_input() {
+async fn a_child_gets_its_arguments_and_an_empty_standard_input() {
     let mut command = command("sh").unwrap();
     let (reader, writer) = io::pipe().unwrap();
     command.args(["-c", r#"cat; printf '%s|' "$@""#, "sh", "a b", "", "*", "$x"]).stdout(writer);
@@ -219,7 +221,7 @@ async fn a_child_sees_its_arguments_and_nothing_on_its_input() {
 }
 
 #[test]
-fn a_temporary_directory_is_private_and_goes_with_its_files() {
+fn a_temporary_directory_is_private_and_removed_with_its_files() {
     use std::os::unix::fs::PermissionsExt;
     let directory = TemporaryDirectory::new("rallypoint-test-").unwrap();
     let path = directory.path().to_owned();

@@ -39,7 +39,7 @@ pub(crate) use self::spec::WorkerSpec;
 use self::worker::Worker;
 use crate::launch::job::Program;
 use crate::log_target::LAUNCH;
-use crate::process::{Offer, ProcessGroup};
+use crate::process::{ProcessGroup, SignalOffer};
 use crate::util::blocking::blocking;
 
 /// The workers of one start.
@@ -122,12 +122,12 @@ impl WorkerGroup {
         let Some(signal) = named(signal) else { return notified };
         for worker in &self.workers {
             match worker.group.offer(signal) {
-                Offer::Taken => notified.living += 1,
-                Offer::Deadly => {
+                SignalOffer::Sent => notified.living += 1,
+                SignalOffer::WouldKill => {
                     notified.living += 1;
                     notified.spared.push(worker.local_rank);
                 }
-                Offer::Gone => {}
+                SignalOffer::Ended => {}
             }
         }
         notified

@@ -15,8 +15,8 @@ pub(super) const HELLO: &str = concat!("rallypoint-guard ", env!("CARGO_PKG_VERS
 /// An entry that must not outlive this process.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(in crate::process) enum GuardEntry {
-    /// A process group. Its number must stay in use until it is forgotten: its leader not reaped, or a process
-    /// left in it.
+    /// A process group. Its number must stay in use until the entry is removed: the leader is not reaped, or a
+    /// process is left in the group.
     Group(Pid),
     /// A process group that is also killed when the fence passes.
     Workers(Pid),
@@ -42,8 +42,9 @@ impl GuardEntry {
     pub(in crate::process) fn marked(name: &str, value: &str) -> io::Result<Self> {
         let is_plain = |text: &str| !text.is_empty() && !text.contains('\0');
         if !is_plain(name) || name.contains('=') || !is_plain(value) || value.len() > 4096 {
-            let text =
-                format!("cannot mark processes by {name:?}={value:?}: both must say something");
+            let text = format!(
+                "cannot mark processes by {name:?}={value:?}: name and value must not be empty"
+            );
             return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
         }
         Ok(Self::Marked(format!("{name}={value}").into_bytes()))
@@ -75,11 +76,11 @@ impl GuardEntry {
 pub(super) enum GuardOrder {
     Add(GuardEntry),
     Drop(GuardEntry),
-    /// The time at which workers are killed unless a later one is set before.
+    /// Set the fence: the time at which workers are killed unless a later one is set before.
     Fence(Option<Time>),
-    /// A liveness socket, in the message's descriptors, and its token.
+    /// Answer at a liveness socket, which is in the message's descriptors, with this token.
     Listen(String),
-    /// Close the socket with this token.
+    /// Close the liveness socket with this token.
     Close(String),
 }
 
@@ -151,7 +152,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_said_is_what_is_heard() {
+    fn messages_decode_to_what_was_encoded() {
         let pid = Pid::from_raw(77).unwrap();
         let directory = GuardEntry::directory(Path::new("/tmp/ two\nlines \u{fc}")).unwrap();
         let entries = [
@@ -178,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_not_acted_upon() {
+    fn invalid_messages_are_ignored() {
         for bytes in [
             &b""[..],
             b"add",
@@ -198,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn what_it_could_not_do_is_refused() {
+    fn relative_directories_and_empty_marks_are_refused() {
         let error = GuardEntry::directory(Path::new("relative")).unwrap_err().to_string();
         assert!(error.contains("\"relative\"") && error.contains("TMPDIR"), "{error}");
         for (name, value) in [("", "x"), ("NAME", ""), ("A=B", "x"), ("A", "\0")] {

@@ -1,20 +1,23 @@
-//! The guard: a process that kills the children and removes the directories that this process leaves behind, also when
-//! this process is killed.
+//! The guard: a process that kills the children and removes the temporary directories of this process when it ends,
+//! even if it is killed.
 //!
-//! It is this program, [started again](super::reexecuted). The kernel closes the link between the two when this process
-//! ends, for whatever reason. The guard is in a process group of its own, so that a terminal's signals do not reach it,
-//! and ignores requests to end. A program has one guard, started with the first entry
-//! to guard; if it is killed, a new one gets all entries.
+//! The guard is this program, [started again](super::reexecuted). The kernel closes the link between the two when this
+//! process ends, for whatever reason. The guard is in a process group of its own, so that a terminal's signals do not
+//! reach it, and blocks signals that would end it. A program has one guard, started with the first entry; if the guard
+//! is killed, another one replaces it and gets all entries.
 //!
 //! - `message`: the messages between this process and the guard.
-//! - `post`, `fence`, `ending`, `greeter`: the guard process; the fence; killing entries; liveness sockets.
+//! - `guard_loop`: the event loop of the guard process.
+//! - `fence`: when the guard kills or stops workers.
+//! - `cleanup`: kills processes and removes directories.
+//! - `responder`: answers at liveness sockets.
 //! - `watcher`: the thread of this process that reads from the guard, and replaces it when it ends.
 
-mod ending;
+mod cleanup;
 mod fence;
-mod greeter;
+mod guard_loop;
 mod message;
-mod post;
+mod responder;
 mod watcher;
 
 use std::collections::{BTreeMap, HashSet};
@@ -33,25 +36,25 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process};
 
-pub(super) use self::greeter::Greeter;
+pub(super) use self::guard_loop::run;
 pub(super) use self::message::GuardEntry;
 use self::message::GuardOrder;
-pub(super) use self::post::stand;
+pub(super) use self::responder::LivenessResponder;
 use super::entry::HelperRole;
 use super::{link, program};
 
 use crate::log_target::PROCESS;
 
 /// The time limit for the start of a guard, on a busy host.
-const BEGINNING: Duration = Duration::from_secs(20);
+const START_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// The time without reading after which a guard counts as hung, and is replaced.
-const DEAFNESS: Duration = Duration::from_secs(5);
+const HUNG_AFTER: Duration = Duration::from_secs(5);
 
 /// The entries that a program guards, and its guard.
 #[derive(Debug)]
 pub(super) struct GuardHandle {
-    /// The process that owns it. A forked copy needs one of its own.
+    /// The id of the process that owns this handle. A forked child needs a handle of its own.
     owner: u32,
     state: Mutex<GuardState>,
     /// Signals the start or end of a guard.
@@ -75,13 +78,13 @@ struct RunningGuard {
     number: u64,
     pid: Pid,
     link: Arc<OwnedFd>,
-    /// Wakes the thread that reads from it.
+    /// Wakes the thread that reads from the guard.
     wake: Arc<OwnedFd>,
     has_begun: bool,
-    /// Whether it is known to be this program, so that messages need not wait for its first one.
+    /// Whether the guard is known to be this program, so that messages need not wait for its first report.
     is_known: bool,
     /// Whether the last fence has not been sent yet.
-    owes_fence: bool,
+    fence_unsent: bool,
 }
 
 static PROGRAM: Mutex<Option<Arc<GuardHandle>>> = Mutex::new(None);
@@ -104,7 +107,7 @@ impl GuardHandle {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Starts the guard, unless there is one.
+    /// Starts the guard, unless one runs.
     pub(super) fn begin(self: &Arc<Self>) -> io::Result<()> {
         let mut state = self.lock();
         if state.running.is_none() {
@@ -131,7 +134,7 @@ impl GuardHandle {
         if let Err(error) = self.tell(&GuardOrder::Drop(entry.clone()), None) {
             tracing::warn!(
                 target: PROCESS,
-                %error, "what this process started may outlive it: there is no guard"
+                %error, "no guard runs: child processes may outlive this process"
             );
         }
     }
@@ -141,7 +144,7 @@ impl GuardHandle {
         self.lock().entries.contains(entry)
     }
 
-    /// Whether this child has an owner in this process that reaps it.
+    /// Whether another part of this process reaps this child.
     pub(super) fn waits_for(&self, pid: Pid) -> bool {
         let state = self.lock();
         state.running.as_ref().is_some_and(|running| running.pid == pid)
@@ -166,12 +169,12 @@ impl GuardHandle {
         }
     }
 
-    /// Closes the socket here and in the guard. Workers that were started with it hold it on.
+    /// Closes the socket here and in the guard. Running workers hold their copies until they end.
     pub(super) fn close(self: &Arc<Self>, token: &str) {
         let mut state = self.lock();
         if state.sockets.remove(token).is_some() && state.running.is_some() {
             drop(state);
-            // A guard that is gone does not hold it either.
+            // A guard that has ended does not hold it either.
             let _ = self.tell(&GuardOrder::Close(token.to_owned()), None);
         }
     }
@@ -215,11 +218,11 @@ impl GuardHandle {
         socket: Option<BorrowedFd<'_>>,
     ) -> io::Result<()> {
         let bytes = order.encode();
-        let deadline = Instant::now() + DEAFNESS;
+        let deadline = Instant::now() + HUNG_AFTER;
         loop {
             let mut state = self.lock();
             let Some(running) = &state.running else {
-                if state.has_duties() {
+                if state.has_entries() {
                     self.start(&mut state)?;
                     return self.until_begun(state);
                 }
@@ -235,7 +238,7 @@ impl GuardHandle {
                 Err(error) => {
                     tracing::warn!(
                         target: PROCESS,
-                        %error, "the guard does not listen; starting another"
+                        %error, "the guard does not read its messages; starting another"
                     );
                     state.dismiss();
                 }
@@ -268,10 +271,10 @@ impl GuardHandle {
             wake: Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?),
             has_begun: false,
             is_known: program::is_registered(),
-            owes_fence: false,
+            fence_unsent: false,
         };
         let mut told = watcher::watch(self, &running, child);
-        for (order, socket) in state.duties() {
+        for (order, socket) in state.messages() {
             told = told.and_then(|()| send_all(&running.link, &order, socket));
         }
         state.running = Some(running);
@@ -283,7 +286,7 @@ impl GuardHandle {
 
     /// Waits until a started guard has identified itself, unless it is known to be this program.
     fn until_begun(&self, mut state: MutexGuard<'_, GuardState>) -> io::Result<()> {
-        let deadline = Instant::now() + BEGINNING;
+        let deadline = Instant::now() + START_TIMEOUT;
         let Some(number) = state.running.as_ref().map(|running| running.number) else {
             return Ok(());
         };
@@ -297,11 +300,11 @@ impl GuardHandle {
                     state = waited.unwrap_or_else(PoisonError::into_inner).0;
                     continue;
                 }
-                Some(_) => "did not begin in time",
-                None => "ended before it began",
+                Some(_) => "was not ready in time",
+                None => "ended before it was ready",
             };
             let text = format!(
-                "the guard {words}; if it is no rallypoint of version {}, RALLYPOINT_BINARY names one",
+                "the guard {words}; name a rallypoint of version {} in RALLYPOINT_BINARY",
                 env!("CARGO_PKG_VERSION")
             );
             return Err(io::Error::other(text));
@@ -310,12 +313,12 @@ impl GuardHandle {
 }
 
 impl GuardState {
-    fn has_duties(&self) -> bool {
+    fn has_entries(&self) -> bool {
         !self.entries.is_empty() || !self.sockets.is_empty()
     }
 
     /// The messages with all entries, for a new guard.
-    fn duties(&self) -> Vec<(GuardOrder, Option<BorrowedFd<'_>>)> {
+    fn messages(&self) -> Vec<(GuardOrder, Option<BorrowedFd<'_>>)> {
         let sockets = self
             .sockets
             .iter()
@@ -339,8 +342,8 @@ impl GuardState {
     fn tell_fence(&mut self) {
         let Some(running) = &mut self.running else { return };
         let order = GuardOrder::Fence(self.fence).encode();
-        running.owes_fence = link::send(&running.link, &order, &[]) == Err(Errno::AGAIN);
-        if running.owes_fence {
+        running.fence_unsent = link::send(&running.link, &order, &[]) == Err(Errno::AGAIN);
+        if running.fence_unsent {
             let _ = rustix::io::write(&running.wake, &1u64.to_ne_bytes());
         }
     }
@@ -355,7 +358,7 @@ impl GuardState {
 }
 
 fn send_all(link: &OwnedFd, order: &GuardOrder, socket: Option<BorrowedFd<'_>>) -> io::Result<()> {
-    let deadline = Instant::now() + DEAFNESS;
+    let deadline = Instant::now() + HUNG_AFTER;
     loop {
         match link::send(link, &order.encode(), socket.as_slice()) {
             Err(Errno::AGAIN) if Instant::now() < deadline => until_room(link),

@@ -1,4 +1,4 @@
-//! What a guard does when its input ends, and before. Each test has a guard of its own, not the program's.
+//! The guard before and after the end of its parent. Each test has a guard of its own, not the program's.
 
 use std::io::{BufRead, BufReader};
 use std::net::TcpStream;
@@ -25,7 +25,7 @@ fn in_future(time: Duration) -> Option<Time> {
 }
 
 impl GuardHandle {
-    /// The guard, when it has begun.
+    /// The process id of the guard, once it is ready.
     fn guard(&self) -> Pid {
         let mut found = None;
         until("there is a guard", || {
@@ -36,7 +36,7 @@ impl GuardHandle {
         found.unwrap()
     }
 
-    /// Ends its input, as our death does, and waits for it.
+    /// Closes the link, as the end of the parent does, and waits for the end of the guard.
     fn end(&self) {
         let guard = self.guard();
         let mut state = self.lock();
@@ -49,9 +49,9 @@ impl GuardHandle {
 }
 
 #[test]
-fn what_it_still_knows_at_the_end_is_ended_and_removed() {
+fn remaining_entries_are_killed_and_removed_at_the_end() {
     let root = tempfile::tempdir().unwrap();
-    // Whatever a name is made of, it is one name.
+    // Names with special characters are not split or interpreted.
     let names =
         ["plain", "a b  c ", " d", "*", "$(touch x)", "'\"\\n`", "-rf", "\u{fc}", "x/y", "a\nb"];
     let paths: Vec<_> = names.iter().map(|name| root.path().join(name)).collect();
@@ -81,7 +81,7 @@ fn what_it_still_knows_at_the_end_is_ended_and_removed() {
 }
 
 #[test]
-fn one_that_was_killed_is_replaced_at_once_and_the_next_knows_everything() {
+fn a_killed_guard_is_replaced_and_its_replacement_gets_all_entries() {
     let ((mut group, group_pid), (mut worker, worker_pid)) = (sleeper(), sleeper());
     let handle = GuardHandle::new();
     let socket = Arc::new(TcpListener::bind("127.0.0.1:0").unwrap());
@@ -91,7 +91,7 @@ fn one_that_was_killed_is_replaced_at_once_and_the_next_knows_everything() {
     handle.fence_at(in_future(Duration::from_millis(600)));
     let first = handle.guard();
     kill_process(first, Signal::KILL).unwrap();
-    // Nobody has to say anything for that.
+    // The replacement needs no message from this process.
     until("it is noticed", || table::stat(first).is_none());
     assert_ne!(handle.guard(), first);
     let mut line = String::new();
@@ -105,7 +105,7 @@ fn one_that_was_killed_is_replaced_at_once_and_the_next_knows_everything() {
 }
 
 #[test]
-fn signals_that_ask_do_not_end_it() {
+fn signals_that_ask_to_end_do_not_end_the_guard() {
     let (mut watched, pid) = sleeper();
     let handle = GuardHandle::new();
     handle.add(&GuardEntry::Group(pid)).unwrap();
@@ -123,7 +123,7 @@ fn signals_that_ask_do_not_end_it() {
 
 /// As `pkill -9 rallypoint` would: it must not take the guard with the launcher.
 #[test]
-fn it_is_not_called_as_its_launcher_is() {
+fn the_guard_has_another_process_name_than_its_launcher() {
     let handle = GuardHandle::new();
     handle.begin().unwrap();
     let name = std::fs::read_to_string(format!("/proc/{}/comm", handle.guard())).unwrap();
@@ -132,12 +132,12 @@ fn it_is_not_called_as_its_launcher_is() {
 }
 
 #[test]
-fn at_the_fence_workers_end_and_nobody_else() {
+fn the_fence_kills_workers_and_no_other_process() {
     let ((mut early, early_pid), (mut other, other_pid)) = (sleeper(), sleeper());
     let handle = GuardHandle::new();
     handle.add(&GuardEntry::Workers(early_pid)).unwrap();
     handle.add(&GuardEntry::Group(other_pid)).unwrap();
-    // It is put off as often as one likes.
+    // The fence is moved several times.
     for _ in 0..10 {
         handle.fence_at(in_future(Duration::from_millis(400)));
         std::thread::sleep(Duration::from_millis(100));
@@ -145,11 +145,11 @@ fn at_the_fence_workers_end_and_nobody_else() {
     }
     assert_eq!(early.wait().unwrap().signal(), Some(9));
     until("the launcher is told", || handle.fenced().is_some());
-    // Whoever comes too late is not spared either.
+    // A worker that starts after the fence is killed too.
     let (mut late, late_pid) = sleeper();
     handle.add(&GuardEntry::Workers(late_pid)).unwrap();
     assert_eq!(late.wait().unwrap().signal(), Some(9));
-    // Until there is another fence, or none.
+    // Until a later fence is set, or none.
     handle.fence_at(None);
     let (mut next, next_pid) = sleeper();
     handle.add(&GuardEntry::Workers(next_pid)).unwrap();
@@ -161,34 +161,33 @@ fn at_the_fence_workers_end_and_nobody_else() {
 }
 
 #[test]
-fn a_guard_that_does_not_listen_holds_up_no_fence_and_hears_the_last() {
+fn setting_the_fence_of_a_stopped_guard_does_not_block_and_the_last_fence_arrives() {
     let (mut worker, pid) = sleeper();
     let handle = GuardHandle::new();
     handle.add(&GuardEntry::Workers(pid)).unwrap();
     let guard = handle.guard();
     kill_process(guard, Signal::STOP).unwrap();
-    until("it stands still", || table::stat(guard).is_some_and(|stat| stat.state == b'T'));
+    until("the guard is stopped", || table::stat(guard).is_some_and(|stat| stat.state == b'T'));
     let begun = Instant::now();
-    // Far more than fit.
+    // Far more messages than the link holds.
     for _ in 0..3000 {
         handle.fence_at(in_future(Duration::from_millis(1)));
     }
     handle.fence_at(None);
     assert!(begun.elapsed() < Duration::from_secs(1), "{:?}", begun.elapsed());
-    // What it hears first is long past, so it knows that it has slept.
+    // The first fence that it reads is long past, so it detects its suspension.
     std::thread::sleep(Duration::from_millis(900));
     kill_process(guard, Signal::CONT).unwrap();
     std::thread::sleep(Duration::from_millis(700));
     assert_eq!(handle.guard(), guard);
-    assert!(worker.try_wait().unwrap().is_none(), "it has not heard the last word");
+    assert!(worker.try_wait().unwrap().is_none(), "the last fence did not arrive");
     handle.end();
     assert_eq!(worker.wait().unwrap().signal(), Some(9));
 }
 
-/// As torchrun starts them: in sessions of their own, by somebody else, and with children that have forgotten
-/// where they come from.
+/// torchrun starts workers like these: in sessions of their own, and with children that have another environment.
 #[test]
-fn workers_of_others_are_known_by_a_mark() {
+fn workers_of_another_launcher_are_recognized_by_a_mark() {
     let value = format!("guard-test-{}", std::process::id());
     let start = |variable: &str, value: &str| {
         let script = "env -i sleep 100 & echo $!; wait; exec sleep 100";
@@ -207,7 +206,7 @@ fn workers_of_others_are_known_by_a_mark() {
     assert_eq!(first.wait().unwrap().signal(), Some(9));
     until("its child is gone", || !lives(first_child));
     handle.fence_at(None);
-    // What is left at the end goes as well.
+    // Marked processes that run at the end are killed too.
     let (mut last, last_child) = start("RALLYPOINT_TEST_MARK", &value);
     handle.end();
     assert_eq!(last.wait().unwrap().signal(), Some(9));
@@ -219,7 +218,7 @@ fn workers_of_others_are_known_by_a_mark() {
 }
 
 #[test]
-fn more_than_it_keeps_are_greeted_all_the_same() {
+fn clients_beyond_the_limit_of_connections_receive_the_token_too() {
     let handle = GuardHandle::new();
     let socket = Arc::new(TcpListener::bind("127.0.0.1:0").unwrap());
     let address = socket.local_addr().unwrap();
@@ -233,7 +232,7 @@ fn more_than_it_keeps_are_greeted_all_the_same() {
         assert_eq!(line, "rallypoint-guard token\n", "{number}");
         streams.push(reader);
     }
-    // The first are held until the end.
+    // The first connections stay open until the end.
     streams[0].get_ref().set_read_timeout(Some(Duration::from_millis(50))).unwrap();
     let read = streams[0].read_line(&mut String::new());
     assert!(read.is_err(), "{read:?}");

@@ -13,7 +13,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use super::message::GuardReport;
 use super::{GuardHandle, RunningGuard};
 use crate::log_target::PROCESS;
-use crate::process::link::{self, Received, Way};
+use crate::process::link::{self, ReceiveMode, Received};
 use crate::util::backoff::Backoff;
 
 /// A killed guard is replaced at once, unless it lived no longer than this.
@@ -34,8 +34,8 @@ pub(super) fn watch(
     let thread = thread::Builder::new().name("guard".to_owned());
     let started = thread.spawn(move || {
         let begun = Instant::now();
-        let is_ours = hear(&handle, number, &link, &wake);
-        // It must not live on beside its replacement.
+        let is_ours = read_reports(&handle, number, &link, &wake);
+        // The guard must not run beside its replacement.
         let _ = child.kill();
         let was_killed = child.wait().is_ok_and(|status| status.signal().is_some());
         let pause = begun.elapsed() < SHORT_LIFE;
@@ -44,16 +44,16 @@ pub(super) fn watch(
     started.map(|_| ())
 }
 
-/// Reads messages until the guard is gone, or sends an unknown one.
-fn hear(handle: &Weak<GuardHandle>, number: u64, link: &OwnedFd, wake: &OwnedFd) -> bool {
+/// Reads reports until the guard has ended, which returns true, or sends an unknown one, which returns false.
+fn read_reports(handle: &Weak<GuardHandle>, number: u64, link: &OwnedFd, wake: &OwnedFd) -> bool {
     loop {
-        let owes = with(handle, number, |_, running| running.owes_fence).unwrap_or_default();
+        let owes = with(handle, number, |_, running| running.fence_unsent).unwrap_or_default();
         let wanted = if owes { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
         let mut watched = [PollFd::new(link, wanted), PollFd::new(wake, PollFlags::IN)];
         let _ = poll(&mut watched, None);
         let has_room = watched[0].revents().contains(PollFlags::OUT);
         let _ = rustix::io::read(wake, &mut [0; 8]);
-        match link::receive(link, Way::Look) {
+        match link::receive(link, ReceiveMode::NonBlocking) {
             Received::End => return true,
             Received::Message(bytes, _) => match GuardReport::decode(&bytes) {
                 Some(news) => take(handle, number, &news),
@@ -80,19 +80,19 @@ fn take(handle: &Weak<GuardHandle>, number: u64, news: &GuardReport) {
         }
         GuardReport::Fenced(at) => {
             let Some(handle) = handle.upgrade() else { return };
-            // It says so as long as it is so.
+            // The guard repeats the report while the fence is in the past.
             if handle.lock().fenced.replace(*at) != Some(*at) {
                 tracing::error!(
                     target: PROCESS,
-                    "the guard has killed the workers: this process did not say in time that its lease was \
-                     renewed, because it stood still or could not reach the server"
+                    "the guard has killed the workers: this process did not renew its lease in time, because it \
+                     was suspended or could not reach the server"
                 );
             }
         }
     }
 }
 
-/// The running guard, if it is still this one.
+/// Calls `then` with the running guard, if it is still the guard of this start.
 fn with<T>(
     handle: &Weak<GuardHandle>,
     number: u64,
@@ -104,8 +104,8 @@ fn with<T>(
     Some(then(&handle, running))
 }
 
-/// Replaces a guard that is gone, unless that has happened. A program that exits before it has identified itself
-/// is not a guard, and is not started again.
+/// Replaces a guard that has ended, unless it was replaced already. A program that exits before it has identified
+/// itself is not a guard, and is not started again.
 fn replace(handle: &Weak<GuardHandle>, number: u64, was_killed: bool, pauses: bool) {
     let was_one = {
         let Some(handle) = handle.upgrade() else { return };
@@ -117,7 +117,7 @@ fn replace(handle: &Weak<GuardHandle>, number: u64, was_killed: bool, pauses: bo
     if !was_one {
         tracing::error!(
             target: PROCESS,
-            "the guard ended before it began: what this process starts may outlive it"
+            "the guard ended before it was ready: child processes may outlive this process"
         );
         return;
     }
@@ -128,8 +128,8 @@ fn replace(handle: &Weak<GuardHandle>, number: u64, was_killed: bool, pauses: bo
     loop {
         let Some(handle) = handle.upgrade() else { return };
         let mut state = handle.lock();
-        // A message meanwhile has started one, or has failed to, which ends the attempts.
-        if state.starts != number || !state.has_duties() {
+        // A message has meanwhile started a guard, or failed to, which ends the attempts.
+        if state.starts != number || !state.has_entries() {
             return;
         }
         tracing::warn!(target: PROCESS, "the guard was killed; starting another");
@@ -138,7 +138,7 @@ fn replace(handle: &Weak<GuardHandle>, number: u64, was_killed: bool, pauses: bo
             Err(error) => {
                 tracing::error!(
                     target: PROCESS,
-                    %error, "there is no guard: what this process started may outlive it"
+                    %error, "cannot start a guard: child processes may outlive this process"
                 );
             }
         }

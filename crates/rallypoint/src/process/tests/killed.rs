@@ -1,4 +1,4 @@
-//! A launcher that is killed or stands still, as a program of its own: this test program, run again.
+//! A launcher that is killed or stopped. The launcher is a process of its own: this test program, run again.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
@@ -17,8 +17,8 @@ fn now() -> Time {
     Duration::new(now.tv_sec.try_into().unwrap(), now.tv_nsec.try_into().unwrap())
 }
 
-/// Does nothing in the tests proper. As a launcher it says who is there, and then puts its fence off by what
-/// [`INSIDE`] says, in milliseconds, as long as it lives.
+/// The body of the launcher, if [`INSIDE`] is set; otherwise it does nothing. It prints its processes, and then
+/// moves its fence by the milliseconds in [`INSIDE`] until it ends.
 #[test]
 fn launcher() {
     let Some(ahead) = std::env::var(INSIDE).ok().and_then(|ahead| ahead.parse().ok()) else {
@@ -82,7 +82,7 @@ impl Drop for Launcher {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
-        // Of a test that failed. The guard ends by itself.
+        // A failed test leaves processes. The guard ends by itself.
         let _ = kill_process(self.guard, Signal::CONT);
     }
 }
@@ -94,7 +94,7 @@ fn signal(pids: &[Pid], signal: Signal) {
 }
 
 #[test]
-fn its_socket_is_refused_only_when_the_last_worker_is_dead_and_then_soon() {
+fn the_liveness_socket_refuses_connections_soon_after_the_last_worker_has_ended() {
     let mut launcher = Launcher::start(Duration::ZERO);
     let mut line = String::new();
     let mut reader = BufReader::new(TcpStream::connect(launcher.address).unwrap());
@@ -110,14 +110,14 @@ fn its_socket_is_refused_only_when_the_last_worker_is_dead_and_then_soon() {
     });
     let elapsed = begun.elapsed();
     assert!(!launcher.worker_lives());
-    // Of a loaded machine. By itself it takes some milliseconds.
+    // The limit is for a loaded host. On an idle one it takes some milliseconds.
     assert!(elapsed < Duration::from_secs(2), "{elapsed:?}");
 }
 
 #[test]
-fn a_worker_that_is_left_alone_answers_for_its_node() {
+fn the_liveness_socket_accepts_connections_while_only_a_worker_is_left() {
     let mut launcher = Launcher::start(Duration::ZERO);
-    // So that it does not start another guard.
+    // Stopped, so that the launcher does not start another guard.
     signal(&[Pid::from_child(&launcher.child)], Signal::STOP);
     kill_process(launcher.guard, Signal::KILL).unwrap();
     launcher.child.kill().unwrap();
@@ -129,7 +129,7 @@ fn a_worker_that_is_left_alone_answers_for_its_node() {
 }
 
 #[test]
-fn stopped_past_its_fence_it_has_no_workers() {
+fn the_workers_of_a_launcher_that_is_stopped_past_its_fence_are_killed() {
     let launcher = Launcher::start(Duration::from_millis(1000));
     sleep(Duration::from_millis(300));
     assert!(launcher.worker_lives());
@@ -144,11 +144,11 @@ fn stopped_past_its_fence_it_has_no_workers() {
 }
 
 #[test]
-fn a_whole_node_that_slept_goes_on_if_its_launcher_says_so() {
+fn a_suspended_node_continues_if_its_launcher_moves_the_fence() {
     let launcher = Launcher::start(Duration::from_millis(1000));
     signal(&launcher.all(), Signal::STOP);
     sleep(Duration::from_millis(2500));
-    // The guard first, for it is to wait for the launcher.
+    // The guard first, because it must wait for the launcher.
     signal(&[launcher.guard], Signal::CONT);
     sleep(Duration::from_millis(200));
     assert!(launcher.worker_lives());
@@ -159,11 +159,11 @@ fn a_whole_node_that_slept_goes_on_if_its_launcher_says_so() {
 }
 
 #[test]
-fn a_whole_node_that_slept_loses_its_workers_if_its_launcher_says_nothing() {
+fn the_workers_of_a_suspended_node_are_killed_if_its_launcher_does_not_move_the_fence() {
     let launcher = Launcher::start(Duration::from_millis(1000));
     signal(&launcher.all(), Signal::STOP);
     sleep(Duration::from_millis(2500));
-    // Not the launcher.
+    // The launcher stays stopped.
     signal(&[launcher.worker, launcher.guard], Signal::CONT);
     let begun = Instant::now();
     until("the worker is held", || {

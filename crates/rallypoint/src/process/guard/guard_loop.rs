@@ -1,4 +1,4 @@
-//! The guard process: its loop until the parent is gone, and the cleanup after that.
+//! The guard process: its event loop until the parent has ended, and the cleanup after that.
 
 use std::collections::HashSet;
 use std::ffi::OsString;
@@ -10,88 +10,89 @@ use nix::sys::signal::SigSet;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, getppid, pidfd_open};
 
-use super::ending::{self, Spared};
-use super::fence::{Act, Fence};
-use super::greeter::Greeter;
+use super::cleanup::{self, ExemptProcess};
+use super::fence::{Fence, FenceAction};
 use super::message::{GuardEntry, GuardOrder, GuardReport};
-use crate::process::link::{self, Received, Way};
+use super::responder::LivenessResponder;
+use crate::process::link::{self, ReceiveMode, Received};
 use crate::util::clock::boot_time;
 
 const DONE: u8 = 0;
-const WRONG: u8 = 2;
+const INVALID_START: u8 = 2;
 
-/// Guards the parent process, which has this id, until it is gone.
-pub(crate) fn stand(arguments: impl IntoIterator<Item = OsString>) -> u8 {
+/// Guards the parent process, whose id is the first argument, until it has ended.
+pub(crate) fn run(arguments: impl IntoIterator<Item = OsString>) -> u8 {
     // A process name of its own, and handlers for signals that ask it to end. (Ignoring them would take `unsafe` code.)
     let _ = rustix::thread::set_name(c"rp-guard");
     let _ = SigSet::all().thread_block();
     let number = arguments.into_iter().next().and_then(|number| number.to_str()?.parse().ok());
-    let Some(parent) = number.and_then(Pid::from_raw) else { return WRONG };
-    let Ok(link) = io::stdin().as_fd().try_clone_to_owned() else { return WRONG };
+    let Some(parent) = number.and_then(Pid::from_raw) else { return INVALID_START };
+    let Ok(link) = io::stdin().as_fd().try_clone_to_owned() else { return INVALID_START };
     let parent_end = pidfd_open(parent, PidfdFlags::empty()).ok();
-    let mut post = Post {
+    let mut guard = GuardLoop {
         is_orphan: getppid() != Some(parent),
         link,
         parent_end,
-        spared: Spared::new(parent),
+        exempt: ExemptProcess::new(parent),
         entries: HashSet::new(),
         fence: Fence::default(),
-        greeter: Greeter::default(),
+        responder: LivenessResponder::default(),
     };
-    post.tell(&GuardReport::Hello);
-    while post.round() {}
-    let Post { entries, spared, greeter, .. } = post;
-    // The liveness sockets close when no process is left, and not before.
-    ending::end(&entries, spared, move || drop(greeter));
+    guard.tell(&GuardReport::Hello);
+    while guard.round() {}
+    let GuardLoop { entries, exempt, responder, .. } = guard;
+    // The liveness sockets close only when no process is left.
+    cleanup::end(&entries, exempt, move || drop(responder));
     DONE
 }
 
-struct Post {
-    /// The link. It closes with the parent, or with the last forked copy of it.
+/// The state of the guard process.
+struct GuardLoop {
+    /// The link to the parent. It closes with the parent, or with the last forked copy of it.
     link: OwnedFd,
     /// The parent's pidfd, where the kernel has them (Linux 5.3).
     parent_end: Option<OwnedFd>,
     is_orphan: bool,
-    /// The parent. It may have executed another program, and is never killed.
-    spared: Spared,
+    /// The parent, which is never killed. It may have executed another program.
+    exempt: ExemptProcess,
     entries: HashSet<GuardEntry>,
     fence: Fence,
-    greeter: Greeter,
+    responder: LivenessResponder,
 }
 
-/// The events besides messages.
+/// The events of a poll besides messages.
 #[derive(Debug, Default)]
 struct Woken {
     by_parent: bool,
     by_others: bool,
 }
 
-impl Post {
-    /// Waits for events and handles them, until the parent is gone.
+impl GuardLoop {
+    /// Waits for events and handles them. Returns false when the parent has ended.
     fn round(&mut self) -> bool {
         let began = boot_time();
-        let patience = self.fence.next_look(began);
-        let woken = if self.is_orphan { Woken::default() } else { self.wait(patience) };
+        let timeout = self.fence.next_check(began);
+        let woken = if self.is_orphan { Woken::default() } else { self.wait(timeout) };
         self.is_orphan |= woken.by_parent;
         let is_there = self.listen();
-        let due = patience.map(|patience| began + patience);
-        if let Some(act) = self.fence.look(due, boot_time()) {
+        let due = timeout.map(|timeout| began + timeout);
+        if let Some(act) = self.fence.check(due, boot_time()) {
             self.act(act);
         }
         if woken.by_others {
-            self.greeter.answer();
+            self.responder.answer();
         }
         is_there && !self.is_orphan
     }
 
     /// Waits for a message or an event.
-    fn wait(&self, patience: Option<Duration>) -> Woken {
+    fn wait(&self, timeout: Option<Duration>) -> Woken {
         let watch = |descriptor| PollFd::new(descriptor, PollFlags::IN);
         let mut watched = vec![watch(&self.link)];
         watched.extend(self.parent_end.iter().map(watch));
-        watched.extend(self.greeter.watched());
-        let patience = patience.and_then(|patience| Timespec::try_from(patience).ok());
-        let _ = poll(&mut watched, patience.as_ref());
+        watched.extend(self.responder.watched());
+        let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
+        let _ = poll(&mut watched, timeout.as_ref());
         let is_ready = |watched: &PollFd<'_>| !watched.revents().is_empty();
         let parents = 1 + usize::from(self.parent_end.is_some());
         Woken {
@@ -103,15 +104,15 @@ impl Post {
     /// Handles the messages. Returns whether the link is still open.
     fn listen(&mut self) -> bool {
         loop {
-            match link::receive(&self.link, Way::Look) {
+            match link::receive(&self.link, ReceiveMode::NonBlocking) {
                 Received::Message(bytes, mut descriptors) => match GuardOrder::decode(&bytes) {
                     Some(GuardOrder::Add(entry)) => drop(self.entries.insert(entry)),
                     Some(GuardOrder::Drop(entry)) => drop(self.entries.remove(&entry)),
                     Some(GuardOrder::Fence(at)) => self.fence.set(at),
-                    Some(GuardOrder::Close(token)) => self.greeter.close(&token),
+                    Some(GuardOrder::Close(token)) => self.responder.close(&token),
                     Some(GuardOrder::Listen(token)) => {
                         if let Some(socket) = descriptors.pop() {
-                            self.greeter.add(token, socket);
+                            self.responder.add(token, socket);
                         }
                     }
                     None => {}
@@ -122,11 +123,11 @@ impl Post {
         }
     }
 
-    fn act(&self, act: Act) {
+    fn act(&self, act: FenceAction) {
         let signal = match act {
-            Act::Hold => Signal::STOP,
-            Act::Release => Signal::CONT,
-            Act::Kill => Signal::KILL,
+            FenceAction::Stop => Signal::STOP,
+            FenceAction::Continue => Signal::CONT,
+            FenceAction::Kill => Signal::KILL,
         };
         let is_fenced =
             |entry: &&GuardEntry| matches!(entry, GuardEntry::Workers(_) | GuardEntry::Marked(_));
@@ -134,8 +135,8 @@ impl Post {
         if fenced.is_empty() {
             return;
         }
-        ending::signal(fenced, signal, self.spared);
-        if let (Act::Kill, Some(at)) = (act, self.fence.at()) {
+        cleanup::signal(fenced, signal, self.exempt);
+        if let (FenceAction::Kill, Some(at)) = (act, self.fence.at()) {
             self.tell(&GuardReport::Fenced(at));
         }
     }

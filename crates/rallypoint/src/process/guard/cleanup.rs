@@ -1,4 +1,4 @@
-//! Kills the processes and removes the directories that a guard knows.
+//! Kills the processes and removes the directories of a guard's entries.
 
 use std::collections::{BTreeMap, HashSet};
 use std::fs;
@@ -17,22 +17,22 @@ use crate::util::backoff::Backoff;
 const POLL: Backoff =
     Backoff::new(Duration::from_millis(1), Duration::from_millis(20)).without_jitter();
 
-/// The time limit for killed processes to disappear. Only the kernel can delay them, with a disk or a device that does
-/// not answer; until they are gone, the liveness socket stays open.
-const DEATH: Duration = Duration::from_secs(600);
+/// The time limit for the end of killed processes. Only the kernel can delay it, with a disk or a device that does
+/// not answer; until then, the liveness socket stays open.
+const KILL_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// The number of attempts to remove a directory, in which a dying process may still create files.
 const ATTEMPTS: u32 = 10;
 const ATTEMPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// A process that is spared, though it may have a mark.
+/// A process that is not killed, though it may have a mark.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Spared {
+pub(super) struct ExemptProcess {
     pid: Pid,
     begun: Option<u64>,
 }
 
-impl Spared {
+impl ExemptProcess {
     pub(super) fn new(pid: Pid) -> Self {
         Self { pid, begun: table::stat(pid).map(|stat| stat.begun) }
     }
@@ -46,13 +46,13 @@ impl Spared {
 pub(super) fn signal<'a>(
     entries: impl IntoIterator<Item = &'a GuardEntry>,
     signal: Signal,
-    spared: Spared,
+    exempt: ExemptProcess,
 ) {
     let mut marks = Vec::new();
     for entry in entries {
         match entry {
             GuardEntry::Group(leader) | GuardEntry::Workers(leader) => {
-                // The group may be gone.
+                // The group may have ended.
                 let _ = kill_process_group(*leader, signal);
             }
             GuardEntry::Marked(mark) => marks.push(&mark[..]),
@@ -61,23 +61,23 @@ pub(super) fn signal<'a>(
     }
     // Again, for processes that were started during the first pass.
     for _ in 0..if marks.is_empty() { 0 } else { 2 } {
-        for pid in marked(&marks, spared) {
+        for pid in marked(&marks, exempt) {
             let _ = kill_process(pid, signal);
         }
     }
 }
 
-/// Kills all processes of these entries, waits until they are gone, and removes the directories.
-pub(super) fn end(entries: &HashSet<GuardEntry>, spared: Spared, gone: impl FnOnce()) {
-    signal(entries, Signal::KILL, spared);
+/// Kills all processes of these entries, waits for their end, calls `gone`, and removes the directories.
+pub(super) fn end(entries: &HashSet<GuardEntry>, exempt: ExemptProcess, gone: impl FnOnce()) {
+    signal(entries, Signal::KILL, exempt);
     let begun = Instant::now();
     let mut poll = POLL;
-    while is_left(entries, spared) && begun.elapsed() < DEATH {
+    while is_left(entries, exempt) && begun.elapsed() < KILL_TIMEOUT {
         sleep(poll.next_delay());
         signal(
             entries.iter().filter(|entry| matches!(entry, GuardEntry::Marked(_))),
             Signal::KILL,
-            spared,
+            exempt,
         );
     }
     gone();
@@ -88,24 +88,24 @@ pub(super) fn end(entries: &HashSet<GuardEntry>, spared: Spared, gone: impl FnOn
     }
 }
 
-fn is_left(entries: &HashSet<GuardEntry>, spared: Spared) -> bool {
+fn is_left(entries: &HashSet<GuardEntry>, exempt: ExemptProcess) -> bool {
     entries.iter().any(|entry| match entry {
         GuardEntry::Group(leader) | GuardEntry::Workers(leader) => {
             survivors::find(*leader, *leader).is_some()
         }
-        GuardEntry::Marked(mark) => !marked(&[mark], spared).is_empty(),
+        GuardEntry::Marked(mark) => !marked(&[mark], exempt).is_empty(),
         GuardEntry::Directory(_) => false,
     })
 }
 
-/// The live processes with one of the marks, and their descendants; without spared processes and those that
-/// descend from them alone.
-fn marked(marks: &[&[u8]], spared: Spared) -> HashSet<Pid> {
+/// The live processes with one of the marks, and their descendants; without the exempt process and processes that
+/// descend from it alone.
+fn marked(marks: &[&[u8]], exempt: ExemptProcess) -> HashSet<Pid> {
     let mut children: BTreeMap<i32, Vec<Pid>> = BTreeMap::new();
     let mut found = Vec::new();
     for pid in table::pids() {
         let Some(stat) = table::stat(pid) else { continue };
-        if pid == getpid() || spared.is(pid, stat.begun) || stat.has_ended() {
+        if pid == getpid() || exempt.is(pid, stat.begun) || stat.has_ended() {
             continue;
         }
         children.entry(stat.parent).or_default().push(pid);

@@ -1,4 +1,4 @@
-//! Answers at liveness sockets: a client gets the token, and its connection stays open until the node ends.
+//! Answers at liveness sockets: a client receives the token, and its connection stays open until the node ends.
 
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
@@ -8,22 +8,22 @@ use std::os::fd::{AsFd, OwnedFd};
 use rustix::event::{PollFd, PollFlags};
 
 /// The limit on open connections. Further clients get the token, and are disconnected.
-const KEPT: usize = 256;
+const MAX_CONNECTIONS: usize = 256;
 
 /// The limit on connections accepted at a time, so that clients cannot keep the guard busy.
-const AT_ONCE: usize = 64;
+const MAX_ACCEPTS: usize = 64;
 
 /// Sockets with their tokens, and open connections.
 #[derive(Debug, Default)]
-pub(in crate::process) struct Greeter {
+pub(in crate::process) struct LivenessResponder {
     sockets: Vec<(String, TcpListener)>,
     kept: VecDeque<TcpStream>,
 }
 
-impl Greeter {
+impl LivenessResponder {
     pub(in crate::process) fn add(&mut self, token: String, socket: OwnedFd) {
         let socket = TcpListener::from(socket);
-        // It is non-blocking already, unless another holder has changed that for all.
+        // The socket is non-blocking already, unless another process that holds it has changed that.
         let _ = socket.set_nonblocking(true);
         self.sockets.push((token, socket));
     }
@@ -47,7 +47,7 @@ impl Greeter {
             Err(error) => error.kind() == io::ErrorKind::WouldBlock,
         });
         for (token, socket) in &self.sockets {
-            for _ in 0..AT_ONCE {
+            for _ in 0..MAX_ACCEPTS {
                 let mut stream = match socket.accept() {
                     Ok((stream, _)) => stream,
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
@@ -61,7 +61,7 @@ impl Greeter {
                 let told = stream
                     .set_nonblocking(true)
                     .and_then(|()| stream.write_all(greeting.as_bytes()));
-                if told.is_ok() && self.kept.len() < KEPT {
+                if told.is_ok() && self.kept.len() < MAX_CONNECTIONS {
                     self.kept.push_back(stream);
                 }
             }
