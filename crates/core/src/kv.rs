@@ -274,7 +274,7 @@ pub enum Relation {
 
 /// The property that a [`Compare`] looks at, and the value to compare it with.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Target {
+pub enum CompareTarget {
     /// The number of puts since the creation; 0 for a key that does not exist.
     Version(i64),
     /// The revision of the key's creation; 0 for a key that does not exist.
@@ -295,13 +295,17 @@ pub struct Compare {
     /// The relation between the two sides.
     pub relation: Relation,
     /// The property and the value to compare it with.
-    pub target: Target,
+    pub target: CompareTarget,
 }
 
 impl Compare {
     /// Holds if the key does not exist.
     pub fn absent(key: impl Into<Bytes>) -> Self {
-        Self { range: KeyRange::key(key), relation: Relation::Equal, target: Target::Create(0) }
+        Self {
+            range: KeyRange::key(key),
+            relation: Relation::Equal,
+            target: CompareTarget::Create(0),
+        }
     }
 
     /// Holds if the key exists.
@@ -311,7 +315,11 @@ impl Compare {
 
     /// Holds if the key last changed at exactly `revision`.
     pub fn unchanged_since(key: impl Into<Bytes>, revision: Revision) -> Self {
-        Self { range: KeyRange::key(key), relation: Relation::Equal, target: Target::Mod(revision) }
+        Self {
+            range: KeyRange::key(key),
+            relation: Relation::Equal,
+            target: CompareTarget::Mod(revision),
+        }
     }
 }
 

@@ -48,7 +48,7 @@ use crate::util::reminder::Reminder;
 /// ```
 pub struct Session {
     client: Client,
-    shared: Arc<Shared>,
+    shared: Arc<SessionShared>,
     stop: CancellationToken,
     task: AbortOnDropHandle<()>,
 }
@@ -94,7 +94,7 @@ pub enum Loss {
     Closed,
 }
 
-struct Shared {
+struct SessionShared {
     lease: LeaseId,
     /// What is known of the lease's time. Held for a few instructions, never over a wait.
     clock: Mutex<LeaseClock>,
@@ -126,7 +126,7 @@ impl Session {
         let sent = boot_time();
         let granted = client.lease_grant(i64::try_from(seconds).unwrap_or(i64::MAX), None).await?;
         let clock = LeaseClock::new(boot_time(), sent, seconds_of(granted.ttl));
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(SessionShared {
             lease: granted.id,
             fence_at: watch::Sender::new(clock.fence_at()),
             clock: Mutex::new(clock),
@@ -212,7 +212,7 @@ fn seconds_of(ttl: i64) -> Duration {
     Duration::from_secs(u64::try_from(ttl).unwrap_or(0))
 }
 
-impl Shared {
+impl SessionShared {
     fn clock(&self) -> std::sync::MutexGuard<'_, LeaseClock> {
         self.clock.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -261,7 +261,7 @@ impl Shared {
 }
 
 /// Keeps the lease alive until it is lost or the owner has had enough.
-async fn run(client: Client, shared: Arc<Shared>, stop: CancellationToken) {
+async fn run(client: Client, shared: Arc<SessionShared>, stop: CancellationToken) {
     tokio::select! {
         // Looked at first, so that after a long stop the clock speaks before a late answer does.
         biased;
@@ -272,7 +272,7 @@ async fn run(client: Client, shared: Arc<Shared>, stop: CancellationToken) {
 }
 
 /// Waits until the lease has run out by our own clock.
-async fn expiry(shared: &Shared) {
+async fn expiry(shared: &SessionShared) {
     while !shared.check() {
         let (left, often) = {
             let clock = shared.clock();
@@ -288,7 +288,7 @@ async fn expiry(shared: &Shared) {
 const REPORTED_AGAIN: Duration = Duration::from_secs(1);
 
 /// Renews the lease, stream after stream, until it is lost.
-async fn renewals(client: &Client, shared: &Shared) {
+async fn renewals(client: &Client, shared: &SessionShared) {
     let interval = shared.clock().ttl() / 3;
     // The grant was as good as a renewal.
     let silent = shared.clock().silent(boot_time());
@@ -329,7 +329,7 @@ const SECOND_THOUGHTS: Duration = Duration::from_millis(100);
 /// or nothing if the session did.
 async fn renew_on(
     mut stream: KeepAliveStream,
-    shared: &Shared,
+    shared: &SessionShared,
     mut sent: Time,
     patience: Duration,
     failures: &mut u32,

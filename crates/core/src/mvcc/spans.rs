@@ -32,10 +32,10 @@ pub(super) struct Spans<T> {
     root: Tree<T>,
 }
 
-type Tree<T> = Option<Box<Node<T>>>;
+type Tree<T> = Option<Box<SpanNode<T>>>;
 
 #[derive(Debug)]
-struct Node<T> {
+struct SpanNode<T> {
     start: Bytes,
     end: End,
     value: T,
@@ -114,10 +114,10 @@ fn get_mut<'a, T>(tree: &'a mut Tree<T>, start: &Bytes, end: &End) -> Option<&'a
 }
 
 /// Inserts a range that is not in the tree.
-fn insert<T: Default>(tree: Tree<T>, start: Bytes, end: End) -> Box<Node<T>> {
+fn insert<T: Default>(tree: Tree<T>, start: Bytes, end: End) -> Box<SpanNode<T>> {
     let Some(mut node) = tree else {
         let (reach, value) = (end.clone(), T::default());
-        return Box::new(Node { start, end, value, reach, height: 1, left: None, right: None });
+        return Box::new(SpanNode { start, end, value, reach, height: 1, left: None, right: None });
     };
     if node.compare(&start, &end).is_lt() {
         node.left = Some(insert(node.left.take(), start, end));
@@ -145,7 +145,7 @@ fn remove<T>(tree: Tree<T>, start: &Bytes, end: &End) -> Tree<T> {
 }
 
 /// Removes the first range of a tree, and returns it with the rest.
-fn take_first<T>(mut node: Box<Node<T>>) -> (Tree<T>, Box<Node<T>>) {
+fn take_first<T>(mut node: Box<SpanNode<T>>) -> (Tree<T>, Box<SpanNode<T>>) {
     let Some(left) = node.left.take() else { return (node.right.take(), node) };
     let (rest, first) = take_first(left);
     node.left = rest;
@@ -153,7 +153,7 @@ fn take_first<T>(mut node: Box<Node<T>>) -> (Tree<T>, Box<Node<T>>) {
 }
 
 /// Rebalances a node whose sides differ by two levels at most, so that they differ by one.
-fn balanced<T>(mut node: Box<Node<T>>) -> Box<Node<T>> {
+fn balanced<T>(mut node: Box<SpanNode<T>>) -> Box<SpanNode<T>> {
     node.measure();
     if height(&node.left) > height(&node.right) + 1 {
         node.left = node.left.map(|left| {
@@ -170,7 +170,7 @@ fn balanced<T>(mut node: Box<Node<T>>) -> Box<Node<T>> {
     }
 }
 
-fn rotate_left<T>(mut node: Box<Node<T>>) -> Box<Node<T>> {
+fn rotate_left<T>(mut node: Box<SpanNode<T>>) -> Box<SpanNode<T>> {
     let mut top = node.right.take().expect("only the lower side is raised");
     node.right = top.left.take();
     node.measure();
@@ -179,7 +179,7 @@ fn rotate_left<T>(mut node: Box<Node<T>>) -> Box<Node<T>> {
     top
 }
 
-fn rotate_right<T>(mut node: Box<Node<T>>) -> Box<Node<T>> {
+fn rotate_right<T>(mut node: Box<SpanNode<T>>) -> Box<SpanNode<T>> {
     let mut top = node.left.take().expect("only the lower side is raised");
     node.left = top.right.take();
     node.measure();
@@ -192,7 +192,7 @@ fn height<T>(tree: &Tree<T>) -> u8 {
     tree.as_ref().map_or(0, |node| node.height)
 }
 
-impl<T> Node<T> {
+impl<T> SpanNode<T> {
     /// The order of a range relative to this one.
     fn compare(&self, start: &Bytes, end: &End) -> Ordering {
         (start, end).cmp(&(&self.start, &self.end))

@@ -4,8 +4,8 @@ use super::history::History;
 use super::range::{range, readable};
 use super::{Mvcc, Writing};
 use crate::kv::{
-    Compare, Delete, KeyValue, KvError, Op, OpResult, Put, Range, Relation, Revision, Target, Txn,
-    TxnResult,
+    Compare, CompareTarget, Delete, KeyValue, KvError, Op, OpResult, Put, Range, Relation,
+    Revision, Txn, TxnResult,
 };
 
 // ---- Planning
@@ -43,7 +43,7 @@ fn holds(history: &History, now: Revision, compare: &Compare) -> bool {
     let mut found = history.range(&compare.range, now).filter_map(|(k, v)| v.live(k)).peekable();
     if found.peek().is_none() {
         // The key does not exist: numbers count as 0, and no comparison of a value holds.
-        return !matches!(compare.target, Target::Value(_))
+        return !matches!(compare.target, CompareTarget::Value(_))
             && relates(&KeyValue::default(), compare);
     }
     found.all(|kv| relates(&kv, compare))
@@ -51,11 +51,11 @@ fn holds(history: &History, now: Revision, compare: &Compare) -> bool {
 
 fn relates(kv: &KeyValue, compare: &Compare) -> bool {
     let order = match &compare.target {
-        Target::Version(version) => kv.version.cmp(version),
-        Target::Create(revision) => kv.create_revision.cmp(revision),
-        Target::Mod(revision) => kv.mod_revision.cmp(revision),
-        Target::Value(value) => kv.value.cmp(value),
-        Target::Lease(lease) => kv.lease.cmp(lease),
+        CompareTarget::Version(version) => kv.version.cmp(version),
+        CompareTarget::Create(revision) => kv.create_revision.cmp(revision),
+        CompareTarget::Mod(revision) => kv.mod_revision.cmp(revision),
+        CompareTarget::Value(value) => kv.value.cmp(value),
+        CompareTarget::Lease(lease) => kv.lease.cmp(lease),
     };
     match compare.relation {
         Relation::Equal => order.is_eq(),

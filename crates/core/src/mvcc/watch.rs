@@ -65,7 +65,7 @@ pub enum WatchMessage {
 }
 
 #[derive(Debug)]
-struct Watcher {
+struct MvccWatcher {
     watch: Watch,
     /// The first revision with a change to report, if there is one yet.
     pending: Option<Revision>,
@@ -75,7 +75,7 @@ struct Watcher {
 
 #[derive(Debug, Default)]
 struct StreamState {
-    watchers: BTreeMap<WatchId, Watcher>,
+    watchers: BTreeMap<WatchId, MvccWatcher>,
     /// The watches with changes to report, each once, served in turn.
     ready: VecDeque<WatchId>,
     next_id: WatchId,
@@ -151,7 +151,7 @@ impl Watchers {
             range => self.by_range.entry(range),
         }
         .insert((stream, id));
-        owner.watchers.insert(id, Watcher { watch, pending, quiet: true });
+        owner.watchers.insert(id, MvccWatcher { watch, pending, quiet: true });
         self.count += 1;
         Ok(id)
     }
@@ -255,7 +255,7 @@ impl Watchers {
     /// message since the last call.
     pub(super) fn quiet(&mut self, stream: StreamId) -> Vec<WatchId> {
         let Some(owner) = self.streams.get_mut(&stream) else { return Vec::new() };
-        let notified = |watcher: &Watcher| watcher.watch.progress_notify;
+        let notified = |watcher: &MvccWatcher| watcher.watch.progress_notify;
         let mut quiet = Vec::new();
         for (id, watcher) in owner.watchers.iter_mut().filter(|(_, watcher)| notified(watcher)) {
             if watcher.pending.is_none() && std::mem::replace(&mut watcher.quiet, true) {

@@ -8,8 +8,8 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
 use rallypoint_core::kv::{
-    Compare, Delete, KeyRange, LeaseId, Op, Put, Range, Relation, Revision, SortOrder, SortTarget,
-    Target, Txn, Watch,
+    Compare, CompareTarget, Delete, KeyRange, LeaseId, Op, Put, Range, Relation, Revision,
+    SortOrder, SortTarget, Txn, Watch,
 };
 use rallypoint_core::mvcc::{MvccOptions, WatchId};
 
@@ -227,11 +227,11 @@ fn range() -> impl Strategy<Value = Range> {
 fn compare() -> impl Strategy<Value = Compare> {
     let relations = [Relation::Equal, Relation::NotEqual, Relation::Greater, Relation::Less];
     let target = prop_oneof![
-        (0..4_i64).prop_map(Target::Version),
-        (0..10_i64).prop_map(Target::Create),
-        (0..12_i64).prop_map(Target::Mod),
-        value().prop_map(Target::Value),
-        lease().prop_map(Target::Lease),
+        (0..4_i64).prop_map(CompareTarget::Version),
+        (0..10_i64).prop_map(CompareTarget::Create),
+        (0..12_i64).prop_map(CompareTarget::Mod),
+        value().prop_map(CompareTarget::Value),
+        lease().prop_map(CompareTarget::Lease),
     ];
     (key_range(), select(relations.to_vec()), target)
         .prop_map(|(range, relation, target)| Compare { range, relation, target })

@@ -4,8 +4,8 @@
 
 use bytes::Bytes;
 use rallypoint_core::kv::{
-    Compare, Event, EventKind, KeyRange, KeyValue, Op, OpResult, Put, Relation, Revision, Target,
-    Txn, TxnResult,
+    Compare, CompareTarget, Event, EventKind, KeyRange, KeyValue, Op, OpResult, Put, Relation,
+    Revision, Txn, TxnResult,
 };
 use rallypoint_core::rendezvous::Purpose;
 use rallypoint_core::rendezvous::documents::{
@@ -114,7 +114,7 @@ fn is_history(compare: &Compare) -> bool {
 fn history_of(txn: &Txn) -> Option<String> {
     let compare = txn.compares.iter().find(|compare| is_history(compare))?;
     match &compare.target {
-        Target::Value(value) => serde_json::from_slice(value).ok(),
+        CompareTarget::Value(value) => serde_json::from_slice(value).ok(),
         _ => None,
     }
 }
@@ -231,7 +231,8 @@ fn guard_by_number(keys: &Keys, txn: &mut Txn) {
         _ => None,
     });
     let Some(Active { round, previous: formed, .. }) = active else { return };
-    let last = Target::Value(encode(&Rounds { round, formed, outlived: 0, extra: Extra::new() }));
+    let last =
+        CompareTarget::Value(encode(&Rounds { round, formed, outlived: 0, extra: Extra::new() }));
     let range = KeyRange::key(keys.round());
     txn.compares = vec![Compare { range, relation: Relation::Equal, target: last }];
 }

@@ -14,14 +14,14 @@ use crate::proto::etcd::auth_client::AuthClient;
 pub(super) struct Auth {
     credentials: Option<Credentials>,
     /// The cell lets many calls wait for one request: to check a password costs a server 50 ms.
-    token: Mutex<Token>,
+    token: Mutex<AuthToken>,
 }
 
 /// The token of the current user; empty if the server requires no authentication.
 #[derive(Clone, Default)]
-pub(super) struct Token(Arc<OnceCell<Option<MetadataValue<Ascii>>>>);
+pub(super) struct AuthToken(Arc<OnceCell<Option<MetadataValue<Ascii>>>>);
 
-impl Token {
+impl AuthToken {
     pub(super) fn add_to(&self, metadata: &mut MetadataMap) {
         if let Some(Some(token)) = self.0.get() {
             metadata.insert("token", token.clone());
@@ -40,7 +40,7 @@ impl Auth {
     }
 
     /// The token, from the server at the other end of `channel` if there is none yet.
-    pub(super) async fn token(&self, channel: &Channel) -> Result<Token, Status> {
+    pub(super) async fn token(&self, channel: &Channel) -> Result<AuthToken, Status> {
         let token = self.token.lock().unwrap_or_else(PoisonError::into_inner).clone();
         if let Some(credentials) = &self.credentials {
             token.0.get_or_try_init(|| authenticate(channel.clone(), credentials)).await?;
@@ -50,14 +50,14 @@ impl Auth {
 
     /// Discards the current token.
     pub(super) fn renew(&self) {
-        *self.token.lock().unwrap_or_else(PoisonError::into_inner) = Token::default();
+        *self.token.lock().unwrap_or_else(PoisonError::into_inner) = AuthToken::default();
     }
 
     /// Discards `token`, which a server refused, unless another call has done so already.
-    pub(super) fn discard(&self, token: &Token) {
+    pub(super) fn discard(&self, token: &AuthToken) {
         let mut current = self.token.lock().unwrap_or_else(PoisonError::into_inner);
         if Arc::ptr_eq(&current.0, &token.0) {
-            *current = Token::default();
+            *current = AuthToken::default();
         }
     }
 }

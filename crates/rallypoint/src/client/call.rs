@@ -11,8 +11,8 @@ use tonic::transport::Channel;
 use tonic::{Request, Response, Status, Streaming};
 
 use super::Client;
-use super::auth::Token;
-use super::endpoints::Connection;
+use super::auth::AuthToken;
+use super::endpoints::EndpointConnection;
 use super::error::ClientError;
 use super::line::PATIENCE;
 use super::retry::{self, Failure, Repeat, Step};
@@ -33,7 +33,7 @@ struct Failed {
     failure: Failure,
     status: Status,
     /// The token of the attempt; `None` if no token was obtained.
-    token: Option<Token>,
+    token: Option<AuthToken>,
 }
 
 impl Client {
@@ -116,7 +116,7 @@ impl Client {
     /// One attempt, which ends at `bound`; the answer to a request that cannot be retried is awaited until `deadline`.
     async fn attempt<Q, A, S, F>(
         &self,
-        connection: &Connection,
+        connection: &EndpointConnection,
         repeat: Repeat,
         (bound, deadline): (Instant, Instant),
         message: Q,
@@ -158,10 +158,10 @@ impl Client {
     /// Obtains a token and adds the metadata of every request to `message`.
     async fn prepare<Q>(
         &self,
-        connection: &Connection,
+        connection: &EndpointConnection,
         bound: Instant,
         message: Q,
-    ) -> Result<(Token, Request<Q>), Failed> {
+    ) -> Result<(AuthToken, Request<Q>), Failed> {
         let token = self.owed(connection, PATIENCE, self.shared.auth.token(&connection.channel));
         let token = within(bound, token).await.map_err(|status| not_sent(status, None))?;
         let mut request = Request::new(message);
@@ -179,7 +179,7 @@ impl Client {
         &self,
         request: &'static str,
         endpoint: String,
-        token: Option<Token>,
+        token: Option<AuthToken>,
         status: Status,
     ) -> ClientError {
         match (convert::kv_error(&status), self.shared.auth.user()) {
@@ -238,8 +238,8 @@ impl Client {
     fn end_of_stream(
         &self,
         request: &'static str,
-        connection: &Connection,
-        token: &Token,
+        connection: &EndpointConnection,
+        token: &AuthToken,
         status: Status,
     ) -> StreamFailed {
         let failure = match retry::failure(&status) {
@@ -254,7 +254,12 @@ impl Client {
         StreamFailed { failure, status, error }
     }
 
-    fn stream_failed(&self, connection: &Connection, token: Option<&Token>, failure: Failure) {
+    fn stream_failed(
+        &self,
+        connection: &EndpointConnection,
+        token: Option<&AuthToken>,
+        failure: Failure,
+    ) {
         match (failure, token) {
             (Failure::TokenInvalid, Some(token)) => self.shared.auth.discard(token),
             (Failure::Busy | Failure::Refused, _) => {}
@@ -290,7 +295,7 @@ async fn within<T>(
 }
 
 /// The failure of an attempt before the request itself was sent, for example while a token was obtained.
-fn not_sent(status: Status, token: Option<Token>) -> Failed {
+fn not_sent(status: Status, token: Option<AuthToken>) -> Failed {
     let failure = match retry::failure(&status) {
         Failure::Lost | Failure::TokenInvalid => Failure::NotServing,
         failure => failure,
@@ -323,8 +328,8 @@ impl<Q: Message> futures_util::Stream for RequestStream<Q> {
 pub(super) struct Stream<A> {
     client: Client,
     request: &'static str,
-    connection: Connection,
-    token: Token,
+    connection: EndpointConnection,
+    token: AuthToken,
     /// How long an answer is awaited before the connection is probed.
     patience: Duration,
     responses: Streaming<A>,
@@ -374,7 +379,7 @@ impl<A: Message> Stream<A> {
     /// Abandons a stream whose server has not answered for `patience`. If the server has sent nothing else either, the
     /// connection counts as lost for all calls.
     pub(super) fn unanswered(&self, patience: Duration) -> StreamFailed {
-        let Connection { name, line, .. } = &self.connection;
+        let EndpointConnection { name, line, .. } = &self.connection;
         if line.heard().is_none_or(|heard| heard.elapsed() >= patience) {
             self.client.shared.endpoints.lost(&self.connection);
         }

@@ -6,7 +6,7 @@ use crate::proto::etcd as pb;
 
 /// A member of a cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Member {
+pub struct ClusterMember {
     /// The id of the member.
     pub id: u64,
     /// The name of the member; empty until its first start.
@@ -45,9 +45,9 @@ impl Client {
     ///
     /// # Errors
     /// As for every read.
-    pub async fn members(&self) -> Result<Vec<Member>, ClientError> {
+    pub async fn members(&self) -> Result<Vec<ClusterMember>, ClientError> {
         let response = self.rpc_members(pb::MemberListRequest { linearizable: true }).await?;
-        Ok(response.members.into_iter().map(Member::from).collect())
+        Ok(response.members.into_iter().map(ClusterMember::from).collect())
     }
 
     /// The status of the current server.
@@ -70,7 +70,7 @@ impl Client {
     }
 }
 
-impl From<pb::Member> for Member {
+impl From<pb::Member> for ClusterMember {
     fn from(member: pb::Member) -> Self {
         let pb::Member { id, name, peer_urls, client_urls, is_learner } = member;
         Self { id, name, peer_urls, client_urls, is_learner }

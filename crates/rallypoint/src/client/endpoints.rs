@@ -17,11 +17,11 @@ use super::options::ClientOptions;
 use crate::log_target::CLIENT;
 
 pub(super) struct Endpoints {
-    targets: Vec<Target>,
+    targets: Vec<EndpointTarget>,
     current: Mutex<Current>,
 }
 
-struct Target {
+struct EndpointTarget {
     name: Arc<str>,
     endpoint: Endpoint,
 }
@@ -42,7 +42,7 @@ const LONG_AGO: Duration = Duration::from_secs(30);
 
 /// The connection to one server.
 #[derive(Clone)]
-pub(super) struct Connection {
+pub(super) struct EndpointConnection {
     pub(super) channel: Channel,
     pub(super) name: Arc<str>,
     pub(super) line: Arc<Line>,
@@ -71,7 +71,7 @@ impl Endpoints {
                     .tls_config(tls.clone())
                     .map_err(|source| ClientError::Tls { endpoint: name.clone(), source })?;
             }
-            targets.push(Target { name: name.into(), endpoint });
+            targets.push(EndpointTarget { name: name.into(), endpoint });
         }
         let index = fastrand::usize(..targets.len());
         let current = Current { index, generation: 0, open: None, losses: 0, lost_at: None };
@@ -87,12 +87,17 @@ impl Endpoints {
     }
 
     /// The connection to the current server. Must be called inside a tokio runtime.
-    pub(super) fn current(&self) -> Connection {
+    pub(super) fn current(&self) -> EndpointConnection {
         let mut current = self.lock();
         let target = &self.targets[current.index];
         let open = || (target.endpoint.connect_lazy(), Arc::default());
         let (channel, line) = current.open.get_or_insert_with(open).clone();
-        Connection { channel, name: target.name.clone(), line, generation: current.generation }
+        EndpointConnection {
+            channel,
+            name: target.name.clone(),
+            line,
+            generation: current.generation,
+        }
     }
 
     /// How long the current server may take to answer a probe; `least` at first.
@@ -107,7 +112,7 @@ impl Endpoints {
     }
 
     /// Abandons `connection` for all calls on it, and moves to the next server.
-    pub(super) fn lost(&self, connection: &Connection) {
+    pub(super) fn lost(&self, connection: &EndpointConnection) {
         if self.failed(connection) {
             let mut current = self.lock();
             let recent = current.lost_at.is_some_and(|lost| lost.elapsed() < LONG_AGO);
@@ -121,7 +126,7 @@ impl Endpoints {
     /// way on the old connection may still be answered.
     ///
     /// With a single endpoint this still opens a new connection: the old one may be dead without a sign.
-    pub(super) fn failed(&self, connection: &Connection) -> bool {
+    pub(super) fn failed(&self, connection: &EndpointConnection) -> bool {
         let mut current = self.lock();
         if current.generation != connection.generation {
             return false;

@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 use tonic::Status;
 
 use super::Client;
-use super::endpoints::Connection;
+use super::endpoints::EndpointConnection;
 use super::rpc;
 
 /// How long a connection may be silent before a probe is sent.
@@ -88,7 +88,7 @@ impl Line {
     }
 }
 
-impl Connection {
+impl EndpointConnection {
     /// The status of a call on a lost connection.
     pub(super) fn gone(&self) -> Status {
         Status::unavailable(format!("{} has gone silent and answers no probe", self.name))
@@ -100,7 +100,7 @@ impl Client {
     /// detected here, by probes with that time-out.
     pub(super) async fn owed<T>(
         &self,
-        connection: &Connection,
+        connection: &EndpointConnection,
         patience: Duration,
         answer: impl Future<Output = Result<T, Status>>,
     ) -> Result<T, Status> {
@@ -118,7 +118,7 @@ impl Client {
 
     /// Makes sure that the server has answered on this connection before a request is sent on it that must not be
     /// retried: the outcome of such a request to a dead server would stay unknown.
-    pub(super) async fn greet(&self, connection: &Connection) -> Result<(), Status> {
+    pub(super) async fn greet(&self, connection: &EndpointConnection) -> Result<(), Status> {
         let line = &connection.line;
         if line.heard().is_some() {
             return Ok(());
@@ -131,7 +131,7 @@ impl Client {
     }
 
     /// Waits until the server has been silent for too long, even to a probe.
-    async fn silence(&self, connection: &Connection, patience: Duration) {
+    async fn silence(&self, connection: &EndpointConnection, patience: Duration) {
         let line = &connection.line;
         let mut quiet = QUIET;
         loop {
@@ -157,7 +157,7 @@ impl Client {
         }
     }
 
-    async fn probe(&self, connection: &Connection) -> Result<(), Status> {
+    async fn probe(&self, connection: &EndpointConnection) -> Result<(), Status> {
         // Boxed, since every call would otherwise carry the memory of a probe that it rarely sends.
         let answer = Box::pin(rpc::probe(connection.channel.clone(), &self.shared.meter)).await;
         connection.line.hear_of(&answer);

@@ -23,7 +23,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout_at};
 
-pub use self::cluster::{Member, ServerStatus};
+pub use self::cluster::{ClusterMember, ServerStatus};
 pub use self::error::ClientError;
 pub use self::options::{ClientOptions, Pem, TlsOptions};
 pub use self::traffic::Traffic;
@@ -60,11 +60,11 @@ use crate::util::random;
 /// ```
 #[derive(Clone)]
 pub struct Client {
-    shared: Arc<Shared>,
+    shared: Arc<ClientShared>,
     timeout: Duration,
 }
 
-struct Shared {
+struct ClientShared {
     endpoints: Endpoints,
     auth: Auth,
     attempt_timeout: Duration,
@@ -105,7 +105,7 @@ impl Client {
         let ClientOptions { credentials, timeout, attempt_timeout, .. } = options;
         let auth = Auth::new(credentials);
         let meter = Meter::default();
-        let shared = Shared { endpoints, auth, attempt_timeout, meter };
+        let shared = ClientShared { endpoints, auth, attempt_timeout, meter };
         Ok(Self { shared: Arc::new(shared), timeout })
     }
 

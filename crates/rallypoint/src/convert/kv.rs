@@ -156,11 +156,11 @@ impl From<kv::Compare> for pb::Compare {
         use pb::compare::{CompareResult, CompareTarget, TargetUnion};
         let (key, range_end) = wire_range(compare.range);
         let (target, union) = match compare.target {
-            kv::Target::Version(v) => (CompareTarget::Version, TargetUnion::Version(v)),
-            kv::Target::Create(v) => (CompareTarget::Create, TargetUnion::CreateRevision(v)),
-            kv::Target::Mod(v) => (CompareTarget::Mod, TargetUnion::ModRevision(v)),
-            kv::Target::Value(v) => (CompareTarget::Value, TargetUnion::Value(v)),
-            kv::Target::Lease(v) => (CompareTarget::Lease, TargetUnion::Lease(v)),
+            kv::CompareTarget::Version(v) => (CompareTarget::Version, TargetUnion::Version(v)),
+            kv::CompareTarget::Create(v) => (CompareTarget::Create, TargetUnion::CreateRevision(v)),
+            kv::CompareTarget::Mod(v) => (CompareTarget::Mod, TargetUnion::ModRevision(v)),
+            kv::CompareTarget::Value(v) => (CompareTarget::Value, TargetUnion::Value(v)),
+            kv::CompareTarget::Lease(v) => (CompareTarget::Lease, TargetUnion::Lease(v)),
         };
         Self {
             result: CompareResult::from(compare.relation).into(),
@@ -185,16 +185,20 @@ impl TryFrom<pb::Compare> for kv::Compare {
         };
         // Without a value, or with one of another kind, etcd compares with nothing: 0 or no bytes.
         let target = match (target, compare.target_union) {
-            (CompareTarget::Version, Some(TargetUnion::Version(v))) => kv::Target::Version(v),
-            (CompareTarget::Version, _) => kv::Target::Version(0),
-            (CompareTarget::Create, Some(TargetUnion::CreateRevision(v))) => kv::Target::Create(v),
-            (CompareTarget::Create, _) => kv::Target::Create(0),
-            (CompareTarget::Mod, Some(TargetUnion::ModRevision(v))) => kv::Target::Mod(v),
-            (CompareTarget::Mod, _) => kv::Target::Mod(0),
-            (CompareTarget::Value, Some(TargetUnion::Value(v))) => kv::Target::Value(v),
-            (CompareTarget::Value, _) => kv::Target::Value(Bytes::new()),
-            (CompareTarget::Lease, Some(TargetUnion::Lease(v))) => kv::Target::Lease(v),
-            (CompareTarget::Lease, _) => kv::Target::Lease(0),
+            (CompareTarget::Version, Some(TargetUnion::Version(v))) => {
+                kv::CompareTarget::Version(v)
+            }
+            (CompareTarget::Version, _) => kv::CompareTarget::Version(0),
+            (CompareTarget::Create, Some(TargetUnion::CreateRevision(v))) => {
+                kv::CompareTarget::Create(v)
+            }
+            (CompareTarget::Create, _) => kv::CompareTarget::Create(0),
+            (CompareTarget::Mod, Some(TargetUnion::ModRevision(v))) => kv::CompareTarget::Mod(v),
+            (CompareTarget::Mod, _) => kv::CompareTarget::Mod(0),
+            (CompareTarget::Value, Some(TargetUnion::Value(v))) => kv::CompareTarget::Value(v),
+            (CompareTarget::Value, _) => kv::CompareTarget::Value(Bytes::new()),
+            (CompareTarget::Lease, Some(TargetUnion::Lease(v))) => kv::CompareTarget::Lease(v),
+            (CompareTarget::Lease, _) => kv::CompareTarget::Lease(0),
         };
         let relation = result.into();
         Ok(Self { range: key_range(compare.key, compare.range_end), relation, target })

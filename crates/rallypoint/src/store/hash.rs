@@ -10,7 +10,7 @@ use bytes::Bytes;
 use rallypoint_core::c10d::{AddError, StoreState, Ticket};
 use tokio::sync::oneshot;
 
-use super::timeout::{Patience, Timeout};
+use super::timeout::{CallTimeout, Timeout};
 use super::{DEFAULT_TIMEOUT, Store, StoreError};
 
 /// A state whose waiters are tasks.
@@ -75,20 +75,20 @@ impl Drop for Locked<'_> {
 }
 
 /// A wait. When it is dropped its ticket is removed, and an unused wake-up passes to the next waiter.
-struct Waiting<'a> {
+struct HashStoreWait<'a> {
     store: &'a HashStore,
     ticket: Ticket,
     released: oneshot::Receiver<()>,
 }
 
-impl Drop for Waiting<'_> {
+impl Drop for HashStoreWait<'_> {
     fn drop(&mut self) {
         self.store.lock().cancel(self.ticket);
     }
 }
 
-impl Waiting<'_> {
-    async fn end(&mut self, patience: Patience) -> Result<(), StoreError> {
+impl HashStoreWait<'_> {
+    async fn end(&mut self, patience: CallTimeout) -> Result<(), StoreError> {
         if tokio::time::timeout(patience.left(), &mut self.released).await.is_ok() {
             return Ok(());
         }
@@ -113,10 +113,10 @@ impl HashStore {
     }
 
     /// Begins to wait, unless all of the keys exist.
-    fn begin(&self, keys: &[&[u8]]) -> Option<Waiting<'_>> {
+    fn begin(&self, keys: &[&[u8]]) -> Option<HashStoreWait<'_>> {
         let (waiter, released) = oneshot::channel();
         let ticket = self.lock().wait(keys.iter().copied(), waiter)?;
-        Some(Waiting { store: self, ticket, released })
+        Some(HashStoreWait { store: self, ticket, released })
     }
 }
 
@@ -166,7 +166,7 @@ impl Store for HashStore {
 
     async fn wait(&self, keys: &[&[u8]], timeout: Duration) -> Result<(), StoreError> {
         match self.begin(keys) {
-            Some(mut waiting) => waiting.end(Patience::new(timeout)).await,
+            Some(mut waiting) => waiting.end(CallTimeout::new(timeout)).await,
             None => Ok(()),
         }
     }
@@ -198,8 +198,8 @@ impl Store for HashStore {
     }
 
     async fn queue_pop(&self, key: &[u8], block: bool) -> Result<Bytes, StoreError> {
-        let patience = Patience::new(self.timeout());
-        let mut waiting: Option<Waiting<'_>> = None;
+        let patience = CallTimeout::new(self.timeout());
+        let mut waiting: Option<HashStoreWait<'_>> = None;
         loop {
             {
                 let mut state = self.lock();

@@ -38,12 +38,12 @@ fn milliseconds(timeout: Duration) -> u64 {
 
 /// The remaining time of a call that consists of several requests.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Patience {
+pub(super) struct CallTimeout {
     begun: Instant,
     whole: Duration,
 }
 
-impl Patience {
+impl CallTimeout {
     pub(super) fn new(whole: Duration) -> Self {
         Self { begun: Instant::now(), whole }
     }

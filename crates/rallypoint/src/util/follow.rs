@@ -73,11 +73,11 @@ pub(crate) struct Follower<S> {
     client: Client,
     watches: Vec<Watch>,
     read: Arc<dyn Fn(Client) -> Pending<S> + Send + Sync>,
-    stage: Stage<S>,
+    stage: FollowStage<S>,
     is_other_cluster: bool,
 }
 
-enum Stage<S> {
+enum FollowStage<S> {
     Opening(Pending<(Watcher, S)>),
     Watching(Box<Watcher>),
 }
@@ -95,8 +95,13 @@ impl<S: Send + 'static> Follower<S> {
         let read: Arc<dyn Fn(Client) -> Pending<S> + Send + Sync> =
             Arc::new(move |client| Box::pin(read(client)));
         let never: Pending<(Watcher, S)> = Box::pin(std::future::pending());
-        let mut follower =
-            Self { client, watches, read, stage: Stage::Opening(never), is_other_cluster: false };
+        let mut follower = Self {
+            client,
+            watches,
+            read,
+            stage: FollowStage::Opening(never),
+            is_other_cluster: false,
+        };
         follower.restart(Duration::ZERO);
         follower
     }
@@ -105,7 +110,7 @@ impl<S: Send + 'static> Follower<S> {
     pub(crate) fn restart(&mut self, delay: Duration) {
         let (client, watches) = (self.client.clone(), self.watches.clone());
         let read = self.read.clone();
-        self.stage = Stage::Opening(Box::pin(async move {
+        self.stage = FollowStage::Opening(Box::pin(async move {
             sleep(delay).await;
             let watcher = open_watches(&client, &watches).await?;
             let failed = |error, _| transient(error).map(drop);
@@ -121,9 +126,9 @@ impl<S: Send + 'static> Follower<S> {
     pub(crate) async fn next(&mut self) -> Result<Update<S>, ClientError> {
         loop {
             match &mut self.stage {
-                Stage::Opening(opening) => match opening.as_mut().await {
+                FollowStage::Opening(opening) => match opening.as_mut().await {
                     Ok((watcher, found)) => {
-                        self.stage = Stage::Watching(Box::new(watcher));
+                        self.stage = FollowStage::Watching(Box::new(watcher));
                         let is_other_cluster = std::mem::take(&mut self.is_other_cluster);
                         return Ok(Update::Snapshot { found, is_other_cluster });
                     }
@@ -132,7 +137,7 @@ impl<S: Send + 'static> Follower<S> {
                         return Err(error);
                     }
                 },
-                Stage::Watching(watcher) => match watcher.next().await {
+                FollowStage::Watching(watcher) => match watcher.next().await {
                     Ok(batch) if batch.events.is_empty() => {}
                     Ok(batch) => {
                         let (watch, events) = (batch.watch, batch.events);

@@ -17,7 +17,9 @@ pub(super) use self::reply::{
 use super::documents::{Active, BootstrapStore, Extra, Ranked, RunHistory, encode};
 use super::keys::{self, Keys};
 use super::messages::NodeConfig;
-use crate::kv::{Compare, KeyRange, LeaseId, Op, Put, Range, Relation, Revision, Target, Txn};
+use crate::kv::{
+    Compare, CompareTarget, KeyRange, LeaseId, Op, Put, Range, Relation, Revision, Txn,
+};
 
 /// Ranks that one transaction writes. etcd accepts 128 operations in a transaction by default, and two of them are
 /// the documents.
@@ -72,7 +74,7 @@ impl StaleWriterGuard {
         Compare {
             range: KeyRange::key(self.node_key),
             relation: Relation::Less,
-            target: Target::Mod(self.observed.saturating_add(1)),
+            target: CompareTarget::Mod(self.observed.saturating_add(1)),
         }
     }
 }
@@ -245,7 +247,7 @@ impl Txns {
         let is_confirmed = Compare {
             range: KeyRange::key(ready.clone()),
             relation: Relation::Equal,
-            target: Target::Lease(lease),
+            target: CompareTarget::Lease(lease),
         };
         let put = Op::Put(Put::new(ready, value).on_lease(lease));
         let compares = [self.in_history(history), is_confirmed, stale.compare()];
@@ -278,7 +280,7 @@ impl Txns {
         let own = Compare {
             range: KeyRange::key(self.keys.active()),
             relation: Relation::Equal,
-            target: Target::Lease(lease),
+            target: CompareTarget::Lease(lease),
         };
         Txn::when([own]).then([Op::Delete(KeyRange::key(self.keys.active()).into())])
     }
@@ -391,7 +393,7 @@ impl Txns {
         txn.compares.push(Compare {
             range: KeyRange::key(self.keys.ready(formed.round, &formed.coordinator.id)),
             relation: Relation::Equal,
-            target: Target::Lease(coordinator_lease),
+            target: CompareTarget::Lease(coordinator_lease),
         });
         txn.compares.extend(self.no_workers_of(formed.previous));
         txn
@@ -410,7 +412,7 @@ impl Txns {
         Compare {
             range: KeyRange::key(self.keys.history()),
             relation: Relation::Equal,
-            target: Target::Value(history.to_json()),
+            target: CompareTarget::Value(history.to_json()),
         }
     }
 

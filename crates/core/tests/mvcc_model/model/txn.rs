@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use bytes::Bytes;
 use rallypoint_core::kv::{
-    Compare, KeyRange, KeyValue, KvError, Op, OpResult, Put, Relation, Revision, Target, Txn,
-    TxnResult,
+    Compare, CompareTarget, KeyRange, KeyValue, KvError, Op, OpResult, Put, Relation, Revision,
+    Txn, TxnResult,
 };
 
 use super::{Draft, Model, inside};
@@ -51,17 +51,17 @@ impl Model {
         let mut found: Vec<KeyValue> =
             state.values().filter(|kv| inside(&compare.range, &kv.key)).cloned().collect();
         if found.is_empty() {
-            if matches!(compare.target, Target::Value(_)) {
+            if matches!(compare.target, CompareTarget::Value(_)) {
                 return false;
             }
             found.push(KeyValue::default());
         }
         found.iter().all(|kv| match &compare.target {
-            Target::Version(given) => relates(compare.relation, &kv.version, given),
-            Target::Create(given) => relates(compare.relation, &kv.create_revision, given),
-            Target::Mod(given) => relates(compare.relation, &kv.mod_revision, given),
-            Target::Value(given) => relates(compare.relation, &kv.value, given),
-            Target::Lease(given) => relates(compare.relation, &kv.lease, given),
+            CompareTarget::Version(given) => relates(compare.relation, &kv.version, given),
+            CompareTarget::Create(given) => relates(compare.relation, &kv.create_revision, given),
+            CompareTarget::Mod(given) => relates(compare.relation, &kv.mod_revision, given),
+            CompareTarget::Value(given) => relates(compare.relation, &kv.value, given),
+            CompareTarget::Lease(given) => relates(compare.relation, &kv.lease, given),
         })
     }
 

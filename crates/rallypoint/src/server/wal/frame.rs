@@ -41,7 +41,7 @@ pub(super) struct Damage {
 
 /// The content of one frame.
 #[derive(Debug, Default)]
-pub(super) struct Frame {
+pub(super) struct WalFrame {
     /// The id of the cluster whose history this is; 0 in all frames but the first.
     pub(super) cluster_id: u64,
     pub(super) records: Vec<Record>,
@@ -63,10 +63,10 @@ pub(super) struct Contents {
 const FRAME_BYTES: usize = 16 << 20;
 
 /// Distributes records over frames.
-pub(super) fn frames(records: Vec<Record>) -> impl Iterator<Item = Frame> {
+pub(super) fn frames(records: Vec<Record>) -> impl Iterator<Item = WalFrame> {
     let mut records = records.into_iter();
     std::iter::from_fn(move || {
-        let mut frame = Frame { cluster_id: 0, records: vec![records.next()?] };
+        let mut frame = WalFrame { cluster_id: 0, records: vec![records.next()?] };
         let mut bytes = size(&frame.records[0]);
         while bytes < FRAME_BYTES
             && let Some(record) = records.next()
@@ -89,7 +89,7 @@ pub(super) fn size(record: &Record) -> usize {
 }
 
 /// The bytes of a frame when it is written at `offset`.
-pub(super) fn encode(frame: Frame, offset: u64) -> Vec<u8> {
+pub(super) fn encode(frame: WalFrame, offset: u64) -> Vec<u8> {
     let mut bytes = vec![0; FRAME_HEADER];
     record::encode(frame, &mut bytes);
     let length = u32::try_from(bytes.len() - FRAME_HEADER).expect("requests are far smaller");

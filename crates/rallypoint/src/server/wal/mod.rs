@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 use rallypoint_core::mvcc::Record;
 use thiserror::Error;
 
-use self::frame::{CHUNK, FRAME_HEADER, Frame, HEADER};
+use self::frame::{CHUNK, FRAME_HEADER, HEADER, WalFrame};
 
 use crate::log_target::SERVER;
 use crate::util::backoff::Backoff;
@@ -200,7 +200,7 @@ impl Wal {
         frame::frames(records).try_for_each(|frame| self.append_frame(frame))
     }
 
-    fn append_frame(&mut self, frame: Frame) -> Result<(), WalError> {
+    fn append_frame(&mut self, frame: WalFrame) -> Result<(), WalError> {
         let path = self.dir.join(LOG);
         let frame = frame::encode(frame, self.end);
         let end = self.end + frame.len() as u64;
@@ -378,7 +378,7 @@ fn write_new(dir: &Path, cluster_id: u64, records: Vec<Record>) -> Result<(File,
             end += bytes.len() as u64;
             Ok(())
         };
-        append(Frame { cluster_id, records: Vec::new() })?;
+        append(WalFrame { cluster_id, records: Vec::new() })?;
         frame::frames(records).try_for_each(append)?;
         file.set_len(capacity(end))?;
         file.sync_all()?;

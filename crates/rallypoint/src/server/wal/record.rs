@@ -3,23 +3,23 @@
 use prost::Message;
 use rallypoint_core::mvcc::Record;
 
-use super::frame::Frame;
+use super::frame::WalFrame;
 use crate::proto::log;
 
 /// Appends the content of a frame to `bytes`.
-pub(super) fn encode(frame: Frame, bytes: &mut Vec<u8>) {
-    let Frame { cluster_id, records } = frame;
+pub(super) fn encode(frame: WalFrame, bytes: &mut Vec<u8>) {
+    let WalFrame { cluster_id, records } = frame;
     let records = records.into_iter().map(Into::into).collect();
     let frame = log::Frame { cluster_id, records };
     frame.encode(bytes).expect("a vector grows as needed");
 }
 
 /// Reads the content of a frame; the error says in what way it is invalid.
-pub(super) fn decode(bytes: &[u8]) -> Result<Frame, String> {
+pub(super) fn decode(bytes: &[u8]) -> Result<WalFrame, String> {
     let frame = log::Frame::decode(bytes).map_err(|error| error.to_string())?;
     let records: Option<_> = frame.records.into_iter().map(read).collect();
     let records = records.ok_or("a record is of a kind that this version does not know")?;
-    Ok(Frame { cluster_id: frame.cluster_id, records })
+    Ok(WalFrame { cluster_id: frame.cluster_id, records })
 }
 
 impl From<Record> for log::Record {

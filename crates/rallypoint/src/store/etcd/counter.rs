@@ -7,10 +7,10 @@
 //! do not change it.
 
 use bytes::Bytes;
-use rallypoint_core::kv::{Compare, KeyRange, Op, OpResult, Put, Relation, Target, Txn};
+use rallypoint_core::kv::{Compare, CompareTarget, KeyRange, Op, OpResult, Put, Relation, Txn};
 use rallypoint_core::rendezvous::keys::{Digit, NameKeys};
 
-use super::cell::Cell;
+use super::name_value::NameValue;
 use super::{EtcdStore, StoreError, read_last};
 
 impl EtcdStore {
@@ -22,26 +22,31 @@ impl EtcdStore {
             let answer = self.client.txn(self.addition(&keys, amount, base)).await?;
             let counted = answer.succeeded
                 || matches!(answer.results.last(), Some(OpResult::Txn(inner)) if inner.succeeded);
-            let cell = Cell::new(&keys, answer.revision, read_last(answer));
-            let sum = cell.sum().map_err(|error| Self::no_number(name, error))?;
+            let current = NameValue::new(&keys, answer.revision, read_last(answer));
+            let sum = current.sum().map_err(|error| Self::no_number(name, error))?;
             match i64::try_from(sum) {
                 Ok(sum) if counted => return Ok(sum),
                 Err(_) if counted => {
-                    self.take_back(&keys, amount, &cell).await?;
+                    self.take_back(&keys, amount, &current).await?;
                     let before = sum - i128::from(amount);
                     let what = format!("{before} and {amount} make more than 64 bits hold");
                     return Err(Self::corrupt(name, what));
                 }
-                _ => base = cell.base(),
+                _ => base = current.base(),
             }
         }
     }
 
     /// Subtracts what was just added, unless the counter was overwritten since.
-    async fn take_back(&self, keys: &NameKeys, amount: i64, cell: &Cell) -> Result<(), StoreError> {
+    async fn take_back(
+        &self,
+        keys: &NameKeys,
+        amount: i64,
+        current: &NameValue,
+    ) -> Result<(), StoreError> {
         let digits = Digit::of(amount).map(|digit| keys.digit(digit.opposite()));
         let puts = digits.map(|key| Op::Put(Put::new(key, Bytes::new()).on_lease(self.lease)));
-        self.client.txn(Txn::when([cell.same_base(keys)]).then(puts)).await?;
+        self.client.txn(Txn::when([current.same_base(keys)]).then(puts)).await?;
         Ok(())
     }
 
@@ -56,7 +61,7 @@ impl EtcdStore {
         let known = Compare {
             range: KeyRange::key(keys.value()),
             relation: Relation::Equal,
-            target: Target::Value(base),
+            target: CompareTarget::Value(base),
         };
         let go_on = Txn::when([known]).then([add.clone()]).otherwise([read]);
         Txn::when([Compare::absent(keys.value())])

@@ -1,11 +1,11 @@
 //! A store on etcd, or on Rallypoint's own server.
 //!
-//! - `cell`: the value under one name.
+//! - `name_value`: the value under one name.
 //! - `counter`, `update`, `queue`: concurrent additions; read-modify-write of a value; queues.
 //! - `points`, `wait`: reading a few small ranges, and waiting until each has a key.
 
-mod cell;
 mod counter;
+mod name_value;
 mod points;
 mod queue;
 mod update;
@@ -20,7 +20,7 @@ use bytes::Bytes;
 use rallypoint_core::kv::{KeyRange, KeyValue, LeaseId, Op, OpResult, Put, Range, Txn, TxnResult};
 use rallypoint_core::rendezvous::keys::{NameKeys, StoreKeys};
 
-use self::cell::NoNumber;
+use self::name_value::NoNumber;
 use self::points::MAX_OPS;
 use super::timeout::Timeout;
 use super::{Store, StoreError};

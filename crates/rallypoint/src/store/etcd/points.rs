@@ -21,14 +21,14 @@ const ONE_READ: Duration = Duration::from_secs(3);
 
 /// The time-out and deadline of one wait.
 #[derive(Debug)]
-pub(super) struct Patience {
+pub(super) struct WaitDeadline {
     /// A client with the time-out of the wait: an unreachable server must not delay the caller for longer.
     pub(super) client: Client,
     pub(super) timeout: Duration,
     pub(super) deadline: Instant,
 }
 
-impl Patience {
+impl WaitDeadline {
     pub(super) fn new(client: &Client, timeout: Duration) -> Self {
         let client = client.with_timeout(client.timeout().min(timeout.max(ONE_READ)));
         Self { client, timeout, deadline: Instant::now() + timeout.min(FOR_EVER) }
@@ -75,7 +75,7 @@ pub(super) async fn missing(
 }
 
 /// Waits until each of the ranges, all of which were empty, has had a key.
-pub(super) async fn wait(patience: &Patience, ranges: &[KeyRange]) -> Result<(), WaitFailed> {
+pub(super) async fn wait(patience: &WaitDeadline, ranges: &[KeyRange]) -> Result<(), WaitFailed> {
     let mut missing: BTreeSet<usize> = (0..ranges.len()).collect();
     loop {
         let watching = watch(&patience.client, ranges, &mut missing);

@@ -10,7 +10,7 @@ use rallypoint_core::kv::{
 };
 use tokio::time::timeout_at;
 
-use super::points::Patience;
+use super::points::WaitDeadline;
 use super::{EtcdStore, StoreError, last, text};
 use crate::client::{WatchError, Watcher};
 use crate::util::random;
@@ -52,7 +52,7 @@ impl EtcdStore {
 
     pub(super) async fn pop(&self, name: &[u8], block: bool) -> Result<Bytes, StoreError> {
         let queue = self.keys.of(name).queue();
-        let patience = Patience::new(&self.client, self.timeout.get());
+        let patience = WaitDeadline::new(&self.client, self.timeout.get());
         if let Some(value) = self.take_first(&queue, &patience).await? {
             return Ok(value);
         }
@@ -77,7 +77,7 @@ impl EtcdStore {
     async fn wait_and_take(
         &self,
         queue: &KeyRange,
-        patience: &Patience,
+        patience: &WaitDeadline,
     ) -> Result<Option<Bytes>, StoreError> {
         let watch = Watch { no_delete: true, ..Watch::new(queue.clone()) };
         let opened = timeout_at(patience.deadline, patience.client.watch([watch])).await;
@@ -103,7 +103,7 @@ impl EtcdStore {
     async fn take_first(
         &self,
         queue: &KeyRange,
-        patience: &Patience,
+        patience: &WaitDeadline,
     ) -> Result<Option<Bytes>, StoreError> {
         let mut items: Vec<KeyValue> = patience.client.range(heads(queue.clone())).await?.kvs;
         while !items.is_empty() {

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use rallypoint_core::kv::{Op, Range, Txn};
 
-use super::cell::Cell;
+use super::name_value::NameValue;
 use super::{CONFLICT_BACKOFF, EtcdStore, StoreError, read_last};
 
 impl EtcdStore {
@@ -18,22 +18,22 @@ impl EtcdStore {
         let keys = self.keys.of(name);
         let read = Range::new(keys.digits_and_value());
         let found = self.client.range(read.clone()).await?;
-        let mut cell = Cell::new(&keys, found.revision, found.kvs);
+        let mut current = NameValue::new(&keys, found.revision, found.kvs);
         let mut backoff = CONFLICT_BACKOFF;
         loop {
-            let before = cell.value().map_err(|error| Self::no_number(name, error))?;
+            let before = current.value().map_err(|error| Self::no_number(name, error))?;
             let Some(after) = change(before.as_deref().unwrap_or_default()) else {
                 return Ok(before);
             };
             self.fits(name, after.len())?;
-            let txn = Txn::when(cell.unchanged(&keys))
+            let txn = Txn::when(current.unchanged(&keys))
                 .then(self.overwrite(&keys, after.clone()))
                 .otherwise([Op::Range(read.clone())]);
             let answer = self.client.txn(txn).await?;
             if answer.succeeded {
                 return Ok(Some(after));
             }
-            cell = Cell::new(&keys, answer.revision, read_last(answer));
+            current = NameValue::new(&keys, answer.revision, read_last(answer));
             backoff.wait().await;
         }
     }

@@ -7,8 +7,8 @@ use bytes::Bytes;
 use rallypoint_core::kv::{KeyRange, Range};
 use rallypoint_core::rendezvous::keys::NameKeys;
 
-use super::cell::Cell;
-use super::points::{self, Patience, WaitFailed};
+use super::name_value::NameValue;
+use super::points::{self, WaitDeadline, WaitFailed};
 use super::{EtcdStore, StoreError, text};
 
 impl EtcdStore {
@@ -23,7 +23,7 @@ impl EtcdStore {
         names: &[&[u8]],
         timeout: Duration,
     ) -> Result<(), StoreError> {
-        let patience = Patience::new(&self.client, timeout);
+        let patience = WaitDeadline::new(&self.client, timeout);
         let names: Vec<&[u8]> = BTreeSet::from_iter(names.iter().copied()).into_iter().collect();
         let missing = points::missing(&patience.client, &self.places(&names)).await?;
         let missing: Vec<&[u8]> = missing.into_iter().map(|place| names[place]).collect();
@@ -36,14 +36,14 @@ impl EtcdStore {
         names: &[&[u8]],
         timeout: Duration,
     ) -> Result<Vec<Bytes>, StoreError> {
-        let patience = Patience::new(&self.client, timeout);
+        let patience = WaitDeadline::new(&self.client, timeout);
         let keys: Vec<NameKeys> = names.iter().map(|name| self.keys.of(name)).collect();
         loop {
             let ranges = keys.iter().map(|keys| Range::new(keys.digits_and_value())).collect();
             let found = points::read(&patience.client, ranges).await?;
             let (mut values, mut missing) = (Vec::new(), BTreeSet::new());
             for ((name, keys), found) in names.iter().zip(&keys).zip(found) {
-                let value = Cell::new(keys, found.revision, found.kvs).value();
+                let value = NameValue::new(keys, found.revision, found.kvs).value();
                 match value.map_err(|error| Self::no_number(name, error))? {
                     Some(value) => values.push(value),
                     None => drop(missing.insert(*name)),
@@ -63,7 +63,7 @@ impl EtcdStore {
     /// Waits for something in the range of each of the names that were just found missing.
     async fn wait_on(
         &self,
-        patience: &Patience,
+        patience: &WaitDeadline,
         missing: &[&[u8]],
         ranges: &[KeyRange],
     ) -> Result<(), StoreError> {

@@ -10,7 +10,7 @@ use rallypoint_core::c10d;
 use super::message::{Message, PREFIX};
 use super::{TcpStore, in_time, name, timed_out};
 use crate::store::agent::wire::{MAX_KEYS, Opcode};
-use crate::store::timeout::Patience;
+use crate::store::timeout::CallTimeout;
 use crate::store::{Store, StoreError};
 
 #[async_trait]
@@ -66,7 +66,7 @@ impl Store for TcpStore {
     }
 
     async fn wait(&self, keys: &[&[u8]], timeout: Duration) -> Result<(), StoreError> {
-        let patience = Patience::new(timeout);
+        let patience = CallTimeout::new(timeout);
         in_time(patience, self.wait_for(keys, patience), || timed_out(patience, keys)).await
     }
 
@@ -121,7 +121,7 @@ impl Store for TcpStore {
             let popped = self.with(async |connection| connection.pop(&pop).await).await?;
             return popped.ok_or_else(|| StoreError::QueueEmpty { key: name(key) });
         }
-        let patience = Patience::new(self.timeout());
+        let patience = CallTimeout::new(self.timeout());
         in_time(patience, self.pop_or_wait(key, &pop, patience), || timed_out(patience, &[key]))
             .await
     }
@@ -139,7 +139,7 @@ impl Store for TcpStore {
     ) -> Result<(), StoreError> {
         let goal = i64::try_from(world_size).unwrap_or(i64::MAX);
         let message = Message::new(Opcode::Barrier).key(key)?.number(goal);
-        let patience = Patience::new(timeout);
+        let patience = CallTimeout::new(timeout);
         let missed =
             |arrived| StoreError::Barrier { key: name(key), waited: timeout, arrived, world_size };
         let arrive = async {
@@ -205,7 +205,7 @@ impl TcpStore {
     }
 
     /// Waits for all of the keys. Those that do not come in time are asked for once more, one by one.
-    async fn wait_for(&self, keys: &[&[u8]], patience: Patience) -> Result<(), StoreError> {
+    async fn wait_for(&self, keys: &[&[u8]], patience: CallTimeout) -> Result<(), StoreError> {
         for part in keys.chunks(MAX_KEYS) {
             let message = Message::with_keys(Opcode::Wait, part)?;
             let over = self.with(async |connection| {
@@ -230,7 +230,7 @@ impl TcpStore {
         &self,
         key: &[u8],
         pop: &Message,
-        patience: Patience,
+        patience: CallTimeout,
     ) -> Result<Bytes, StoreError> {
         let wait = Message::with_keys(Opcode::Wait, &[key])?;
         let mut waited = false;

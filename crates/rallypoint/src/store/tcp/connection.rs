@@ -13,7 +13,7 @@ use tokio::time::timeout;
 
 use super::super::agent::wire::{MAGIC, Opcode, READY, STOP_WAITING, WAIT_CANCELED};
 use super::super::keep_alive::keep_alive;
-use super::super::timeout::Patience;
+use super::super::timeout::CallTimeout;
 use super::message::Message;
 
 /// The time-out of a call that does not wait; after it the server counts as lost.
@@ -23,9 +23,9 @@ pub(super) const ROUND_TRIP: Duration = Duration::from_secs(60);
 const BUFFER: usize = 1024;
 
 #[derive(Debug)]
-pub(super) struct Connection(BufReader<TcpStream>);
+pub(super) struct StoreConnection(BufReader<TcpStream>);
 
-impl Connection {
+impl StoreConnection {
     /// Connects, and makes sure that there is a store at the other end.
     pub(super) async fn open(address: impl ToSocketAddrs) -> io::Result<Self> {
         let stream = TcpStream::connect(address).await?;
@@ -129,7 +129,11 @@ impl Connection {
     }
 
     /// Sends a request to wait, and waits. Returns whether the wait was over in time.
-    pub(super) async fn wait(&mut self, message: &Message, patience: Patience) -> io::Result<bool> {
+    pub(super) async fn wait(
+        &mut self,
+        message: &Message,
+        patience: CallTimeout,
+    ) -> io::Result<bool> {
         self.send(message).await?;
         if let Ok(reply) = timeout(patience.left(), self.0.read_u8()).await {
             return expect(reply?, STOP_WAITING).map(|()| true);

@@ -12,9 +12,9 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 
-use self::connection::{Connection, ROUND_TRIP};
+use self::connection::{ROUND_TRIP, StoreConnection};
 pub(crate) use self::presence::{Presence, PresenceEnd};
-use super::timeout::{Patience, Timeout};
+use super::timeout::{CallTimeout, Timeout};
 use super::{DEFAULT_TIMEOUT, StoreError};
 use crate::log_target::STORE;
 use crate::util::backoff::Backoff;
@@ -56,7 +56,7 @@ const LAST_WORD: Duration = Duration::from_secs(1);
 pub struct TcpStore {
     address: String,
     connect_timeout: Duration,
-    idle: Mutex<Vec<Connection>>,
+    idle: Mutex<Vec<StoreConnection>>,
     timeout: Timeout,
 }
 
@@ -64,7 +64,7 @@ impl TcpStore {
     /// Connects to `address`: a name or an IP address, a colon and a port; an IPv6 address has brackets.
     /// Since the server may start later than its clients, attempts are repeated until `timeout` is over.
     pub async fn connect(address: &str, timeout: Duration) -> Result<Self, StoreError> {
-        let patience = Patience::new(timeout);
+        let patience = CallTimeout::new(timeout);
         let failed = |error: io::Error, delay| {
             // An invalid address stays invalid.
             if patience.left() <= delay || error.kind() == ErrorKind::InvalidInput {
@@ -92,7 +92,7 @@ impl TcpStore {
     /// Runs `deed` on a connection, which is kept if it succeeds.
     async fn with<T>(
         &self,
-        deed: impl AsyncFnOnce(&mut Connection) -> io::Result<T>,
+        deed: impl AsyncFnOnce(&mut StoreConnection) -> io::Result<T>,
     ) -> Result<T, StoreError> {
         let mut connection = self.take().await?;
         let done = deed(&mut connection).await.map_err(|error| self.lost(error))?;
@@ -103,7 +103,7 @@ impl TcpStore {
         Ok(done)
     }
 
-    async fn take(&self) -> Result<Connection, StoreError> {
+    async fn take(&self) -> Result<StoreConnection, StoreError> {
         loop {
             let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
             match idle {
@@ -122,15 +122,15 @@ impl TcpStore {
 }
 
 /// Opens a connection in time.
-async fn open(address: &str, patience: Duration) -> io::Result<Connection> {
-    let opened = timeout(patience, Connection::open(address)).await;
+async fn open(address: &str, patience: Duration) -> io::Result<StoreConnection> {
+    let opened = timeout(patience, StoreConnection::open(address)).await;
     opened.unwrap_or_else(|_| Err(ErrorKind::TimedOut.into()))
 }
 
 /// What comes of a call that waits, unless the server leaves it without an answer for too long. The
 /// connection, if there is one by then, is closed.
 async fn in_time<T>(
-    patience: Patience,
+    patience: CallTimeout,
     call: impl Future<Output = Result<T, StoreError>>,
     late: impl FnOnce() -> StoreError,
 ) -> Result<T, StoreError> {
@@ -138,7 +138,7 @@ async fn in_time<T>(
     timeout(limit, call).await.unwrap_or_else(|_| Err(late()))
 }
 
-fn timed_out(patience: Patience, missing: &[&[u8]]) -> StoreError {
+fn timed_out(patience: CallTimeout, missing: &[&[u8]]) -> StoreError {
     let missing = missing.iter().map(|key| name(key)).collect();
     StoreError::Timeout { waited: patience.whole(), missing }
 }

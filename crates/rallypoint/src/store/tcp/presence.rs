@@ -7,7 +7,7 @@ use tokio::net::ToSocketAddrs;
 
 use super::super::agent::canonical;
 use super::super::agent::wire::{MAX_WORD, Opcode};
-use super::connection::Connection;
+use super::connection::StoreConnection;
 use super::message::Message;
 
 /// A connection to the [`AgentStore`](super::super::AgentStore) of another node, by which both are known to live.
@@ -15,7 +15,7 @@ use super::message::Message;
 /// Dropping it says goodbye, at any time. So the other end is alarmed only by a process that dies.
 #[derive(Debug)]
 pub(crate) struct Presence {
-    connection: Connection,
+    connection: StoreConnection,
     host: String,
     liveness: Option<LivenessAddress>,
     direct: bool,
@@ -41,7 +41,7 @@ impl Presence {
         token: &str,
         liveness: Option<&LivenessAddress>,
     ) -> io::Result<Self> {
-        let connection = Connection::open(address).await?;
+        let connection = StoreConnection::open(address).await?;
         let (local, peer) = connection.ends()?;
         // From here on the server may know who we are, so giving up must say goodbye.
         let mut presence = Self { connection, host: String::new(), liveness: None, direct: false };

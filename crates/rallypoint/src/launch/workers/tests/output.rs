@@ -126,9 +126,9 @@ until [ -s \"${TORCHELASTIC_ERROR_FILE%/*}/stray\" ]; do sleep 0.01; done; echo 
 }
 
 /// A console that takes nothing until it is told to.
-struct Slow(std::sync::mpsc::Receiver<()>, Shown);
+struct SlowConsole(std::sync::mpsc::Receiver<()>, Shown);
 
-impl io::Write for Slow {
+impl io::Write for SlowConsole {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let _ = self.0.recv();
         self.1.write(bytes)
@@ -146,7 +146,7 @@ async fn workers_are_gone_and_others_started_before_a_slow_console_has_taken_the
     ground.spec.logs.tee = "1".parse().unwrap();
     let (reader, stuck) = std::sync::mpsc::channel();
     ground.spec.console =
-        Arc::new(Console::of(false, Slow(stuck, ground.output.clone()), Shown::default()));
+        Arc::new(Console::of(false, SlowConsole(stuck, ground.output.clone()), Shown::default()));
     for attempt in 0..2 {
         let workers = ground.start(attempt).await;
         assert_eq!(all_exits(&workers).await[0].exit, Exit::Code(0));

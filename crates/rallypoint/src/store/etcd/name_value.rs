@@ -1,12 +1,12 @@
 //! The value under one name, with its counter digits, as of one revision.
 
 use bytes::Bytes;
-use rallypoint_core::kv::{Compare, KeyValue, Relation, Revision, Target};
+use rallypoint_core::kv::{Compare, CompareTarget, KeyValue, Relation, Revision};
 use rallypoint_core::rendezvous::keys::NameKeys;
 
 /// The value of one name: bytes, or the base of a counter and the sum of its additions.
 #[derive(Debug, Default)]
-pub(super) struct Cell {
+pub(super) struct NameValue {
     base: Option<KeyValue>,
     /// The sum of all digits, if there are any.
     added: Option<i128>,
@@ -16,19 +16,19 @@ pub(super) struct Cell {
 /// The error of a counter whose base is not a whole number.
 pub(super) struct NoNumber(pub(super) String);
 
-impl Cell {
+impl NameValue {
     /// The value from the pairs in the range of digits and value, read at this revision.
     pub(super) fn new(keys: &NameKeys, revision: Revision, found: Vec<KeyValue>) -> Self {
-        let mut cell = Self { revision, ..Self::default() };
+        let mut current = Self { revision, ..Self::default() };
         for kv in found {
             if let Some(digit) = keys.digit_of(&kv.key) {
                 // Each side stays below 2^127 even if every version has the largest value.
-                *cell.added.get_or_insert(0) += digit.weight() * i128::from(kv.version);
+                *current.added.get_or_insert(0) += digit.weight() * i128::from(kv.version);
             } else {
-                cell.base = Some(kv);
+                current.base = Some(kv);
             }
         }
-        cell
+        current
     }
 
     /// The base of a counter, or the bytes of a value without additions.
@@ -63,7 +63,7 @@ impl Cell {
     /// A condition that holds while the value is unchanged. Every operation that removes digits also writes or
     /// deletes the base, so no digit needs to be compared.
     pub(super) fn unchanged(&self, keys: &NameKeys) -> [Compare; 2] {
-        let target = Target::Mod(self.revision + 1);
+        let target = CompareTarget::Mod(self.revision + 1);
         let digits = Compare { range: keys.digits(), relation: Relation::Less, target };
         [self.same_base(keys), digits]
     }
