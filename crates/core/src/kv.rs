@@ -1,8 +1,8 @@
-//! The vocabulary of a versioned key-value store.
+//! The requests and results of a versioned key-value store.
 //!
-//! The rendezvous sits above these types, the store below them, and `convert` in the `rallypoint`
-//! crate translates them to etcd's wire. They follow etcd's semantics exactly, so that the same types
-//! describe this project's server and an etcd cluster.
+//! The rendezvous uses these types, the MVCC store implements them, and `convert` in the `rallypoint` crate converts
+//! them to etcd's wire format. They follow etcd's semantics exactly, so that the same types describe Rallypoint's
+//! server and an etcd cluster.
 
 mod error;
 
@@ -10,13 +10,13 @@ use bytes::Bytes;
 
 pub use self::error::KvError;
 
-/// A point in a store's history. A fresh store is at 1, the first write makes 2; 0 stands for "now".
+/// The revision of a store. A fresh store has revision 1, and the first write makes 2; 0 in a request means the newest.
 pub type Revision = i64;
 
-/// Names a lease. 0 stands for "no lease".
+/// The id of a lease. 0 means no lease.
 pub type LeaseId = i64;
 
-/// A moment, as the time since an origin that the caller has chosen.
+/// A point in time, as the duration since an origin that the caller chooses.
 pub type Time = std::time::Duration;
 
 /// A key with its value and its revisions.
@@ -36,14 +36,14 @@ pub struct KeyValue {
     pub lease: LeaseId,
 }
 
-/// The keys that a request is about.
+/// The keys that a request reads, writes or watches.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum KeyRange {
     /// One key.
     Key(Bytes),
     /// The keys from the first, included, to the second, excluded. Empty if the second is not larger.
     Span(Bytes, Bytes),
-    /// This key and all larger ones.
+    /// This key and all larger keys.
     From(Bytes),
 }
 
@@ -96,7 +96,7 @@ impl KeyRange {
         }
     }
 
-    /// Whether no key at all can be in the range.
+    /// Whether the range can have no key.
     pub fn is_empty(&self) -> bool {
         matches!(self, Self::Span(start, end) if end <= start)
     }
@@ -264,7 +264,7 @@ pub struct DeleteResult {
 pub enum Relation {
     /// Both are equal.
     Equal,
-    /// They differ.
+    /// Both differ.
     NotEqual,
     /// The store's side is larger.
     Greater,
@@ -272,7 +272,7 @@ pub enum Relation {
     Less,
 }
 
-/// The property that a [`Compare`] looks at, and the value to compare it with.
+/// The property that a [`Compare`] reads, and the value to compare it with.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CompareTarget {
     /// The number of puts since the creation; 0 for a key that does not exist.
@@ -358,12 +358,12 @@ impl Txn {
         Self { success: ops.into_iter().collect(), ..self }
     }
 
-    /// Sets the operations for the case that they do not hold.
+    /// Sets the operations for the case that a condition does not hold.
     pub fn otherwise(self, ops: impl IntoIterator<Item = Op>) -> Self {
         Self { failure: ops.into_iter().collect(), ..self }
     }
 
-    /// Several reads at one revision, all of which may be cancelled without harm.
+    /// Several reads at one revision, in a transaction that may be cancelled on every etcd.
     ///
     /// An etcd before 3.5.5 crashes when a read-only transaction is cancelled (etcd-io/etcd#14110). The
     /// branch that never runs therefore has a write, of a key that the first read names.
@@ -451,13 +451,13 @@ pub struct Watch {
     /// The first revision to report: a past one is replayed, a future one is awaited, and 0 stands for
     /// the next one.
     pub start_revision: Revision,
-    /// Report the pair before each change, too.
+    /// Report the pair before each change too.
     pub prev_kv: bool,
     /// Leave out writes.
     pub no_put: bool,
     /// Leave out deletions.
     pub no_delete: bool,
-    /// Report the progress of the watch now and then, when there are no changes to report.
+    /// Send a progress notification from time to time when there are no changes.
     pub progress_notify: bool,
 }
 

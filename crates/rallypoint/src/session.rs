@@ -1,10 +1,10 @@
-//! A lease that is kept alive, and the one event of losing it.
+//! A lease that is kept alive, and the event of its loss.
 //!
-//! Whoever holds a session may act as a member; whoever lost it must stop before another takes its
-//! place. So the session counts its time from the moment it *sent* the last renewal that was
-//! acknowledged: the server, which counts from when it received it, always runs out later. And it
-//! counts to seven eighths of the time to live, which leaves the last for stopping what must stop: by force
-//! when half of that is gone ([`Session::fence_at`]).
+//! A node with a session may act as a member; a node that lost its session must stop its workers before another node
+//! takes its place. So the session counts from when it *sent* the last acknowledged renewal: the server counts from
+//! when it received the renewal, so the lease expires later there. The session is lost after seven eighths of the time
+//! to live. The last eighth is for fencing: the workers are stopped, and killed in the middle of it
+//! ([`Session::fence_at`]).
 
 mod lease_clock;
 
@@ -24,10 +24,10 @@ use crate::log_target::SESSION;
 use crate::util::clock::boot_time;
 use crate::util::reminder::Reminder;
 
-/// A lease, kept alive in the background.
+/// A lease that a background task keeps alive.
 ///
-/// Dropping a session stops the renewals without waiting for anything; the lease then lapses by itself,
-/// and its keys with it, after its time to live. [`close`](Self::close) ends it at once.
+/// Dropping a session stops the renewals without waiting; the lease then expires after its time to live, and its
+/// keys are deleted. [`close`](Self::close) revokes the lease at once.
 ///
 /// ```no_run
 /// use std::time::Duration;
@@ -53,7 +53,7 @@ pub struct Session {
     task: AbortOnDropHandle<()>,
 }
 
-/// Why a session is over.
+/// Why a session was lost.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum Loss {
@@ -65,28 +65,28 @@ pub enum Loss {
     Expired {
         /// The lease.
         lease: LeaseId,
-        /// Its time to live.
+        /// The time to live of the lease.
         ttl: Duration,
         /// How long ago the last acknowledged renewal was sent.
         silent: Duration,
-        /// How long this process itself stood still when the lease ran out, if it did: it was stopped, or the machine
-        /// was suspended or had no time for it. Then nobody tried to renew the lease.
+        /// For how long this process did not run when the lease expired, if it did not: the process was stopped, or
+        /// the host was suspended or overloaded. No renewal was attempted then.
         slept: Option<Duration>,
-        /// How the last attempt to renew it failed, if one did.
+        /// The error of the last attempt to renew the lease, if one failed.
         last_error: Option<String>,
     },
-    /// The server has no such lease: it was revoked, or the server forgot it.
-    #[error("lease {lease:x} is unknown to {endpoint}: it was revoked, or had run out there")]
+    /// The server has no such lease: it was revoked, or has expired there.
+    #[error("lease {lease:x} is unknown to {endpoint}: it was revoked, or has expired there")]
     Gone {
         /// The lease.
         lease: LeaseId,
-        /// Which endpoint said so.
+        /// The endpoint that answered so.
         endpoint: String,
     },
-    /// The server has lost its memory, and with it the lease and all that was known of the run.
+    /// The server has lost its memory, and with it the lease and all other keys of the run.
     #[error("the server has lost its memory, and with it this node's lease")]
     Forgotten {
-        /// How long the lease would have lived, which nobody has cut short.
+        /// The remaining time of the lease, by this node's clock.
         left: Duration,
     },
     /// The session was closed or dropped by its owner.
@@ -94,9 +94,10 @@ pub enum Loss {
     Closed,
 }
 
+/// The state of a session that its tasks share.
 struct SessionShared {
     lease: LeaseId,
-    /// What is known of the lease's time. Held for a few instructions, never over a wait.
+    /// The clock of the lease. Locked for a few instructions, never over an await.
     clock: Mutex<LeaseClock>,
     last_error: Mutex<Option<String>>,
     lost: watch::Sender<Option<Loss>>,
@@ -110,16 +111,16 @@ impl std::fmt::Debug for Session {
 }
 
 impl Session {
-    /// Makes a lease that lives for `ttl`, in whole seconds rounded up, and keeps it alive.
+    /// Grants a lease with a time to live of `ttl`, in whole seconds rounded up, and keeps it alive.
     ///
-    /// A server may give more than was asked for: etcd's least is 2 s.
+    /// A server may grant a longer time than requested: etcd's shortest is 2 s.
     ///
     /// # Errors
-    /// [`ClientError::Config`] for a time to live of nothing; otherwise as for
-    /// [`Client::lease_grant`].
+    /// [`ClientError::Config`] for a time to live of zero, and the errors of [`Client::lease_grant`].
     pub async fn open(client: &Client, ttl: Duration) -> Result<Self, ClientError> {
         if ttl.is_zero() {
-            let fix = "give the seconds that may pass before others take this node for dead";
+            let fix =
+                "give the time after which a node that does not renew its lease counts as dead";
             return Err(ClientError::invalid("time to live", format!("{ttl:?}"), fix));
         }
         let seconds = ttl.as_secs().saturating_add(u64::from(ttl.subsec_nanos() > 0));
@@ -139,7 +140,7 @@ impl Session {
         Ok(Self { client: client.clone(), shared, stop, task })
     }
 
-    /// The lease, for keys to live on.
+    /// The id of the lease, to which keys can be attached.
     pub fn lease(&self) -> LeaseId {
         self.shared.lease
     }
@@ -149,55 +150,54 @@ impl Session {
         self.shared.clock().ttl()
     }
 
-    /// How long the session lives if no further renewal succeeds; nothing if it is lost.
+    /// The remaining time of the session if no further renewal succeeds; zero if it is lost.
     pub fn remaining(&self) -> Duration {
         if self.is_lost() { Duration::ZERO } else { self.shared.clock().left(boot_time()) }
     }
 
-    /// When the workers of this node must be dead at the latest, whatever becomes of this process: 15/16 of the
-    /// time to live after the last acknowledged renewal was sent. It moves on with each acknowledged renewal, and
-    /// stays where it is when the session is lost.
+    /// The fence: the time by which the workers of this node must have ended, even if this process does not run. It is
+    /// 15/16 of the time to live after the last acknowledged renewal was sent, moves with each acknowledged renewal,
+    /// and stays unchanged when the session is lost.
     ///
-    /// The time is that of `CLOCK_BOOTTIME`, which another process of this host can read as well.
+    /// The clock is `CLOCK_BOOTTIME`, which other processes of this host can read as well.
     pub fn fence_at(&self) -> watch::Receiver<Time> {
         self.shared.fence_at.subscribe()
     }
 
-    /// Waits until the session is lost, and tells why. Any number of tasks may wait; the future does not
+    /// Waits until the session is lost, and returns the reason. Any number of tasks may wait; the future does not
     /// borrow the session.
     pub fn lost(&self) -> impl Future<Output = Loss> + Send + 'static + use<> {
         let mut lost = self.shared.lost.subscribe();
         async move {
             match lost.wait_for(Option::is_some).await {
                 Ok(loss) => loss.clone().unwrap_or(Loss::Closed),
-                // The session was dropped, and its task with it.
+                // The session and its task were dropped.
                 Err(_) => Loss::Closed,
             }
         }
     }
 
-    /// Whether the session is lost, by the clock of this moment: also right in a process that was
-    /// stopped and has only just gone on. Once true it stays true.
+    /// Whether the session is lost. Reads the clock, so the answer is right also in a process that has just been
+    /// continued after a stop. Once true, it stays true.
     pub fn is_lost(&self) -> bool {
         self.shared.check()
     }
 
-    /// Stops the renewals, then revokes the lease, which deletes its keys. If the session is lost
-    /// already there is nothing to revoke.
+    /// Stops the renewals and revokes the lease, which deletes its keys. Does nothing for a lost session.
     ///
     /// # Errors
-    /// If the server could not be told. The lease then lapses by itself after its time to live.
+    /// The errors of [`Client::lease_revoke`]. The lease then expires after its time to live.
     pub async fn close(self) -> Result<(), ClientError> {
         let Self { client, shared, stop, task } = self;
         stop.cancel();
-        // It ends at once, and says nothing that is not in `shared` already.
+        // The task ends at once, and its result is in `shared` already.
         let _ = task.await;
         if shared.check() {
             return Ok(());
         }
         shared.lose(Loss::Closed);
         let revoked = match client.lease_revoke(shared.lease).await {
-            // The lease is ours alone, so revoking it twice does no harm.
+            // Only this session uses the lease, so revoking it twice is harmless.
             Err(ClientError::OutcomeUnknown { .. }) => client.lease_revoke(shared.lease).await,
             revoked => revoked,
         };
@@ -217,7 +217,7 @@ impl SessionShared {
         self.clock.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Looks at the clock; true if the session is lost.
+    /// Reads the clock; returns whether the session is lost.
     fn check(&self) -> bool {
         let now = boot_time();
         let (expired, slept, ttl, silent) = {
@@ -231,7 +231,7 @@ impl SessionShared {
         self.lost.borrow().is_some()
     }
 
-    /// Notes that a renewal sent at `sent` was acknowledged; false if that came too late.
+    /// Records that a renewal sent at `sent` was acknowledged; returns false if the session was lost before.
     fn renewed(&self, sent: Time, ttl: Duration) -> bool {
         let fence_at = {
             let mut clock = self.clock();
@@ -244,7 +244,7 @@ impl SessionShared {
         !self.check()
     }
 
-    /// The first reason counts.
+    /// Marks the session as lost. Only the first reason counts.
     fn lose(&self, loss: Loss) {
         self.clock().end();
         let first = self.lost.send_if_modified(|lost| {
@@ -260,10 +260,10 @@ impl SessionShared {
     }
 }
 
-/// Keeps the lease alive until it is lost or the owner has had enough.
+/// Keeps the lease alive until it is lost or the session is closed.
 async fn run(client: Client, shared: Arc<SessionShared>, stop: CancellationToken) {
     tokio::select! {
-        // Looked at first, so that after a long stop the clock speaks before a late answer does.
+        // The clock comes first, so that after a long stop a late answer does not count.
         biased;
         () = stop.cancelled() => {}
         () = expiry(&shared) => {}
@@ -271,15 +271,15 @@ async fn run(client: Client, shared: Arc<SessionShared>, stop: CancellationToken
     }
 }
 
-/// Waits until the lease has run out by our own clock.
+/// Waits until the lease has expired by this node's clock.
 async fn expiry(shared: &SessionShared) {
     while !shared.check() {
         let (left, often) = {
             let clock = shared.clock();
             (clock.left(boot_time()), clock.often())
         };
-        // A renewal in the meantime makes us wait again. Timers stand still while the machine is
-        // suspended and the clock of the lease does not, so we look at it more often than it ends.
+        // A renewal in the meantime moves the end. Timers do not advance while the host is suspended, and the clock
+        // of the lease does, so it is checked at intervals too.
         sleep(left.min(often)).await;
     }
 }
@@ -287,10 +287,10 @@ async fn expiry(shared: &SessionShared) {
 /// The log repeats that a lease was not renewed after this time, and then each time after twice as long.
 const REPORTED_AGAIN: Duration = Duration::from_secs(1);
 
-/// Renews the lease, stream after stream, until it is lost.
+/// Renews the lease until it is lost, on one stream after another.
 async fn renewals(client: &Client, shared: &SessionShared) {
     let interval = shared.clock().ttl() / 3;
-    // The grant was as good as a renewal.
+    // The grant counts as a renewal.
     let silent = shared.clock().silent(boot_time());
     sleep(interval.saturating_sub(silent)).await;
     let mut failures: u32 = 0;
@@ -322,11 +322,11 @@ async fn renewals(client: &Client, shared: &SessionShared) {
     }
 }
 
-/// How long to wait before asking again about a lease that a server does not know.
+/// The pause before the retry for a lease that a server does not know.
 const SECOND_THOUGHTS: Duration = Duration::from_millis(100);
 
-/// Renews the lease on one stream, whose first renewal was sent at `sent`. Returns how the stream ended,
-/// or nothing if the session did.
+/// Renews the lease on one stream, whose first renewal was sent at `sent`. Returns how the stream ended, or `None` if
+/// the session is lost.
 async fn renew_on(
     mut stream: KeepAliveStream,
     shared: &SessionShared,
@@ -354,14 +354,14 @@ async fn renew_on(
             shared.lose(Loss::Gone { lease: shared.lease, endpoint });
             return None;
         } else {
-            // A leader of etcd 3.4 or 3.5 that has just been elected may not have read all of its own
-            // log yet, and not know a lease that exists.
+            // A newly elected leader of etcd 3.4 or 3.5 may not have applied its whole log yet, and then does not
+            // know a lease that exists.
             doubtful = true;
             SECOND_THOUGHTS
         };
         tokio::select! {
             () = sleep(wait) => {}
-            // Nothing was asked, so all that can come is the end of the stream.
+            // No request is under way, so the only possible event is the end of the stream.
             failed = stream.ended() => return Some(failed),
         }
         if shared.check() {

@@ -62,12 +62,12 @@ impl LeaseClock {
         self.sent.saturating_add(self.ttl - self.ttl / LAST_RESERVE)
     }
 
-    /// How often somebody must look at the clock, at least.
+    /// The longest interval between two reads of the clock.
     pub(super) fn often(&self) -> Duration {
         self.ttl / LOOKS
     }
 
-    /// How long the process did not run when the lease ran out, if that is why nobody renewed it.
+    /// For how long the process did not run when the lease expired, if that is why it was not renewed.
     pub(super) fn slept(&self) -> Option<Duration> {
         self.slept
     }
@@ -85,7 +85,7 @@ impl LeaseClock {
     }
 
     /// Takes note of a renewal sent at `sent` whose acknowledgement is seen at `now`. One that comes
-    /// after the end changes nothing, and returns false: somebody may have acted on the end already.
+    /// after the end changes nothing, and returns false: the loss may have been acted on already.
     pub(super) fn renewed(&mut self, now: Time, sent: Time, ttl: Duration) -> bool {
         if self.check(now) {
             return false;
