@@ -1,4 +1,4 @@
-"""How a node's part ends, and what the others make of it."""
+"""How a node's part ends, and how the other nodes react."""
 
 import subprocess
 import sys
@@ -12,26 +12,26 @@ import rallypoint
 from rallypoint import _fence
 
 
-def test_when_one_is_done_the_others_finish_undisturbed(server):
+def test_when_one_node_is_done_other_nodes_finish_undisturbed(server):
     one, other = node(server, 2, 2), node(server, 2, 2)
     meet(one, other)
     assert one.shutdown()
     until(other.is_closed)
-    assert other.num_nodes_waiting() == 0 and other.disturbance is None
+    assert other.num_nodes_waiting() == 0 and other.stop_reason is None
     assert other.shutdown()
 
 
-def test_when_one_has_failed_for_good_the_others_are_to_stop(server):
+def test_when_one_node_has_failed_for_good_other_nodes_must_stop(server):
     one, other = node(server, 2, 2), node(server, 2, 2)
     meet(one, other)
     assert one.shutdown(success=False, reason="rank 1 ran out of memory")
     until(lambda: other.num_nodes_waiting() > 0)
-    assert other.disturbance.endswith(": failed: rank 1 ran out of memory")
+    assert other.stop_reason.endswith(": failed: rank 1 ran out of memory")
     with pytest.raises(rallypoint.RendezvousClosedError, match=f"{one.node_id}.*failed: rank 1 ran out of memory"):
         other.next_rendezvous()
 
 
-def test_whoever_closes_the_run_itself_is_not_disturbed(server):
+def test_a_node_that_closes_the_run_itself_is_not_disturbed(server):
     alone = node(server, 1, 1)
     alone.next_rendezvous()
     alone.set_closed("enough")
@@ -44,11 +44,11 @@ def test_what_fails_because_another_is_gone_does_not_end_the_run(server, caplog)
     meet(*nodes)
     gone, broken, healthy = nodes
     gone.leave()
-    # Whoever opened the round coordinates it.
+    # The node that opened the round coordinates it.
     causes = ("a member was lost", f"members were lost: {gone.node_id}")
-    until(lambda: healthy.disturbance in causes)
+    until(lambda: healthy.stop_reason in causes)
     assert broken.shutdown(success=False, reason="its peer was gone")
-    until(lambda: "the run is left to the others" in caplog.text)
+    until(lambda: "leaves the run open for the other nodes" in caplog.text)
     until(lambda: healthy.num_nodes_waiting() > 0)
     assert not healthy.is_closed()
     healthy.shutdown(success=False)
@@ -67,7 +67,7 @@ def test_others_who_meet_again_because_of_a_failure_are_told_of_it(server):
 
 
 def test_what_fails_because_another_was_killed_does_not_end_the_run(server, python):
-    """Not even if the others meet again, and nothing tells any more why."""
+    """Not even if the other nodes form another group, and the reason is no longer known."""
     broken, healthy = (node(server, 2, 3, last_call_timeout=60) for _ in range(2))
     victim = python(NODE, server.endpoint, 2, 3, 60)
     meet(broken, healthy)
@@ -129,10 +129,10 @@ def test_who_has_lost_its_place_is_told(server):
         server.stop()
         assert "was not renewed" in fenced.result(60)
     assert alone.is_fenced and alone.num_nodes_waiting() == 1
-    assert alone.disturbance.startswith("the session was lost: ")
+    assert alone.stop_reason.startswith("the session was lost: ")
 
 
-def test_at_the_end_nobody_waits_for_a_loss(server):
+def test_shutdown_ends_a_wait_for_the_loss_of_the_session(server):
     alone = node(server, 1, 1)
     alone.next_rendezvous()
     with ThreadPoolExecutor(1) as pool:

@@ -85,14 +85,14 @@ def test_a_launcher_that_has_handled_the_failure_of_its_agent(run, outcome, clos
 
 
 def run_otherwise(handler):
-    """Nobody sees how this ends, in success or not."""
+    """It is unknown whether this ends in success."""
     handler.next_rendezvous()
     return handler.shutdown()
 
 
 def test_a_launcher_that_runs_its_agent_in_another_way(run):
     handler, other = run
-    with pytest.raises(rallypoint.RendezvousStateError, match="nobody can tell whether the workers succeeded"):
+    with pytest.raises(rallypoint.RendezvousStateError, match="it is unknown whether the workers succeeded"):
         as_torch(run_otherwise)(handler)
     assert not other.is_closed()
 

@@ -1,4 +1,4 @@
-//! What Python may pass for bytes, times and options.
+//! Conversions of Python arguments: bytes, times and options.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -24,7 +24,7 @@ impl<'a, 'py> FromPyObject<'a, 'py> for Blob {
             let name = object.get_type().name()?;
             return Err(PyTypeError::new_err(format!("give str or bytes, not {name}")));
         };
-        // What is no UTF-8 was escaped when it was listed.
+        // Bytes that are not UTF-8 were escaped when the key was listed.
         let bytes = text.call_method1("encode", ("utf-8", "surrogateescape"))?;
         Ok(Self(Bytes::copy_from_slice(bytes.cast::<PyBytes>()?.as_bytes())))
     }
@@ -63,7 +63,7 @@ impl<'a, 'py> FromPyObject<'a, 'py> for Time {
     }
 }
 
-/// Options as they would stand on a command line.
+/// Keyword options, converted to the text that a command line would have.
 pub(crate) fn options(given: Option<&Bound<'_, PyDict>>) -> PyResult<BTreeMap<String, String>> {
     let mut options = BTreeMap::new();
     for (key, value) in given.into_iter().flatten() {

@@ -1,4 +1,4 @@
-//! The state of a rendezvous, for PyTorch's own handler.
+//! The rendezvous backend of PyTorch's own handler.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,21 +13,21 @@ use rallypoint::store::DEFAULT_TIMEOUT;
 use crate::arguments::{Blob, Time};
 use crate::client::Client;
 use crate::errors::{OrRaise, wrong_argument};
-use crate::runtime::{Tied, wait};
+use crate::runtime::{ProcessBound, wait};
 use crate::store::{Store, folder};
 
-/// One state in an etcd, which changes only under a compare. `rallypoint.torch.EtcdRendezvousBackend` is
-/// what PyTorch uses.
+/// A state on etcd that changes only by compare-and-set. PyTorch uses it as
+/// `rallypoint.torch.EtcdRendezvousBackend`.
 #[pyclass(module = "rallypoint", frozen)]
 pub(crate) struct RendezvousBackend {
-    native: Tied<EtcdRendezvousBackend>,
+    native: ProcessBound<EtcdRendezvousBackend>,
 }
 
-/// A state and its token, which is a revision.
+/// A state and its fencing token, which is a revision.
 type State<'py> = (Bound<'py, PyBytes>, i64);
 
 fn out<'py>(py: Python<'py>, state: &[u8], token: &FencingToken) -> State<'py> {
-    // What the backend has given is a number.
+    // The tokens of this backend are numbers.
     (PyBytes::new(py, state), token.as_str().parse().unwrap_or_default())
 }
 
@@ -45,18 +45,18 @@ impl RendezvousBackend {
         let ttl = ttl.map(Duration::from_secs);
         let native = EtcdRendezvousBackend::new(client.native(py)?, run_id, key_prefix, ttl);
         let native = native.map_err(|error| wrong_argument(py, error.to_string()))?;
-        Ok(Self { native: Tied::new(native) })
+        Ok(Self { native: ProcessBound::new(native) })
     }
 
-    /// The state and its token, or nothing.
+    /// Reads the state and its fencing token; ``None`` if there is no state.
     fn get_state<'py>(&self, py: Python<'py>) -> PyResult<Option<State<'py>>> {
         let native = self.native.get(py)?;
         let found = wait(py, native.get_state())?.or_raise(py)?;
         Ok(found.map(|(state, token)| out(py, &state, &token)))
     }
 
-    /// Writes the state if it is still the one that ``token`` names; without one, if there is none. Returns
-    /// what is there afterwards, its token, and whether it was written.
+    /// Writes the state if it is still the version that ``token`` names; without a token, if there is no state.
+    /// Returns the state afterwards, its token, and whether this call wrote it.
     #[pyo3(signature = (state, token = None))]
     fn set_state<'py>(
         &self,
@@ -65,7 +65,7 @@ impl RendezvousBackend {
         token: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Option<(Bound<'py, PyBytes>, i64, bool)>> {
         let native = self.native.get(py)?;
-        // Whatever is no token of ours names no state of ours.
+        // A token of another backend names no version of this state.
         let token = token.map(|token| token.str()).transpose()?;
         let token = token.map(|token| FencingToken::new(token.to_string_lossy()));
         let found = wait(py, native.set_state(state.0, token.as_ref()))?.or_raise(py)?;
@@ -75,7 +75,7 @@ impl RendezvousBackend {
         }))
     }
 
-    /// A store whose keys lie below ``prefix``, and end with the state.
+    /// Makes a store whose keys begin with ``prefix`` and expire with the state.
     #[pyo3(signature = (prefix, timeout = None))]
     fn store(&self, py: Python<'_>, prefix: &str, timeout: Option<Time>) -> PyResult<Store> {
         let native = self.native.get(py)?;

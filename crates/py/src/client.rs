@@ -1,4 +1,4 @@
-//! A client of an etcd, for what is to share a connection.
+//! A client of etcd, which stores and backends share.
 
 use std::collections::BTreeMap;
 
@@ -10,11 +10,11 @@ use rallypoint::rendezvous::{ConfigError, ConnectionOptions, RendezvousParameter
 
 use crate::arguments;
 use crate::errors::OrRaise;
-use crate::runtime::{Tied, wait};
+use crate::runtime::{ProcessBound, wait};
 
-/// A connection to an etcd, or to a `rallypoint.Server`, that stores and backends share.
+/// A connection to etcd, or to a `rallypoint.Server`, that stores and backends share.
 ///
-/// Nothing is sent before it is used.
+/// It connects when it is first used.
 ///
 /// Args:
 ///     endpoint: ``host:port``, or several of them with commas in between. The port is 2379 unless given.
@@ -30,17 +30,17 @@ use crate::runtime::{Tied, wait};
 #[pyclass(module = "rallypoint", frozen)]
 pub(crate) struct Client {
     endpoint: String,
-    native: Tied<Native>,
+    native: ProcessBound<Native>,
 }
 
 impl Client {
     pub(crate) fn new(py: Python<'_>, endpoint: String, options: ClientOptions) -> PyResult<Self> {
         let connecting = Native::connect(options);
         let native = wait(py, connecting)?.or_raise(py)?;
-        Ok(Self { endpoint, native: Tied::new(native) })
+        Ok(Self { endpoint, native: ProcessBound::new(native) })
     }
 
-    /// A client that is there, or one for the server that a text names.
+    /// Converts an argument to a client: a ``Client``, or the endpoint of a server.
     pub(crate) fn from_any<'py>(given: &Bound<'py, PyAny>) -> PyResult<Bound<'py, Self>> {
         if let Ok(client) = given.cast::<Self>() {
             return Ok(client.clone());
@@ -72,7 +72,7 @@ impl Client {
         Self::new(py, endpoint.to_owned(), checked.or_raise(py)?.client_options())
     }
 
-    /// The endpoint that was given.
+    /// The endpoint of the client.
     #[getter]
     fn endpoint(&self) -> &str {
         &self.endpoint

@@ -1,4 +1,4 @@
-//! Which exception an error becomes. The classes are Python's own, in `rallypoint.errors`.
+//! Conversion of errors to Python exceptions. The classes are defined in Python, in `rallypoint.errors`.
 
 use std::error::Error;
 
@@ -11,7 +11,7 @@ use rallypoint::rendezvous::{ConfigError, CreateError, RendezvousError};
 use rallypoint::server::ServeError;
 use rallypoint::store::StoreError;
 
-/// Something that becomes an exception.
+/// An error that becomes a Python exception.
 pub(crate) trait Raise: Error + Sized {
     /// The name of the class.
     fn class(&self) -> &'static str;
@@ -21,7 +21,7 @@ pub(crate) trait Raise: Error + Sized {
     }
 }
 
-/// The rest of a call that may fail.
+/// Conversion of a result to a Python result.
 pub(crate) trait OrRaise<T> {
     fn or_raise(self, py: Python<'_>) -> PyResult<T>;
 }
@@ -118,24 +118,24 @@ impl Raise for EtcdServerError {
     }
 }
 
-/// Used after a fork.
+/// The exception for a value that is used in a forked child.
 pub(crate) fn fork_error(py: Python<'_>) -> PyErr {
-    let text = "rallypoint was in use when this process was forked, and its threads stayed behind; start \
+    let text = "rallypoint was in use when this process was forked, and its threads do not exist here; start \
                 processes with the method 'spawn' or 'forkserver', or use rallypoint only after the fork";
     exception(py, "ForkError", text.to_owned())
 }
 
-/// The operating system refused something that it hardly ever refuses.
-pub(crate) fn system_error(py: Python<'_>, error: &std::io::Error) -> PyErr {
-    exception(py, "RallypointError", format!("the operating system refused: {error}"))
+/// The exception for an operation that the operating system refused.
+pub(crate) fn system_error(py: Python<'_>, operation: &str, error: &std::io::Error) -> PyErr {
+    exception(py, "RallypointError", format!("cannot {operation}: {error}"))
 }
 
-/// An argument that makes no sense.
+/// The exception for an invalid argument.
 pub(crate) fn wrong_argument(py: Python<'_>, text: String) -> PyErr {
     exception(py, "ParameterError", text)
 }
 
-/// An etcd is asked for something that only one that runs has.
+/// The exception for a call that needs a running etcd.
 pub(crate) fn not_running(py: Python<'_>) -> PyErr {
     exception(py, "EtcdServerError", "this etcd is not running; start it first".to_owned())
 }

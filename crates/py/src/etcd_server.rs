@@ -1,4 +1,4 @@
-//! A real etcd as a child process.
+//! etcd as a child process.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -11,15 +11,15 @@ use rallypoint::etcd_server::{EtcdOutput, EtcdServer as Native, EtcdServerOption
 use crate::arguments::Time;
 use crate::client::Client;
 use crate::errors::{OrRaise, fork_error, not_running, wrong_argument};
-use crate::runtime::{Tied, wait};
+use crate::runtime::{ProcessBound, wait};
 
-/// A real ``etcd`` as a child process: PyTorch's ``EtcdServer``, with etcd's v3 API.
+/// ``etcd`` as a child process: PyTorch's ``EtcdServer``, with etcd's v3 API.
 ///
-/// The binary is what ``TORCHELASTIC_ETCD_BINARY_PATH`` names, or else ``etcd`` beside this program, or else
-/// in ``PATH``. It never outlives this process, and neither does its temporary directory.
+/// The binary is the file that ``TORCHELASTIC_ETCD_BINARY_PATH`` names, or else ``etcd`` beside this program, or else
+/// ``etcd`` in ``PATH``. The process and its temporary directory never outlive this process.
 ///
 /// Args:
-///     data_dir: where the data lie. One that is given is kept.
+///     data_dir: the data directory, which is kept. By default, a temporary directory.
 ///
 /// >>> etcd = rallypoint.EtcdServer()
 /// >>> etcd.start()
@@ -29,52 +29,54 @@ use crate::runtime::{Tied, wait};
 #[pyclass(module = "rallypoint", subclass, frozen)]
 pub(crate) struct EtcdServer {
     data_dir: Option<PathBuf>,
-    life: Mutex<Life>,
+    state: Mutex<EtcdState>,
 }
 
-/// How far it is. Nothing of Python's may run while this is locked: another thread might wait for it with the
-/// interpreter in its hands.
+/// The state of the child process. No Python code may run while it is locked: another thread that holds the
+/// interpreter might wait for the lock.
 #[derive(Debug, Default)]
-enum Life {
+enum EtcdState {
     #[default]
     Stopped,
     Starting,
-    Running(Tied<Box<Native>>),
+    Running(ProcessBound<Box<Native>>),
 }
 
 impl EtcdServer {
-    fn life(&self) -> MutexGuard<'_, Life> {
-        self.life.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> MutexGuard<'_, EtcdState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether it is this call that starts it.
+    /// Marks the process as starting. Returns false if it starts or runs already.
     fn begin(&self) -> bool {
-        let mut life = self.life();
-        let begins = matches!(*life, Life::Stopped);
+        let mut state = self.state();
+        let begins = matches!(*state, EtcdState::Stopped);
         if begins {
-            *life = Life::Starting;
+            *state = EtcdState::Starting;
         }
         begins
     }
 
-    /// What is to be ended, if it runs.
-    fn end(&self) -> Option<Tied<Box<Native>>> {
-        let mut life = self.life();
-        match std::mem::take(&mut *life) {
-            Life::Running(native) => Some(native),
+    /// Takes the running process out; `None` if it does not run.
+    fn end(&self) -> Option<ProcessBound<Box<Native>>> {
+        let mut state = self.state();
+        match std::mem::take(&mut *state) {
+            EtcdState::Running(native) => Some(native),
             other => {
-                *life = other;
+                *state = other;
                 None
             }
         }
     }
 
     fn address(&self, py: Python<'_>) -> PyResult<SocketAddr> {
-        let known = match &*self.life() {
-            Life::Running(native) => {
-                Some(native.here().map(|native| SocketAddr::new(native.host(), native.port())))
-            }
-            Life::Stopped | Life::Starting => None,
+        let known = match &*self.state() {
+            EtcdState::Running(native) => Some(
+                native
+                    .get_unless_forked()
+                    .map(|native| SocketAddr::new(native.host(), native.port())),
+            ),
+            EtcdState::Stopped | EtcdState::Starting => None,
         };
         known.ok_or_else(|| not_running(py))?.ok_or_else(|| fork_error(py))
     }
@@ -85,16 +87,16 @@ impl EtcdServer {
     #[new]
     #[pyo3(signature = (data_dir = None))]
     fn create(data_dir: Option<PathBuf>) -> Self {
-        Self { data_dir, life: Mutex::default() }
+        Self { data_dir, state: Mutex::default() }
     }
 
-    /// Starts etcd, and returns when it serves.
+    /// Starts etcd, and returns when it serves requests.
     ///
     /// Args:
-    ///     timeout: how long one attempt may take, in seconds.
-    ///     num_retries: how often to try.
-    ///     stderr: where etcd's output goes: nowhere, unless it is the path of a file, an open file or its
-    ///         descriptor (but no socket), or ``True`` for the standard error of this process.
+    ///     timeout: the timeout of one attempt, in seconds.
+    ///     num_retries: the number of attempts.
+    ///     stderr: the destination of etcd's output: the path of a file, an open file or its descriptor (but not a
+    ///         socket), or ``True`` for the standard error of this process. By default, the output is discarded.
     #[pyo3(signature = (timeout = None, num_retries = 3, stderr = None))]
     fn start(
         &self,
@@ -114,43 +116,43 @@ impl EtcdServer {
             return Err(wrong_argument(py, "this etcd runs already; stop it first".to_owned()));
         }
         let started = wait(py, Native::start(options)).and_then(|started| started.or_raise(py));
-        let (life, outcome) = match started {
-            Ok(native) => (Life::Running(Tied::new(Box::new(native))), Ok(())),
-            Err(error) => (Life::Stopped, Err(error)),
+        let (state, outcome) = match started {
+            Ok(native) => (EtcdState::Running(ProcessBound::new(Box::new(native))), Ok(())),
+            Err(error) => (EtcdState::Stopped, Err(error)),
         };
-        *self.life() = life;
+        *self.state() = state;
         outcome
     }
 
-    /// Ends it, and removes its temporary directory. Once is enough.
+    /// Ends etcd and removes its temporary directory. A second call does nothing.
     fn stop(&self, py: Python<'_>) -> PyResult<()> {
-        let Some(mut native) = self.end().and_then(Tied::take) else { return Ok(()) };
+        let Some(mut native) = self.end().and_then(ProcessBound::take) else { return Ok(()) };
         wait(py, native.stop())?.or_raise(py)
     }
 
-    /// The port that it listens on.
+    /// The port that etcd listens on.
     fn get_port(&self, py: Python<'_>) -> PyResult<u16> {
         self.address(py).map(|address| address.port())
     }
 
-    /// The address that it listens on.
+    /// The address that etcd listens on.
     fn get_host(&self, py: Python<'_>) -> PyResult<String> {
         self.address(py).map(|address| address.ip().to_string())
     }
 
-    /// Where clients reach it: ``host:port``.
+    /// The endpoint for clients: ``host:port``.
     fn get_endpoint(&self, py: Python<'_>) -> PyResult<String> {
         self.address(py).map(|address| address.to_string())
     }
 
-    /// A client of it.
+    /// Makes a client of this etcd.
     fn get_client(&self, py: Python<'_>) -> PyResult<Client> {
         let endpoint = self.get_endpoint(py)?;
         Client::new(py, endpoint.clone(), ClientOptions::new([endpoint]))
     }
 
     fn __enter__(this: Bound<'_, Self>) -> PyResult<Bound<'_, Self>> {
-        let stopped = matches!(*this.get().life(), Life::Stopped);
+        let stopped = matches!(*this.get().state(), EtcdState::Stopped);
         if stopped {
             this.get().start(this.py(), None, 3, None)?;
         }
@@ -163,7 +165,8 @@ impl EtcdServer {
     }
 }
 
-/// Nothing and numbers, which are descriptors and `subprocess`'s own words, are PyTorch's.
+/// Converts the argument ``stderr``. ``None`` and numbers (descriptors, and the constants of `subprocess`) mean the
+/// same as in PyTorch.
 fn output(stderr: Option<&Bound<'_, PyAny>>) -> PyResult<EtcdOutput> {
     let Some(stderr) = stderr else { return Ok(EtcdOutput::Discard) };
     if let Ok(shown) = stderr.extract::<bool>() {
@@ -178,10 +181,11 @@ fn output(stderr: Option<&Bound<'_, PyAny>>) -> PyResult<EtcdOutput> {
     stderr.call_method0("fileno")?.extract().map(opened)
 }
 
-/// A negative number is PIPE or DEVNULL; what is piped is kept for errors as it is.
+/// Converts a descriptor. A negative number is PIPE or DEVNULL, for which the output is discarded; errors quote its
+/// last lines in any case.
 ///
-/// Others are opened again, which sockets cannot be: to have one by its number alone would be `unsafe`. The
-/// standard error, which often is one, needs neither.
+/// Other descriptors are opened again by their path, which sockets do not allow: using a descriptor by its number
+/// would be `unsafe`. The standard error, which often is a socket, needs no descriptor.
 fn opened(descriptor: i32) -> EtcdOutput {
     match descriptor {
         ..0 => EtcdOutput::Discard,

@@ -1,4 +1,4 @@
-//! The guard of this process, for whoever starts workers by other means than ours.
+//! The guard of workers that another launcher, such as torchrun, starts.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -9,31 +9,32 @@ use rallypoint::process::{self, LivenessSocket, Mark};
 use rallypoint_core::rendezvous::documents::LivenessAddress;
 
 use crate::errors::system_error;
-use crate::runtime::Tied;
+use crate::runtime::ProcessBound;
 
-/// Ends marked processes when this one is gone or its fence has passed, and shows others that none is left.
+/// Kills marked processes when this process has ended or its fence has passed, and serves the liveness socket.
 ///
-/// It listens where the other nodes reach this one: at ``local_addr`` if that is an address, on loopback if
-/// ``endpoint`` is, or else on all addresses. The kernel refuses connections there when neither this process nor
-/// its guard is left, and the guard goes when it has ended all marked processes.
+/// The liveness socket listens at ``local_addr`` if that is an address, on loopback if ``endpoint`` is, or else on all
+/// addresses. The kernel refuses connections to it when this process and its guard have ended, and the guard ends
+/// after it has killed all marked processes.
 ///
 /// Args:
-///     endpoint: where the nodes meet.
+///     endpoint: the rendezvous endpoint.
 ///     local_addr: the address of this node, if it is known.
 #[pyclass(module = "rallypoint._native", frozen)]
 pub(crate) struct Guard {
-    life: Mutex<Option<Tied<Life>>>,
+    resources: Mutex<Option<ProcessBound<GuardResources>>>,
     address: (String, u16),
     token: String,
 }
 
-struct Life {
+/// The resources of the guard that ``close`` releases.
+struct GuardResources {
     _socket: LivenessSocket,
     marks: Vec<Mark>,
 }
 
 impl Guard {
-    /// How the other nodes reach it, at the address of this one.
+    /// The address of the liveness socket, without the host, which is that of this node.
     pub(crate) fn liveness(&self) -> LivenessAddress {
         let (port, token) = (self.address.1, self.token.clone());
         LivenessAddress { host: String::new(), port, token }
@@ -49,40 +50,40 @@ impl Guard {
             let socket = LivenessSocket::for_node(endpoint, local_addr)?;
             process::start_guard().map(|()| socket)
         });
-        let socket = opened.map_err(|error| system_error(py, &error))?;
+        let socket = opened.map_err(|error| system_error(py, "start the guard", &error))?;
         let address = (socket.address().ip().to_string(), socket.port());
         let token = socket.token().to_owned();
-        let life = Tied::new(Life { _socket: socket, marks: Vec::new() });
-        Ok(Self { life: Mutex::new(Some(life)), address, token })
+        let resources = ProcessBound::new(GuardResources { _socket: socket, marks: Vec::new() });
+        Ok(Self { resources: Mutex::new(Some(resources)), address, token })
     }
 
-    /// Where it listens: an address, which may stand for all of this host, and a port.
+    /// The address and port of the liveness socket. The address may be unspecified.
     #[getter]
     fn address(&self) -> (String, u16) {
         self.address.clone()
     }
 
-    /// What it tells those who connect.
+    /// The token that clients of the liveness socket receive.
     #[getter]
     fn token(&self) -> &str {
         &self.token
     }
 
-    /// From now on, processes that begin with this variable in their environment, and their descendants, are ended.
+    /// Guards processes that started with this variable in their environment, and their descendants.
     fn mark(&self, py: Python<'_>, name: &str, value: &str) -> PyResult<()> {
-        let mark =
-            py.detach(|| Mark::new(name, value)).map_err(|error| system_error(py, &error))?;
-        let mut life = self.life.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(life) = life.as_mut().and_then(Tied::here_mut) {
-            life.marks.push(mark);
+        let mark = py.detach(|| Mark::new(name, value));
+        let mark = mark.map_err(|error| system_error(py, "guard marked processes", &error))?;
+        let mut resources = self.resources.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(resources) = resources.as_mut().and_then(ProcessBound::get_mut_unless_forked) {
+            resources.marks.push(mark);
         }
         Ok(())
     }
 
-    /// Workers end at this moment, unless a later one is named before. Never waits.
+    /// Sets the fence: workers are killed at this time, unless a later one is set before. Never blocks.
     ///
     /// Args:
-    ///     nanoseconds: of ``time.CLOCK_BOOTTIME``; None for never.
+    ///     nanoseconds: the time of ``time.CLOCK_BOOTTIME``; None for no fence.
     #[pyo3(signature = (nanoseconds))]
     fn fence_at(&self, py: Python<'_>, nanoseconds: Option<i128>) -> PyResult<()> {
         let moment = nanoseconds.map(u64::try_from).transpose();
@@ -91,26 +92,26 @@ impl Guard {
         Ok(())
     }
 
-    /// The fence at which the guard has last killed workers, in nanoseconds; None if it has not.
+    /// The last fence at which the guard killed workers, in nanoseconds; None if there is none.
     #[getter]
     fn fenced(&self) -> Option<u128> {
         process::fenced().map(|moment| moment.as_nanos())
     }
 
-    /// Lets all marked processes go on, and closes the socket. Not in a fork.
+    /// Stops guarding marked processes, which go on, and closes the liveness socket. Does nothing in a forked child.
     fn close(&self, py: Python<'_>) {
-        let life = self.life.lock().unwrap_or_else(PoisonError::into_inner).take();
-        py.detach(|| drop(life));
+        let resources = self.resources.lock().unwrap_or_else(PoisonError::into_inner).take();
+        py.detach(|| drop(resources));
     }
 }
 
-/// How this program is started again for a guard or a gate, such that it comes to `helper`.
+/// Registers the command that starts this program again as a guard or a gate, in which it calls `helper`.
 #[pyfunction]
 pub(crate) fn register_helper(command: Vec<std::ffi::OsString>) {
     process::register(command);
 }
 
-/// What a process does that was started so. Its exit code; None if the arguments are others.
+/// Runs the guard or the gate, if the arguments ask for one. Returns the exit code; None for other arguments.
 #[pyfunction]
 pub(crate) fn helper(py: Python<'_>, arguments: Vec<std::ffi::OsString>) -> Option<u8> {
     py.detach(|| process::helper(arguments))

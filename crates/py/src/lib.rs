@@ -1,14 +1,14 @@
 //! The compiled half of the Python package `rallypoint`.
 //!
-//! - `runtime`: one runtime for the process, and how Python waits for what happens on it.
-//! - `rendezvous`, `store`, `client`, `backend`, `server`, `etcd_server`: the library's types, as Python has them.
-//! - `guard`: what ends workers that others start; the program that is started for it.
-//! - `errors`: which exception an error becomes.
-//! - `arguments`: what Python may pass for bytes, times and options.
-//! - `log`: what the library has to say, on its way to Python's `logging`.
+//! - `runtime`: the tokio runtime of the process, and how Python waits for its futures.
+//! - `rendezvous`, `store`, `client`, `backend`, `server`, `etcd_server`: the library's types in Python.
+//! - `guard`: the guard of workers that another launcher starts.
+//! - `errors`: conversion of errors to Python exceptions.
+//! - `arguments`: conversion of Python arguments.
+//! - `log`: the queue of log records to Python's `logging`.
 //!
-//! Everything that blocks lets other Python threads run meanwhile, and ends when Ctrl-C was pressed. What
-//! was made before a fork is refused after it.
+//! Every call that blocks lets other Python threads run, and ends at Ctrl-C. Objects that were made before a fork
+//! cannot be used in the child.
 
 // The macros write functions that only Python calls, and take arguments as Python passes them.
 #![allow(clippy::needless_pass_by_value)]
@@ -27,7 +27,7 @@ mod store;
 
 use pyo3::prelude::*;
 
-/// The compiled half of the package. What is public is in `rallypoint`.
+/// The compiled half of the package. Its public names are in `rallypoint`.
 #[pymodule(name = "_native")]
 mod native {
     use std::ffi::OsString;
@@ -99,20 +99,20 @@ mod native {
         keys::dynamic_run_store(run_id)
     }
 
-    /// Raises the limit of open descriptors if it might not be enough for so many connections. Returns the soft
-    /// limit that was there before, if it was raised.
+    /// Raises the limit of open descriptors if it may be too low for this number of connections. Returns the former
+    /// soft limit if it was raised.
     #[pyfunction]
     fn make_room(connections: u64) -> Option<u64> {
         rallypoint::cli::make_room(connections)
     }
 
-    /// Which of the nodes of its job this one is, and the variable that says so.
+    /// The index of this node in its job, and the environment variable that has it.
     #[pyfunction]
     fn node_rank(py: Python<'_>) -> PyResult<Option<(u32, String)>> {
         rallypoint::cli::node_rank().or_raise(py)
     }
 
-    /// Where the nodes meet in torchrun's static form, and the variable that says so.
+    /// The address of torchrun's static rendezvous, and the environment variable that has it.
     #[pyfunction]
     fn master(py: Python<'_>) -> PyResult<Option<(String, String)>> {
         rallypoint::cli::master().or_raise(py)

@@ -1,7 +1,7 @@
-//! What the library has to say, on its way to Python's `logging`.
+//! The queue of log records from the library to Python's `logging`.
 //!
-//! Threads of the runtime never wait for Python: they leave their words here, and a thread of Python's takes
-//! them. If nobody does, the oldest are forgotten.
+//! Threads of the runtime never wait for Python: they put records into this queue, and a Python thread takes them out.
+//! If the queue is full, the oldest records are dropped.
 
 use std::collections::VecDeque;
 use std::fmt::{self, Write};
@@ -14,13 +14,13 @@ use tracing::level_filters::LevelFilter;
 use tracing::{Event, Level, Metadata, Subscriber};
 use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
 
-/// As many as a person might still read.
+/// The capacity of the queue, in records.
 const KEPT: usize = 1000;
 
-/// The targets of the records that are kept begin with this: see [`rallypoint::log_target`].
+/// The prefix of the log targets of the library: see [`rallypoint::log_target`].
 const LIBRARY: &str = "rallypoint::";
 
-/// The level in Python's numbers, who speaks, and what.
+/// A log record: the level in Python's numbers, the name of the logger, and the text.
 type Record = (u8, String, String);
 
 static RECORDS: Mutex<VecDeque<Record>> = Mutex::new(VecDeque::new());
@@ -30,15 +30,15 @@ fn records() -> MutexGuard<'static, VecDeque<Record>> {
     RECORDS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Begins to keep what is said. False if it goes elsewhere already.
+/// Starts the queue. Returns false if the process has another subscriber for log records already.
 #[pyfunction]
 pub(crate) fn start_log(debug: bool) -> bool {
     let level = if debug { LevelFilter::DEBUG } else { LevelFilter::INFO };
-    let subscriber = tracing_subscriber::registry().with(Keeper { level });
+    let subscriber = tracing_subscriber::registry().with(LogQueueLayer { level });
     tracing::subscriber::set_global_default(subscriber).is_ok()
 }
 
-/// Waits until something was said, or for as long as ``seconds``.
+/// Waits for a record, for at most ``seconds``.
 #[pyfunction]
 pub(crate) fn wait_for_records(py: Python<'_>, seconds: f64) {
     let patience = Duration::try_from_secs_f64(seconds).unwrap_or_default();
@@ -48,17 +48,17 @@ pub(crate) fn wait_for_records(py: Python<'_>, seconds: f64) {
     });
 }
 
-/// What was said since the last call.
+/// Takes all records out of the queue.
 #[pyfunction]
 pub(crate) fn next_records() -> Vec<Record> {
     records().drain(..).collect()
 }
 
-struct Keeper {
+struct LogQueueLayer {
     level: LevelFilter,
 }
 
-impl<S: Subscriber> Layer<S> for Keeper {
+impl<S: Subscriber> Layer<S> for LogQueueLayer {
     fn enabled(&self, metadata: &Metadata<'_>, _: Context<'_, S>) -> bool {
         *metadata.level() <= self.level && metadata.target().starts_with(LIBRARY)
     }
@@ -74,26 +74,26 @@ impl<S: Subscriber> Layer<S> for Keeper {
             Level::INFO => 20,
             _ => 10,
         };
-        let mut sentence = Sentence::default();
-        event.record(&mut sentence);
-        let speaker = event.metadata().target().replace("::", ".");
+        let mut text = RecordText::default();
+        event.record(&mut text);
+        let logger = event.metadata().target().replace("::", ".");
         let mut said = records();
         if said.len() == KEPT {
             said.pop_front();
         }
-        said.push_back((level, speaker, sentence.message + &sentence.fields));
+        said.push_back((level, logger, text.message + &text.fields));
         ARRIVED.notify_one();
     }
 }
 
-/// The message, and behind it the fields as `name=value`.
+/// The text of a record: its message, followed by its fields as `name=value`.
 #[derive(Default)]
-struct Sentence {
+struct RecordText {
     message: String,
     fields: String,
 }
 
-impl Visit for Sentence {
+impl Visit for RecordText {
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
         // Writing to a string does not fail.
         let _ = match field.name() {

@@ -1,4 +1,4 @@
-//! The rendezvous, with the server where this host is meant to run it.
+//! The rendezvous of a node, and the embedded server on the host that the endpoint names.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -22,29 +22,28 @@ use tokio_util::task::AbortOnDropHandle;
 use crate::arguments;
 use crate::errors::{OrRaise, Raise, fork_error, wrong_argument};
 use crate::guard::Guard;
-use crate::runtime::{Tied, wait};
+use crate::runtime::{ProcessBound, wait};
 use crate::store::Store;
 
-/// Where the secret that the nodes share may stand.
+/// The environment variable with the secret of the run.
 const SECRET: &str = "RALLYPOINT_SECRET";
 
-/// After how long a wait is said to be one; and then again and again after the last.
+/// The times after which a wait is reported; the last one repeats.
 const SAID_AFTER: [Duration; 3] =
     [Duration::from_secs(3), Duration::from_secs(30), Duration::from_secs(60)];
 
-/// A node's way into the group of its run.
+/// The rendezvous of a node.
 ///
-/// The same call on every node. The host that ``endpoint`` names runs the server, in this process, and the
-/// others wait for it if it is late. Several hosts in the endpoint are an etcd cluster that is there already.
+/// All nodes make the same call. The host that ``endpoint`` names runs the server in this process, and the other
+/// hosts wait for it. Several hosts in the endpoint are a running etcd cluster.
 ///
 /// Args:
-///     endpoint: ``host:port``, port 29400 unless given; several hosts with commas in between are an etcd.
-///         Empty for a node that is alone.
-///     run_id: the name of the run, the same for all of its nodes and for no others.
-///     min_nodes, max_nodes: how large a group may be.
-///     backend: ``rallypoint``; or ``etcd``, also called ``etcd-v3``, for one that is there already, whatever
-///         its host.
-///     local_addr: where the other nodes reach this one, if it cannot find out itself.
+///     endpoint: ``host:port``, by default port 29400; several hosts with commas in between are an etcd cluster.
+///         Empty for a single node.
+///     run_id: the id of the run, the same on all of its nodes.
+///     min_nodes, max_nodes: the smallest and largest size of a group.
+///     backend: ``rallypoint``; or ``etcd``, also called ``etcd-v3``, for a running etcd on any host.
+///     local_addr: the address at which other nodes reach this one, if it cannot be found out.
 ///     guard: the guard of this node's workers, for agents that have one.
 ///     options: as in ``--rdzv-conf``, with their defaults:
 #[doc = include_str!("rendezvous/options.txt")]
@@ -59,15 +58,15 @@ const SAID_AFTER: [Duration; 3] =
 #[pyclass(module = "rallypoint", subclass, frozen)]
 pub(crate) struct Rendezvous {
     backend: String,
-    handler: Tied<Arc<EtcdRendezvousHandler>>,
-    server: Mutex<Option<Tied<EmbeddedServer>>>,
-    /// Tells the guard until when the workers may live.
-    _fencing: Option<Tied<AbortOnDropHandle<()>>>,
-    /// Its part is over.
+    handler: ProcessBound<Arc<EtcdRendezvousHandler>>,
+    server: Mutex<Option<ProcessBound<EmbeddedServer>>>,
+    /// The task that sends the fence to the guard.
+    _fencing: Option<ProcessBound<AbortOnDropHandle<()>>>,
+    /// Set by ``shutdown``.
     ended: CancellationToken,
 }
 
-/// Why there is no rendezvous.
+/// Why a rendezvous could not be opened.
 enum OpenError {
     Host(EmbeddedServerError),
     Create(CreateError),
@@ -92,7 +91,7 @@ impl OpenError {
     }
 }
 
-/// What a rendezvous is made of.
+/// The parts of an opened rendezvous.
 struct Opened {
     handler: EtcdRendezvousHandler,
     server: Option<EmbeddedServer>,
@@ -139,7 +138,7 @@ impl Rendezvous {
         }
         let mut config = arguments::options(options)?;
         add_password(&mut config, std::env::var(PASSWORD).ok());
-        // Less than nothing is as wrong as nothing.
+        // Negative numbers are as invalid as zero.
         let [low, high] = [min_nodes, max_nodes].map(|nodes| nodes.try_into().unwrap_or_default());
         let parameters = RendezvousParameters::new(backend, endpoint, run_id, low, high);
         let mut parameters = parameters.or_raise(py)?;
@@ -147,7 +146,7 @@ impl Rendezvous {
         parameters.local_addr = local_addr;
         parameters.liveness = guard.map(Guard::liveness);
         let secret = std::env::var(SECRET).ok().filter(|secret| !secret.is_empty());
-        // A name may have to be looked up.
+        // A host name may have to be resolved.
         let rendezvous = py.detach(|| {
             RendezvousConfig::from_parameters(parameters, &ThisHost::look(), secret.as_deref())
         });
@@ -155,14 +154,14 @@ impl Rendezvous {
         let Opened { handler, server, fencing } = opened.map_err(|error| error.raise(py))?;
         Ok(Self {
             backend: backend.to_owned(),
-            handler: Tied::new(Arc::new(handler)),
-            server: Mutex::new(server.map(Tied::new)),
-            _fencing: fencing.map(Tied::new),
+            handler: ProcessBound::new(Arc::new(handler)),
+            server: Mutex::new(server.map(ProcessBound::new)),
+            _fencing: fencing.map(ProcessBound::new),
             ended: CancellationToken::new(),
         })
     }
 
-    /// Waits until a group has formed that this node is in. Ctrl-C takes the node out of the round again.
+    /// Waits until a group has formed with this node as a member. Ctrl-C takes the node out of the round again.
     fn next_rendezvous(&self, py: Python<'_>) -> PyResult<RendezvousInfo> {
         let handler = self.handler.get(py)?;
         let info = wait(py, saying_why(handler, handler.next_rendezvous()))?.or_raise(py)?;
@@ -176,22 +175,22 @@ impl Rendezvous {
         })
     }
 
-    /// How many nodes would like a new round: late ones that there is room for, and members that the group
-    /// has lost. Anything but 0 means: stop the workers and call ``next_rendezvous``. That is so too if this
-    /// node is no longer in its group, or if another has closed the run without being done. A memory read.
+    /// The number of nodes that wait for a new round: late nodes for which there is room, and lost members of the
+    /// group. If it is not 0, stop the workers and call ``next_rendezvous``. It is not 0 either if this node is no
+    /// longer a member of its group, or if another node has closed the run after a failure. Reads memory only.
     fn num_nodes_waiting(&self, py: Python<'_>) -> PyResult<usize> {
         self.handler.get(py)?.nodes_waiting().or_raise(py)
     }
 
-    /// Why ``num_nodes_waiting()`` is not 0, in a sentence; ``None`` if it is.
+    /// The reason why ``num_nodes_waiting()`` is not 0, as a sentence; ``None`` if it is 0.
     #[getter]
-    fn disturbance(&self, py: Python<'_>) -> PyResult<Option<String>> {
+    fn stop_reason(&self, py: Python<'_>) -> PyResult<Option<String>> {
         Ok(self.handler.get(py)?.must_stop().map(|why| why.to_string()))
     }
 
-    /// Waits until this node was in a group and can no longer be sure of its place, since the servers do not
-    /// hear from it, and says why; or until ``shutdown``, and returns ``None``. Its workers must be gone when an
-    /// eighth of ``lease_ttl`` has passed, for then another node may take its place.
+    /// Waits until this node, as a member of a group, loses its session, and returns the reason; or until ``shutdown``,
+    /// and returns ``None``. Its workers must have ended within an eighth of ``lease_ttl``, since another node may take
+    /// its place after that.
     fn fenced(&self, py: Python<'_>) -> PyResult<Option<String>> {
         let handler = self.handler.get(py)?;
         wait(py, async {
@@ -203,7 +202,7 @@ impl Rendezvous {
         })
     }
 
-    /// Whether this node was in a group, is no longer sure of its place, and is in no other group yet. Not after
+    /// Whether this node has lost its session as a member of a group, and is in no other group yet. False after
     /// ``shutdown``.
     #[getter]
     fn is_fenced(&self, py: Python<'_>) -> PyResult<bool> {
@@ -211,32 +210,32 @@ impl Rendezvous {
         Ok(!self.ended.is_cancelled() && handler.status().fenced.is_some())
     }
 
-    /// Whether the run is closed: no further group will form.
+    /// Whether the run is closed, so that no further group forms.
     fn is_closed(&self, py: Python<'_>) -> PyResult<bool> {
         let handler = self.handler.get(py)?;
         Ok(handler.live_status().or_raise(py)?.view.closed.is_some())
     }
 
-    /// Closes the run for all of its nodes, for good. The others are told the reason.
+    /// Closes the run for all of its nodes. The other nodes see the reason.
     #[pyo3(signature = (reason = "it was closed by its user"))]
     fn set_closed(&self, py: Python<'_>, reason: &str) -> PyResult<()> {
         let handler = self.handler.get(py)?;
         wait(py, handler.set_closed(reason))?.or_raise(py)
     }
 
-    /// Leaves the group without closing the run. The others meet again without this node, which may come back.
+    /// Leaves the group without closing the run. The other nodes form a group without this node, which may join again.
     fn leave(&self, py: Python<'_>) -> PyResult<()> {
         let handler = self.handler.get(py)?;
         wait(py, handler.leave())
     }
 
-    /// Ends it. A member of the group closes the run with it, since the job is done; unless not ``success``:
-    /// then it only leaves, and the others meet again without it. With a ``reason`` why nobody can go on, it
-    /// closes the run nevertheless, and the others are to stop; unless the group has lost another member, or has
-    /// within a second, for then it was probably that which failed here. True if that came about.
+    /// Ends this node's part. With ``success``, a member of the group also closes the run, since the job is done.
+    /// Without it, the node only leaves, and the other nodes form a group without it. With a ``reason`` too, the node
+    /// closes the run as failed, and the other nodes stop; unless the group has lost another member, or loses one
+    /// within a second, since the failure here is then probably its consequence. Returns whether all of that succeeded.
     ///
-    /// If this process runs the server, it stays until the others have ended, also those of the same process: end
-    /// them first, or in other threads. Ctrl-C ends it at once.
+    /// If this process runs the server, the call returns when all other nodes have ended, also those of the same
+    /// process: end them first, or in other threads. Ctrl-C ends the wait.
     #[pyo3(signature = (success = true, reason = None))]
     fn shutdown(&self, py: Python<'_>, success: bool, reason: Option<String>) -> PyResult<bool> {
         let ending = match (success, reason) {
@@ -251,22 +250,22 @@ impl Rendezvous {
         let handler = self.handler.get(py)?;
         let server = self.server.lock().unwrap_or_else(PoisonError::into_inner).take();
         self.ended.cancel();
-        wait(py, end(handler, server.and_then(Tied::take), ending))
+        wait(py, end(handler, server.and_then(ProcessBound::take), ending))
     }
 
-    /// The name of the run.
+    /// The id of the run.
     #[getter]
     fn run_id(&self, py: Python<'_>) -> PyResult<String> {
         Ok(self.handler.get(py)?.run_id().to_owned())
     }
 
-    /// The name by which the others know this node.
+    /// The id of this node.
     #[getter]
     fn node_id(&self, py: Python<'_>) -> PyResult<String> {
         Ok(self.handler.get(py)?.node_id().to_owned())
     }
 
-    /// The backend that was asked for.
+    /// The name of the backend, as it was given.
     #[getter]
     fn backend(&self) -> &str {
         &self.backend
@@ -279,17 +278,17 @@ impl Rendezvous {
         Ok(self.handler.get(py)?.use_agent_store())
     }
 
-    /// How long this node may be silent before it counts as dead.
+    /// The time to live of this node's lease.
     #[getter]
     fn lease_ttl(&self, py: Python<'_>) -> PyResult<Duration> {
         Ok(self.handler.get(py)?.options().lease_ttl)
     }
 
-    /// Whether it is this process that runs the server.
+    /// Whether this process runs the server.
     #[getter]
     fn serves(&self, py: Python<'_>) -> PyResult<bool> {
         let serves = match &*self.server.lock().unwrap_or_else(PoisonError::into_inner) {
-            Some(server) => server.here().map(EmbeddedServer::serves),
+            Some(server) => server.get_unless_forked().map(EmbeddedServer::serves),
             None => Some(false),
         };
         serves.ok_or_else(|| fork_error(py))
@@ -299,7 +298,7 @@ impl Rendezvous {
         this
     }
 
-    /// A block that ends well closes the run; one that raises leaves it to the others.
+    /// A block that ends without an exception closes the run; one that raises leaves the run open.
     fn __exit__(
         &self,
         py: Python<'_>,
@@ -337,30 +336,30 @@ async fn end(
     closed
 }
 
-/// Waits for `future`, and reports what the rendezvous waits for if that takes long.
+/// Waits for `future`, and logs what the rendezvous waits for if that takes long.
 async fn saying_why<T>(handler: &EtcdRendezvousHandler, future: impl Future<Output = T>) -> T {
     let report = || {
         if let Some(what) = handler.status().view.waits_for {
             tracing::info!(target: WAITING, "waiting: {what}");
         }
-        // For the next report.
+        // The delay of the next report.
         handler.refresh();
     };
     Reminder::after(&SAID_AFTER).during(future, report).await
 }
 
-/// A group, as seen by one of its nodes.
+/// A group, as one of its members sees it.
 #[pyclass(module = "rallypoint", frozen, get_all)]
 pub(crate) struct RendezvousInfo {
     /// This node's rank in the group: 0 to ``world_size - 1``.
     rank: u32,
-    /// How many nodes the group has.
+    /// The number of nodes in the group.
     world_size: u32,
-    /// Which round it is. Rounds only grow.
+    /// The round of the group. Round numbers only grow.
     round: u64,
-    /// Where the workers find rank 0: its address.
+    /// The address of rank 0, for workers.
     master_addr: String,
-    /// Where the workers find rank 0: its port.
+    /// The port of rank 0, for workers.
     master_port: u16,
     /// A store that the group shares, new for each round.
     store: Py<Store>,

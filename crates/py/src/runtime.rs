@@ -1,4 +1,4 @@
-//! One runtime for the process, and how Python waits for what happens on it.
+//! The tokio runtime of the process, and how Python waits for its futures.
 
 use std::pin::pin;
 use std::sync::OnceLock;
@@ -10,36 +10,36 @@ use tokio::time::timeout;
 
 use crate::errors::{fork_error, system_error};
 
-/// How long Ctrl-C may have to wait.
-const SLICE: Duration = Duration::from_millis(100);
+/// The interval at which a wait checks for signals such as Ctrl-C.
+const SIGNAL_CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Most of what happens is waiting; a server for many nodes has some work.
+/// The number of worker threads. Most tasks only wait, but a server for many nodes has some work.
 const THREADS: usize = 2;
 
-static HOME: OnceLock<(u32, Runtime)> = OnceLock::new();
+static RUNTIME: OnceLock<(u32, Runtime)> = OnceLock::new();
 
-/// The runtime of this process. It begins with the first use, and lasts as long as the process.
+/// The runtime of this process. It starts with the first use and never ends.
 fn runtime(py: Python<'_>) -> PyResult<&'static Runtime> {
-    if HOME.get().is_none() {
+    if RUNTIME.get().is_none() {
         py.import("rallypoint._log")?.call_method0("start")?;
         let built = Builder::new_multi_thread()
             .worker_threads(THREADS)
             .thread_name("rallypoint")
             .enable_all()
             .build()
-            .map_err(|error| system_error(py, &error))?;
-        // Another thread may have been quicker, and then this one is not needed.
-        let _ = HOME.set((std::process::id(), built));
+            .map_err(|error| system_error(py, "start the threads of the runtime", &error))?;
+        // If another thread has set its runtime first, this one is dropped.
+        let _ = RUNTIME.set((std::process::id(), built));
     }
-    match HOME.get() {
+    match RUNTIME.get() {
         Some((pid, runtime)) if *pid == std::process::id() => Ok(runtime),
         _ => Err(fork_error(py)),
     }
 }
 
-/// Waits for `future`, while other Python threads run. If a signal handler of Python raises, as that of
-/// Ctrl-C does, the future is dropped, and with it whatever was under way. Handlers run in the main thread,
-/// so that others need not look for signals.
+/// Waits for `future`, while other Python threads run. If a signal handler of Python raises, as that of Ctrl-C does,
+/// the future is dropped and so cancelled. Python runs handlers in the main thread, so only that thread checks for
+/// signals.
 pub(crate) fn wait<F>(py: Python<'_>, future: F) -> PyResult<F::Output>
 where
     F: Future + Send,
@@ -49,7 +49,8 @@ where
     let mut future = pin!(future);
     loop {
         let waiting = future.as_mut();
-        let done = py.detach(|| runtime.block_on(async { timeout(SLICE, waiting).await }));
+        let done =
+            py.detach(|| runtime.block_on(async { timeout(SIGNAL_CHECK_INTERVAL, waiting).await }));
         match done {
             Ok(output) => return Ok(output),
             Err(_) if is_main_thread(py)? => py.check_signals()?,
@@ -64,33 +65,34 @@ fn is_main_thread(py: Python<'_>) -> PyResult<bool> {
     threading.call_method0("get_ident")?.eq(main)
 }
 
-/// Something that belongs to the process that made it. In a fork it cannot be used, and is not dropped:
-/// its threads are not there, and what it would end is not the fork's to end.
+/// A value that belongs to the process that made it. In a forked child it cannot be used and is not dropped: its
+/// threads do not exist there, and the child must not end resources of its parent.
 #[derive(Debug)]
-pub(crate) struct Tied<T> {
+pub(crate) struct ProcessBound<T> {
     pid: u32,
     value: Option<T>,
 }
 
-impl<T> Tied<T> {
+impl<T> ProcessBound<T> {
     pub(crate) fn new(value: T) -> Self {
         Self { pid: std::process::id(), value: Some(value) }
     }
 
     pub(crate) fn get(&self, py: Python<'_>) -> PyResult<&T> {
-        self.here().ok_or_else(|| fork_error(py))
+        self.get_unless_forked().ok_or_else(|| fork_error(py))
     }
 
-    /// The same without an exception, for whoever holds a lock while it looks.
-    pub(crate) fn here(&self) -> Option<&T> {
+    /// The value, or `None` in a forked child. Unlike [`get`](Self::get) it makes no exception, so it can be called
+    /// with a lock held.
+    pub(crate) fn get_unless_forked(&self) -> Option<&T> {
         self.value.as_ref().filter(|_| self.pid == std::process::id())
     }
 
-    pub(crate) fn here_mut(&mut self) -> Option<&mut T> {
+    pub(crate) fn get_mut_unless_forked(&mut self) -> Option<&mut T> {
         self.value.as_mut().filter(|_| self.pid == std::process::id())
     }
 
-    /// What it was, if this is the process that made it.
+    /// Takes the value out; `None` in a forked child.
     pub(crate) fn take(mut self) -> Option<T> {
         let value = self.value.take();
         if self.pid == std::process::id() {
@@ -101,7 +103,7 @@ impl<T> Tied<T> {
     }
 }
 
-impl<T> Drop for Tied<T> {
+impl<T> Drop for ProcessBound<T> {
     fn drop(&mut self) {
         if self.pid != std::process::id() {
             std::mem::forget(self.value.take());

@@ -11,14 +11,14 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::errors::{OrRaise, wrong_argument};
-use crate::runtime::{Tied, wait};
+use crate::runtime::{ProcessBound, wait};
 
 /// The coordination server, in this process. It speaks etcd's v3 API; it runs until it is stopped or dropped.
 ///
 /// Args:
 ///     listen: ``host:port``, on loopback at a free port unless given. The host is an IP address.
-///     data_dir: where to keep what is written. Without it, everything is gone when the server ends.
-///     user, password: what clients must authenticate with, if anything.
+///     data_dir: the directory of the write-ahead log. Without it, all data are lost when the server ends.
+///     user, password: the credentials of clients; by default, clients need none.
 ///     cert, key: files, for TLS.
 ///
 /// >>> with rallypoint.Server() as server:
@@ -27,7 +27,7 @@ use crate::runtime::{Tied, wait};
 #[pyclass(module = "rallypoint", frozen)]
 pub(crate) struct Server {
     address: SocketAddr,
-    running: Mutex<Option<Tied<Running>>>,
+    running: Mutex<Option<ProcessBound<Running>>>,
 }
 
 struct Running {
@@ -74,29 +74,31 @@ impl Server {
             options.credentials = credentials;
         });
         let (address, running) = wait(py, start(listen, options))?.or_raise(py)?;
-        Ok(Self { address, running: Mutex::new(Some(Tied::new(running))) })
+        Ok(Self { address, running: Mutex::new(Some(ProcessBound::new(running))) })
     }
 
-    /// Where it listens: ``host:port``, for clients.
+    /// The endpoint for clients: ``host:port``.
     #[getter]
     fn endpoint(&self) -> String {
         self.address.to_string()
     }
 
-    /// Where it listens: host and port.
+    /// The address of the server: host and port.
     #[getter]
     fn address(&self) -> (String, u16) {
         (self.address.ip().to_string(), self.address.port())
     }
 
-    /// Lets requests under way finish, and ends. Once is enough.
+    /// Ends the server after requests under way have finished. A second call does nothing.
     fn stop(&self, py: Python<'_>) -> PyResult<()> {
         let running = self.running.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let Some(Running { stop, task }) = running.and_then(Tied::take) else { return Ok(()) };
+        let Some(Running { stop, task }) = running.and_then(ProcessBound::take) else {
+            return Ok(());
+        };
         stop.cancel();
         match wait(py, task)? {
             Ok(ended) => ended.or_raise(py),
-            // It was ended otherwise, and is gone in any case.
+            // An error means that the server has ended already.
             Err(_) => Ok(()),
         }
     }

@@ -13,20 +13,20 @@ use rallypoint::store::{
 use crate::arguments::{Blob, Time, text};
 use crate::client::Client;
 use crate::errors::{OrRaise, wrong_argument};
-use crate::runtime::{Tied, wait};
+use crate::runtime::{ProcessBound, wait};
 
-/// A map that a group shares: the interface of PyTorch's ``torch.distributed.Store``, without PyTorch.
+/// A key-value store that a group shares: the interface of PyTorch's ``torch.distributed.Store``, without PyTorch.
 ///
-/// Keys and values are ``str`` or ``bytes``; what is read is ``bytes``. Calls that wait let other threads run
+/// Keys and values are ``str`` or ``bytes``; returned values are ``bytes``. Calls that wait let other threads run
 /// and end at Ctrl-C. In ``asyncio``, use ``await asyncio.to_thread(store.get, "key")``.
 #[pyclass(module = "rallypoint", subclass, frozen)]
 pub(crate) struct Store {
-    native: Tied<Arc<dyn Native>>,
+    native: ProcessBound<Arc<dyn Native>>,
 }
 
 impl Store {
     pub(crate) fn new(native: Arc<dyn Native>) -> Self {
-        Self { native: Tied::new(native) }
+        Self { native: ProcessBound::new(native) }
     }
 
     fn native(&self, py: Python<'_>) -> PyResult<&Arc<dyn Native>> {
@@ -38,7 +38,7 @@ fn slices(keys: &[Blob]) -> Vec<&[u8]> {
     keys.iter().map(|Blob(key)| &key[..]).collect()
 }
 
-/// Where the keys lie: with a slash at its end, which keeps `/jobs/7` apart from `/jobs/70`.
+/// The prefix of the keys with a slash at its end, which separates `/jobs/7` from `/jobs/70`.
 pub(crate) fn folder(prefix: &str) -> String {
     format!("{}/", prefix.strip_suffix('/').unwrap_or(prefix))
 }
@@ -55,7 +55,7 @@ impl Store {
         wait(py, store.set(&key.0, value.0))?.or_raise(py)
     }
 
-    /// The value of a key. Waits for it as long as ``timeout``.
+    /// Reads the value of a key. Waits for it for at most ``timeout``.
     fn get<'py>(&self, py: Python<'py>, key: Blob) -> PyResult<Bound<'py, PyBytes>> {
         let store = self.native(py)?;
         let value = wait(py, store.get(&key.0))?.or_raise(py)?;
@@ -82,7 +82,7 @@ impl Store {
         Ok(out(py, &value))
     }
 
-    /// Writes behind the value that is there, or the first value.
+    /// Appends to the value of a key, or writes the first value.
     fn append(&self, py: Python<'_>, key: Blob, value: Blob) -> PyResult<()> {
         let store = self.native(py)?;
         wait(py, store.append(&key.0, value.0))?.or_raise(py)
@@ -108,14 +108,14 @@ impl Store {
         wait(py, store.wait(&slices(&keys), patience))?.or_raise(py)
     }
 
-    /// How many keys have a value.
+    /// The number of keys that have a value.
     fn num_keys(&self, py: Python<'_>) -> PyResult<u64> {
         let store = self.native(py)?;
         wait(py, store.num_keys())?.or_raise(py)
     }
 
-    /// The keys that have a value, in no particular order. Those that are no UTF-8 are escaped as file
-    /// names are (``surrogateescape``), and mean the same when they are given back.
+    /// The keys that have a value, in no particular order. Keys that are not UTF-8 are escaped as file names are
+    /// (``surrogateescape``), and can be passed back in this form.
     fn list_keys<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyAny>>> {
         let store = self.native(py)?;
         let keys = wait(py, store.list_keys())?.or_raise(py)?;
@@ -135,7 +135,7 @@ impl Store {
         wait(py, store.multi_set(&pairs))?.or_raise(py)
     }
 
-    /// The values of several keys, each waited for like a single one.
+    /// Reads the values of several keys. Waits for each of them as ``get`` does.
     fn multi_get<'py>(
         &self,
         py: Python<'py>,
@@ -146,13 +146,13 @@ impl Store {
         Ok(values.iter().map(|value| out(py, value)).collect())
     }
 
-    /// Puts a value at the end of a queue.
+    /// Appends a value to a queue.
     fn queue_push(&self, py: Python<'_>, key: Blob, value: Blob) -> PyResult<()> {
         let store = self.native(py)?;
         wait(py, store.queue_push(&key.0, value.0))?.or_raise(py)
     }
 
-    /// Takes the first value of a queue. If it is empty, waits for one as long as ``timeout``, or raises
+    /// Takes the first value of a queue. If the queue is empty, waits for at most ``timeout``, or raises
     /// ``QueueEmptyError`` at once if not ``block``.
     #[pyo3(signature = (key, block = true))]
     fn queue_pop<'py>(
@@ -166,13 +166,13 @@ impl Store {
         Ok(out(py, &value))
     }
 
-    /// How many values a queue has.
+    /// The number of values in a queue.
     fn queue_len(&self, py: Python<'_>, key: Blob) -> PyResult<u64> {
         let store = self.native(py)?;
         wait(py, store.queue_len(&key.0))?.or_raise(py)
     }
 
-    /// Waits until as many calls as ``world_size`` were made with this key. A key serves one barrier.
+    /// Waits until this method was called ``world_size`` times with this key. A key serves one barrier.
     #[pyo3(signature = (key, world_size, timeout = None))]
     fn barrier(
         &self,
@@ -186,37 +186,38 @@ impl Store {
         wait(py, store.barrier(&key.0, world_size, patience))?.or_raise(py)
     }
 
-    /// Changes how long calls wait that are given no time-out: a ``timedelta``, or seconds.
+    /// Sets the default timeout of calls that wait: a ``timedelta``, or seconds.
     fn set_timeout(&self, py: Python<'_>, timeout: Time) -> PyResult<()> {
         self.native(py)?.set_timeout(timeout.0);
         Ok(())
     }
 
-    /// How long calls wait that are given no time-out: 300 seconds, unless it was changed.
+    /// The default timeout of calls that wait, initially 300 seconds.
     #[getter]
     fn timeout(&self, py: Python<'_>) -> PyResult<Duration> {
         Ok(self.native(py)?.timeout())
     }
 
-    /// A store on the same keys with a time-out of its own, whose calls never wait for one of this store's.
+    /// A store on the same keys with a timeout and a connection of its own, so that its calls never wait for calls of
+    /// this store.
     fn clone(&self, py: Python<'_>) -> PyResult<Self> {
         let store = self.native(py)?;
         Ok(Self::new(wait(py, store.try_clone())?.or_raise(py)?))
     }
 
-    /// Whether there are ``append``, ``multi_get`` and ``multi_set``: there are.
+    /// Whether the store has ``append``, ``multi_get`` and ``multi_set``. Always true.
     fn has_extended_api(&self) -> bool {
         true
     }
 }
 
-/// A store on an etcd, or on a ``rallypoint.Server``. It survives every node.
+/// A store on etcd, or on a ``rallypoint.Server``. It survives the failure of every node.
 ///
 /// Args:
-///     client: a ``rallypoint.Client``, which several stores may share; or the text ``host:port``, for one of
+///     client: a ``rallypoint.Client``, which several stores may share; or the text ``host:port``, for a client of
 ///         its own.
-///     prefix: where its keys lie. All who use one prefix share one store.
-///     timeout: how long calls wait, as a ``timedelta`` or in seconds; 300 unless given.
+///     prefix: the prefix of its keys. All stores with the same prefix share their keys.
+///     timeout: the default timeout of calls that wait, as a ``timedelta`` or in seconds; by default 300.
 ///
 /// >>> with rallypoint.Server() as server:
 /// ...     store = rallypoint.EtcdStore(rallypoint.Client(server.endpoint), "/jobs/7")
@@ -240,7 +241,7 @@ impl EtcdStore {
     ) -> PyResult<PyClassInitializer<Self>> {
         let client = Client::from_any(&client)?;
         let timeout = timeout.map_or(DEFAULT_TIMEOUT, |Time(timeout)| timeout);
-        // Nobody would renew a lease when the last user has gone, so there is none.
+        // The keys have no lease, since no process would renew it after the last user has ended.
         let native = NativeEtcd::new(client.get().native(py)?, folder(prefix), 0, timeout);
         Ok(PyClassInitializer::from(Store::new(Arc::new(native))).add_subclass(Self {}))
     }
@@ -249,9 +250,9 @@ impl EtcdStore {
 /// A client of a server on the wire of PyTorch's ``TCPStore``: that of a group's rank 0, or PyTorch's own.
 ///
 /// Args:
-///     host: a name or an address.
-///     port: its port.
-///     timeout: how long to wait for the server, and how long calls wait; 300 seconds unless given.
+///     host: the name or address of the server.
+///     port: the port of the server.
+///     timeout: the timeout of the connection, and the default timeout of calls that wait; by default 300 seconds.
 ///
 /// >>> with rallypoint.Rendezvous("", "job-7", 1, 1) as rendezvous:
 /// ...     group = rendezvous.next_rendezvous()

@@ -14,7 +14,7 @@ A call that waits lets other threads run, and ends at Ctrl-C if it is in the mai
 
 A process that was forked while any of this was in use can use none of it (``ForkError``), and ends nothing of its
 parent's. But it holds what the parent had open until it ends or runs another program: if the parent is killed
-meanwhile, its port stays taken, and the others miss it only when its lease is over. Start processes that are
+meanwhile, its port stays taken, and the other nodes miss it only when its lease expires. Start processes that are
 to outlive their parent with ``subprocess``, or by the methods ``spawn`` and ``forkserver``.
 
 What it does is logged under the name ``rallypoint``. For DEBUG, set the level before the first use.

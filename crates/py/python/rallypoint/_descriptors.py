@@ -26,7 +26,7 @@ class Room:
         self.make(local_workers=0)
 
     def make(self, local_workers: int) -> None:
-        """For so many workers of each node."""
+        """For this number of workers of each node."""
         before = _native.make_room(self._nodes * (local_workers + 2))
         self._before = before if self._before is None else self._before
 

@@ -63,7 +63,7 @@ class Fence:
         unknown = sum(not isinstance(one, int) for one in told)
         if unknown and len(found) < len(told):
             logger.error(
-                "found %d of the %d workers of this node, which must end: the others may go on beside those of another "
+                "found %d of the %d workers of this node, which must end: the rest may go on beside those of another "
                 "node; this plugin does not know how this PyTorch starts them",
                 len(found),
                 len(told),

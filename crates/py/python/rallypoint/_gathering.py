@@ -1,6 +1,6 @@
-"""The agents of a group come to its store, before any of them relies on the others.
+"""The agents of a group connect to its store, before any of them relies on another.
 
-An agent of torchrun begins by waiting for a word of each of the others, and would not learn that one of them is dead.
+An agent of torchrun first waits for a key of every other agent, and would not learn that one of them is dead.
 So they begin when all have come, or not at all: rank 0 says which, unless another was the first to call it off.
 """
 
@@ -80,7 +80,7 @@ def _connect(rendezvous: rallypoint.Rendezvous, group: rallypoint.RendezvousInfo
     if not rendezvous.use_agent_store:
         # A worker is to serve there, and is not started yet.
         return TorchStore(group.store, _STORE_TIMEOUT)
-    # PyTorch's client would try a port that nobody listens on again and again, with a stack trace each time.
+    # PyTorch's client would retry a port without a listener again and again, with a stack trace each time.
     socket.create_connection((group.master_addr, group.master_port), _LOOK_AFTER.total_seconds()).close()
     store = TCPStore(group.master_addr, group.master_port, is_master=False, timeout=_CONNECT_TIMEOUT)
     store.set_timeout(_STORE_TIMEOUT)

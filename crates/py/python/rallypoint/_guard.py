@@ -12,7 +12,7 @@ from rallypoint.errors import RallypointError
 
 logger = logging.getLogger("rallypoint.torchrun")
 
-# What the workers of this agent have in their environment, and nobody else.
+# A variable that only the workers of this agent have in their environment.
 MARK = "RALLYPOINT_NODE"
 
 

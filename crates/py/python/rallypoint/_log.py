@@ -11,7 +11,7 @@ import traceback
 
 from rallypoint import _native
 
-# Held from taking the records to the end of logging them, so that whoever has it finds nothing half said.
+# Held from taking the records to the end of logging them, so that its holder finds no record half logged.
 _turn = threading.Lock()
 
 # How long the end of the process may be held up by a handler that is slow.

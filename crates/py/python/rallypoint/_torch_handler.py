@@ -32,7 +32,7 @@ _NO_ID = "none"
 # Where the secret stands that the nodes share, and the password of a user of etcd.
 _SECRETS = ("RALLYPOINT_SECRET", "RALLYPOINT_PASSWORD")
 
-# What somebody presses or sends who does not want to wait.
+# The signals of a user or a scheduler that does not want to wait.
 _INTERRUPTS = (KeyboardInterrupt, SignalException)
 
 
@@ -44,7 +44,7 @@ class TorchrunHandler(RendezvousHandler):
         self.course = Course()
         self._is_told = False
         self._pid = os.getpid()
-        # Whoever makes a handler while it handles an exception is not to be told of that one later.
+        # An exception that is being handled when the handler is made is not the reason of a later shutdown.
         self._known_error = sys.exc_info()[1]
         endpoint, config = params.endpoint, dict(params.config)
         # Any other name is that of an etcd which is there already.
@@ -83,7 +83,7 @@ class TorchrunHandler(RendezvousHandler):
         watch_agents()
         # The workers inherit the environment, and have no business with them. They come back at the end.
         self._secrets = {name: os.environ.pop(name) for name in _SECRETS if name in os.environ}
-        # After a signal PyTorch shuts nothing down. The others are told nevertheless, rather than left to notice.
+        # After a signal PyTorch shuts nothing down. The other nodes are told at once, and need not wait for the lease.
         atexit.register(self._leave)
 
     def get_backend(self) -> str:
@@ -121,7 +121,7 @@ class TorchrunHandler(RendezvousHandler):
             waiting = self._rendezvous.num_nodes_waiting()
             if waiting > 0 and not self._is_told:
                 # The agent says only that there are some.
-                logger.info("the workers are to stop: %s", self._rendezvous.disturbance)
+                logger.info("the workers are to stop: %s", self._rendezvous.stop_reason)
                 self._is_told = True
             return waiting
 
@@ -138,7 +138,7 @@ class TorchrunHandler(RendezvousHandler):
 
         PyTorch calls this when an agent ends, whatever the reason, and does not say which. Workers that succeeded, or
         that failed for good, are the end of the job: the run is closed. Anything else concerns this node alone, and
-        the others go on. Whoever calls by hand and handles an exception leaves too.
+        the other nodes continue. A caller other than PyTorch that handles an exception makes the node leave too.
         """
         if self.course.is_running:
             # Agents of PyTorch 2.6 and 2.7 do so as soon as their workers have ended, before their launcher does.
@@ -147,8 +147,8 @@ class TorchrunHandler(RendezvousHandler):
         if self.course.agent is None and _is_torch(sys._getframe(1)):
             self._end(success=False)
             raise RendezvousStateError(
-                f"PyTorch {torch.__version__} ends a node without running its agent as this plugin knows it, so nobody "
-                "can tell whether the workers succeeded; the run is left to the other nodes; use another version of "
+                f"PyTorch {torch.__version__} ends a node without running its agent as this plugin knows it, so it "
+                "is unknown whether the workers succeeded; the run is left to the other nodes; use another version of "
                 "PyTorch or of rallypoint"
             )
         error = self.course.error if self.course.agent else self._error_of_caller()
@@ -203,7 +203,7 @@ def _is_torch(frame: FrameType) -> bool:
 
 
 def _show_log() -> None:
-    """torchrun shows its own log, and nobody else's. Who serves, and what is waited for, should be seen."""
+    """torchrun shows its own log only. Which host serves, and what is waited for, should be seen too."""
     ours = logging.getLogger("rallypoint")
     if ours.hasHandlers() or ours.level != logging.NOTSET:
         return

@@ -19,7 +19,7 @@ class TorchStore(Store):
     """One of our stores as a ``torch.distributed.Store``. What it raises is PyTorch's as well as ours.
 
     Args:
-        native: the store. It is used by nobody else, since its time-out changes.
+        native: the store. It must have no other user, since its timeout changes.
         timeout: how long calls wait, 300 s unless given.
     """
 

@@ -1,4 +1,4 @@
-//! Gathers what the core needs to decide whether what failed here failed because of another node.
+//! Reads what the core needs to decide whether a failure of this node is a consequence of a lost peer.
 
 use rallypoint_core::agent::collateral::{
     DETECTION_TIMEOUT, FailureOrigin, RoundMembers, failure_origin,
@@ -15,8 +15,8 @@ fn known(status: &HandlerStatus) -> FailureOrigin {
     failure_origin(&status.view, status.fenced.is_some())
 }
 
-/// Whether the group of this node has lost a member, this one included, or has within a second. Also true if the servers
-/// do not tell.
+/// Whether the group of this node has lost a member, this node included, or loses one within a second. True if that
+/// cannot be found out.
 pub(super) async fn is_collateral(handler: &EtcdRendezvousHandler) -> bool {
     let mut changes = handler.changes();
     let decided = changes.wait_for(|status| !matches!(known(status), FailureOrigin::Undecided(_)));
@@ -44,7 +44,7 @@ async fn round_members(
     let reports = client.range(Range { keys_only: true, ..Range::new(keys.suspects()) }).await?;
     let mut suspects = 0;
     for suspect in reports.kvs.iter().filter_map(|kv| Keys::id_of(&kv.key)) {
-        // Reports of members of earlier groups may still be there.
+        // Suspects of earlier groups may still have keys.
         suspects += count(KeyRange::key(keys.member(round, suspect))).await?;
     }
     Ok(RoundMembers { there, all, suspects })
