@@ -47,8 +47,8 @@ pub(crate) fn text(job: &JobSpec) -> String {
         };
         line(&name.replace('_', " "), &value);
     }
-    for taken in &job.provenance {
-        line("taken", &taken.to_string());
+    for entry in &job.provenance {
+        line("provenance", &entry.to_string());
     }
     for warning in &job.warnings {
         line("warning", warning);
@@ -76,11 +76,11 @@ pub(crate) fn text(job: &JobSpec) -> String {
 pub(crate) fn as_json(job: &JobSpec) -> String {
     let settings: Map<String, Value> =
         settings(job).into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
-    let taken = |taken: &Provenance| json!({"what": taken.what, "value": taken.value, "from": taken.source});
+    let provenance = |entry: &Provenance| json!({"what": entry.what, "value": entry.value, "from": entry.source});
     let report = json!({
         "command": command(job),
         "settings": settings,
-        "taken": job.provenance.iter().map(taken).collect::<Vec<_>>(),
+        "provenance": job.provenance.iter().map(provenance).collect::<Vec<_>>(),
         "warnings": job.warnings,
         "workers": workers(job),
     });

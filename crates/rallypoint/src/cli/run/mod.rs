@@ -57,9 +57,9 @@ pub(crate) enum RunAction {
 /// # Errors
 /// [`RunError`] names the wrong value, and the remedy.
 pub(crate) fn prepare(matches: &ArgMatches, host: &HostFacts) -> Result<RunAction, RunError> {
-    let (options, taken) = variables::read(matches, &host.environment)?;
+    let (options, provenance) = variables::read(matches, &host.environment)?;
     let secret = secret::read(&options, &host.environment)?;
-    let job = job::job(&options, taken, secret, host)?;
+    let job = job::job(&options, provenance, secret, host)?;
     match (options.dry_run, options.json) {
         (true, true) => Ok(RunAction::Show(dry_run::as_json(&job))),
         (true, false) => Ok(RunAction::Show(dry_run::text(&job))),

@@ -71,7 +71,7 @@ pub(crate) fn read(
 ) -> Result<(Options, Vec<Provenance>), RunError> {
     let options =
         Options::from_arg_matches(matches).map_err(|error| explain(error, environment))?;
-    let mut taken = Vec::new();
+    let mut provenance = Vec::new();
     for option in Options::command().get_arguments() {
         let id = option.get_id().as_str();
         let Some((name, value)) = standing(option, environment) else { continue };
@@ -81,9 +81,9 @@ pub(crate) fn read(
         // The value may contain a password.
         let value = if id == "rdzv_conf" { "…".to_owned() } else { value };
         let long = option.get_long().unwrap_or(id);
-        taken.push(Provenance::new(format!("--{long}"), value, name));
+        provenance.push(Provenance::new(format!("--{long}"), value, name));
     }
-    Ok((options, taken))
+    Ok((options, provenance))
 }
 
 /// A clap error, with better words for torchrun's options, abbreviations and variables.

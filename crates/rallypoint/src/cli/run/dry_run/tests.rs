@@ -48,8 +48,8 @@ redirected            []
 copied                ["1/stdout.log","1/stderr.log"]
 line prefix           [${role_name}${local_rank}]:
 on console            [1]
-taken                 --max-restarts 3 from PET_MAX_RESTARTS
-taken                 OMP_NUM_THREADS 1 from the launcher, as there are several workers; set it to what suits them best
+provenance            --max-restarts 3 from PET_MAX_RESTARTS
+provenance            OMP_NUM_THREADS 1 from the launcher, as there are several workers; set it to what suits them best
 
 every worker's environment, beside what it inherits
   GROUP_RANK=<from the group>
@@ -88,7 +88,7 @@ fn a_plan_for_one_alone() {
     let known = [
         "command               python3 -u train.py",
         "server                in this process, on loopback at a free port",
-        "taken                 run id 5eed from a random number",
+        "provenance            run id 5eed from a random number",
         "  GROUP_RANK=0",
         "  WORLD_SIZE=2",
         "  MASTER_PORT=<from the group>",
@@ -108,8 +108,8 @@ fn a_plan_as_json() {
     assert_eq!(report["settings"]["max_nodes"], json!(2));
     assert_eq!(report["settings"]["rendezvous_options"]["password"], json!("…"));
     assert_eq!(report["settings"]["copied"], json!(["1/stdout.log", "1/stderr.log"]));
-    let taken = json!([{"what": "--max-restarts", "value": "3", "from": "PET_MAX_RESTARTS"}]);
-    assert_eq!(report["taken"][0], taken[0]);
+    let expected = json!([{"what": "--max-restarts", "value": "3", "from": "PET_MAX_RESTARTS"}]);
+    assert_eq!(report["provenance"][0], expected[0]);
     assert_eq!(report["workers"][1]["CUDA_VISIBLE_DEVICES"], json!("1"));
     assert_eq!(report["workers"][1]["RANK"], json!("<from the group>"));
 }

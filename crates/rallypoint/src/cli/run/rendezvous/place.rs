@@ -51,10 +51,10 @@ pub(super) fn place(
         |what: &str, why: &str| notes.warnings.push(format!("{what} is not used: {why}"));
     if options.standalone {
         if endpoint.is_some() {
-            ignore("--rdzv-endpoint", "--standalone meets nobody");
+            ignore("--rdzv-endpoint", "--standalone runs a single node");
         }
         if is_static {
-            ignore("--master-addr or --master-port", "--standalone meets nobody");
+            ignore("--master-addr or --master-port", "--standalone runs a single node");
         }
         return Ok(Place::DEFAULT);
     }

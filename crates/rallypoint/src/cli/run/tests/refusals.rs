@@ -35,7 +35,7 @@ fn a_beginning_of_several_options_names_them() {
 }
 
 #[test]
-fn what_nobody_has_is_an_error_of_usage() {
+fn an_unknown_option_is_an_error_of_usage() {
     for line in [
         &["--bogus", "true"][..],
         &["-x", "true"],
