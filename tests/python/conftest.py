@@ -45,7 +45,7 @@ def server():
 
 @pytest.fixture
 def free_port():
-    """A port that nobody has at the moment. Nothing else in this run takes one of those that were free."""
+    """A port that is free at the moment. Nothing else in this run takes one of those that were free."""
     with socket.create_server((HOST, 0)) as listener:
         return listener.getsockname()[1]
 

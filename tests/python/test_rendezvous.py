@@ -104,7 +104,7 @@ def test_a_node_that_is_killed_is_missed(server, python):
     survivor.shutdown()
 
 
-def test_ctrl_c_ends_a_wait_and_leaves_the_run_to_the_others(server, python):
+def test_ctrl_c_ends_a_wait_and_leaves_the_run_to_other_nodes(server, python):
     waiting = python(NODE, server.endpoint, 2, 2, 60)
     assert waiting.stdout.readline() == "here\n"
     time.sleep(0.2)
@@ -144,7 +144,7 @@ def test_a_node_that_never_ran_in_a_run_without_a_name_has_not_succeeded(server)
             waiting.result()
 
 
-def test_a_run_that_is_over_is_begun_anew_on_request(server):
+def test_a_run_that_is_over_is_opened_again_on_request(server):
     with node(server, 1, 1) as first:
         first.next_rendezvous()
     assert node(server, 1, 1).is_closed()

@@ -91,11 +91,11 @@ def test_with_no_kill_a_job_outlives_a_node(submit, cluster):
     job = submit("srun --no-kill --ntasks-per-node 1 rallypoint run --nnodes 2:3 --max-restarts 0 train.py",
                  options=["--nodes=3", "--no-kill"])  # fmt: skip
     first = job.group(3)
-    # Without its slurmd a node is down for Slurm, and nobody else minds.
+    # Without its slurmd a node is down for Slurm, and no other node is affected.
     cluster.end_slurmd("node2")
     until("Slurm takes the node for down", lambda: cluster.states()["node2"].startswith("down"), job.over)
     assert all(is_alive(worker) for worker in first) and len(job.workers()) == 3
-    # When all of the node is gone, the others go on without it.
+    # When all of the node is gone, the other nodes go on without it.
     cluster.network.hosts["node2"].kill()
     second = job.group(2, after=first)
     assert [worker["host"] for worker in second] == ["node0", "node1"]

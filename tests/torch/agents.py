@@ -177,7 +177,7 @@ class Job:
         return "\n".join(f"--- {name}:\n{self.output(name)[-5000:]}" for name in self.agents)
 
     def processes(self):
-        """Those that are left of this job, whoever started them."""
+        """The processes that are left of this job, whichever process started them."""
         mine = f"{MARK}={self.directory}".encode()
         found = []
         for process in pathlib.Path("/proc").glob("[0-9]*"):

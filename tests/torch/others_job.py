@@ -17,7 +17,7 @@ def plain():
     dist.init_process_group("gloo")
     total = torch.ones(1)
     dist.all_reduce(total)
-    # Whoever still receives must not find that the sender is gone.
+    # A receiver must not find that the sender is gone.
     dist.barrier()
     dist.destroy_process_group()
     return total.item()

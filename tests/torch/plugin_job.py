@@ -27,7 +27,7 @@ def write_down(**what):
 
 
 def die_with_agent():
-    """Nobody else would end the workers of an agent that was killed."""
+    """No other process would end the workers of an agent that was killed."""
     PR_SET_PDEATHSIG = 1
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() == 1:

@@ -63,7 +63,7 @@ def test_clients_killed_while_they_wait(both):
         store = server.connect()
         store.set("key", "value")
         store.queue_push("queue", "value")
-        # Nobody who is gone takes it from those who are there.
+        # A disconnected client does not take it from connected ones.
         return store.get("key"), store.queue_pop("queue"), store.queue_len("queue"), store.add("n", 1)
 
     assert both(scenario) == (b"value", b"value", 0, 1)

@@ -27,7 +27,7 @@ def run_job(world_size, ports):
                 "RANK": str(rank),
                 "WORLD_SIZE": str(world_size),
                 "MASTER_ADDR": HOST,
-                # Nobody but the agent serves: a rank that tried would find its port taken.
+                # Only the agent serves: a rank that tried would find its port taken.
                 "TORCHELASTIC_USE_AGENT_STORE": "True",
                 "GLOO_SOCKET_IFNAME": "lo",
             }

@@ -64,7 +64,7 @@ def test_a_certificate_of_another_authority(jobs, certificates, backend):
     assert server.endpoint in line and "the server's certificate is not signed by the given CA" in line
 
 
-def test_a_node_without_the_secret_of_the_others(jobs):
+def test_a_node_without_the_secret_of_other_nodes(jobs):
     """The server asks for it, and the workers do not see it."""
     job = jobs(nnodes="2")
     job.start_host("b", RALLYPOINT_SECRET="sesame")
@@ -81,7 +81,7 @@ def test_a_node_without_the_secret_of_the_others(jobs):
 
 
 @pytest.mark.parametrize("backend", ["rallypoint", "etcd-v3"])
-def test_a_password_is_seen_by_nobody(jobs, tmp_path, backend):
+def test_a_password_appears_in_no_output_or_command_line(jobs, tmp_path, backend):
     """It is in a file, or in a variable that workers do not have."""
     (tmp_path / "password").write_text("sesame\n")
     with rallypoint.Server(user="ali", password="sesame") as server:

@@ -18,7 +18,7 @@ def assert_closed_as_done(endpoint, run_id):
     late.shutdown(success=False)
 
 
-def test_etcd_is_started_anew_in_mid_run(tmp_path):
+def test_etcd_is_restarted_in_mid_run(tmp_path):
     """The workers go on while it is away. When it is back the nodes meet again, for one more, and end well."""
     conf = "last_call_timeout=1,lease_ttl=60,read_timeout=1"
     with (

@@ -1,5 +1,5 @@
-"""What fails in a job under stock torchrun, and what becomes of the others. Workers only sleep where they can: nothing
-breaks by itself, so whoever stops was told to."""
+"""Failures in a job under stock torchrun, and their effect on other nodes. Workers only sleep where they can: nothing
+breaks by itself, so a worker that stops was told to."""
 
 import pathlib
 import time
@@ -54,7 +54,7 @@ def killed(job):
 # First of all, since it is looked at much later.
 @pytest.fixture(scope="module", autouse=True)
 def stock_killed(c10d):
-    """Nobody notices until a collective has timed out (pytorch#111646)."""
+    """The failure is not detected until a collective has timed out (pytorch#111646)."""
     with c10d("last_call_timeout=60", nnodes="2:3") as job:
         with observing_stock():
             killed(job)
@@ -95,7 +95,7 @@ def around(names, job, beyond):
 
 
 @pytest.mark.parametrize("first", ["b", "c"])
-def test_the_others_restart_without_a_node_that_is_done(job, first):
+def test_other_nodes_restart_without_a_node_that_is_done(job, first):
     """It waits in torchrun's exit barrier, which breaks when the store of its group ends. The run is not over with
     that: it is not in the last group."""
     job = job(nnodes="1:3", conf="last_call_timeout=1,rank_policy=hint")

@@ -87,7 +87,7 @@ def masters_by_stock(c10d):
         # not do so before the dead one counts as dead.
         time.sleep(7)
         job.fail_worker(min(rest))
-        job.until(lambda: len(job.events(world=2)) == 2, "a group of the others")
+        job.until(lambda: len(job.events(world=2)) == 2, "a group of the other nodes")
         masters = {event["master"] for event in job.events(world=2)}
         assert len(masters) == 2 and dead in masters
 

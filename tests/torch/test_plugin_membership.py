@@ -62,7 +62,7 @@ def test_a_spare_ends_well_under_a_program_that_calls_the_launcher(jobs):
 
 
 def test_nodes_come_and_go(job):
-    """Up to two and down to one again, and nobody spends a restart on it."""
+    """Up to two and down to one again, and no restart is consumed."""
     job = job(nnodes="1:2")
     job.start("a")
     job.group("a")
@@ -84,7 +84,7 @@ SLURM = {"SLURM_JOB_ID": "7", "SLURM_STEP_ID": "0", "SLURM_NNODES": "2", "SLURM_
     ("others", "variable"), [({}, "PET_NODE_RANK"), (SLURM, "SLURM_NODEID"), ({}, "JOB_COMPLETION_INDEX")]
 )
 def test_ranks_are_those_that_the_scheduler_gave(jobs, others, variable):
-    """Whoever comes first."""
+    """Whichever node comes first."""
     job = jobs(nnodes="2")
     job.start_host("b", **others, **{variable: "1"})
     job.said("b", f"node rank 1 from {variable}")
@@ -154,7 +154,7 @@ def interrupted_by_stock(c10d):
 
 
 @pytest.mark.usefixtures("interrupted_by_stock")
-def test_ctrl_c_while_waiting_leaves_the_job_to_the_others(job):
+def test_ctrl_c_while_waiting_leaves_the_job_to_other_nodes(job):
     """If the one that waits serves, another does then."""
     job = interrupted(job(nnodes="2"))
     job.group("bc")

@@ -168,7 +168,7 @@ def test_pytorchs_own_handler_on_our_backend(server, monkeypatch):
 
 
 def lapse(endpoint):
-    """What happens by itself when nobody has written for two hours: the leases run out."""
+    """What happens by itself after two hours without a write: the leases expire."""
     command = [TARGET / "tools" / "etcd-3.5" / "etcdctl", "--endpoints", endpoint, "lease"]
     environment = {**os.environ, "ETCDCTL_API": "3"}
     found = subprocess.run([*command, "list"], env=environment, stdout=subprocess.PIPE, text=True, check=True)
@@ -178,7 +178,7 @@ def lapse(endpoint):
         subprocess.run([*command, "revoke", lease], env=environment, stdout=subprocess.DEVNULL, check=True)
 
 
-def test_a_run_that_lapsed_begins_anew(server, monkeypatch):
+def test_a_run_that_expired_begins_again(server, monkeypatch):
     """Its rounds begin with 0 again, and nobody meets the address that was true in the first life."""
     monkeypatch.setenv("TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "1")
     master = "torch.rendezvous.run.0/MASTER_ADDR"

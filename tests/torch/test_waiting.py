@@ -95,14 +95,14 @@ def test_a_barrier(both):
     def scenario(server):
         stores = [server.connect() for _ in range(32)]
         passed = together(*(lambda store=store: store.barrier("all", 32) for store in stores))
-        # Counts are kept with the keys, so whoever comes late passes, and a key serves one barrier.
+        # Counts are kept with the keys, so a late client passes, and a key serves one barrier.
         late = outcome(stores[0].barrier, "all", 32)
         return passed, late, stores[0].get("all"), stores[0].num_keys()
 
     assert both(scenario) == ([None] * 32, None, b"33", 1)
 
 
-def test_a_barrier_counts_whoever_gave_up(both):
+def test_a_barrier_counts_clients_that_gave_up(both):
     def scenario(server):
         store = server.connect()
         return [outcome(store.barrier, "all", 3, milliseconds(20)) for _ in range(4)]

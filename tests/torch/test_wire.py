@@ -52,7 +52,7 @@ def test_a_push_wakes_one(both):
         first.send(wire.wait(b"/queue")).settle()
         second.send(wire.wait(b"/queue")).settle()
         writer.send(wire.push(b"/queue", b"1")).settle()
-        # Whoever is woken pops at once. (Otherwise ours wakes the next, and stock does not.)
+        # A woken client pops at once. (Otherwise ours wakes the next, and stock does not.)
         popped = first.receive(1), first.send(wire.pop(b"/queue")).receive(17)
         after_one = first.said(), second.said()
         writer.send(wire.push(b"/queue", b"2")).settle()

@@ -21,7 +21,7 @@ def say(progress):
 
 def main():
     parser = argparse.ArgumentParser(prog="bench", description="Our stores and PyTorch's, side by side.")
-    parser.add_argument("--rounds", type=int, default=5, help="measure everything so many times, in turns (default 5)")
+    parser.add_argument("--rounds", type=int, default=5, help="measure everything N times, in turns (default 5)")
     parser.add_argument("--only", choices=["agent", "etcd"], help="leave the other store out")
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     options = parser.parse_args()

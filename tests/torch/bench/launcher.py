@@ -216,8 +216,8 @@ PARTS = {"start": measure_start, "recovery": measure_recovery, "agent": measure_
 
 def main():
     parser = argparse.ArgumentParser(prog="bench.launcher", description="`rallypoint run` and torchrun, side by side.")
-    parser.add_argument("--rounds", type=int, default=5, help="measure everything so many times, in turns (default 5)")
-    parser.add_argument("--only", choices=PARTS, help="leave the others out")
+    parser.add_argument("--rounds", type=int, default=5, help="measure everything N times, in turns (default 5)")
+    parser.add_argument("--only", choices=PARTS, help="measure only this part")
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     options = parser.parse_args()
     report = Report()

@@ -19,7 +19,7 @@ class Workers:
         ]
 
     def run(self, count, job, *arguments):
-        """Does a job in so many of the processes at once. Returns their reports."""
+        """Does a job in this number of processes at once. Returns their reports."""
         processes = self.processes[:count]
         for process in processes:
             say(process, json.dumps([job, arguments]))

@@ -64,7 +64,7 @@ fn compare_set_writes_only_over_what_was_expected() {
 }
 
 #[test]
-fn a_comparison_that_writes_nothing_releases_nobody() {
+fn a_comparison_that_writes_nothing_releases_no_waiter() {
     let mut state = StoreState::default();
     wait(&mut state, &["k"], "a");
     state.compare_set(b"k", b"something", "else".into());
@@ -153,7 +153,7 @@ fn a_wake_up_is_not_lost() {
 }
 
 #[test]
-fn nobody_is_woken_for_an_element_that_another_took() {
+fn no_waiter_is_woken_for_an_element_that_another_client_took() {
     let mut state = StoreState::default();
     let first = wait(&mut state, &["q"], "first").unwrap();
     wait(&mut state, &["q"], "second").unwrap();

@@ -33,10 +33,10 @@ use crate::world::plan::{FaultFilter, Millis, Plan};
 use crate::world::random::Random;
 use crate::world::runner::{self, number, variable};
 
-/// So many runs, unless `RALLYPOINT_AGENTS_RUNS` says otherwise.
+/// The number of runs, unless `RALLYPOINT_AGENTS_RUNS` says otherwise.
 const RUNS: u64 = 100_000;
 
-/// In so many, everything must have come about that is worth seeing.
+/// The number of runs in which every interesting event must have occurred.
 const ENOUGH: u64 = 20_000;
 
 /// When nothing goes wrong any more, every agent ends within this time.

@@ -18,7 +18,7 @@ pub(crate) enum Wrong {
     ForgetsEarlierKill,
     /// Lets the budget grant everything.
     GrantsEveryRestart,
-    /// Tells nobody of lost peers.
+    /// Does not report lost peers.
     LosesEvents,
 }
 

@@ -57,7 +57,7 @@ impl World {
         self.job.refunded.extend(group);
     }
 
-    /// The node tells the others that it goes, if it can.
+    /// The node tells the other nodes that it leaves, if it can.
     pub(crate) fn announces(&mut self, who: Who, round: u64, stops_at: Millis, why: String) {
         if !self.reaches_server(who) {
             let again = Alarm::Announce(round, stops_at, why);

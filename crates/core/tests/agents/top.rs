@@ -25,7 +25,7 @@ use crate::world::inspector::GroupId;
 use crate::world::invariants::{Verdict, violation};
 use crate::world::plan::{Fault, Millis};
 
-/// How long the end of this node's part may take to tell the others.
+/// How long the end of this node's part may take to tell the other nodes.
 const GOODBYE: Millis = 10_000;
 
 /// What all agents have in common: their settings, the job's restarts, and who is done.
@@ -76,7 +76,7 @@ pub(crate) enum Alarm {
     Consume(u64, RestartRequest),
     Counted(u64, Box<AgentInput>),
     Refund(u64, Option<GroupId>),
-    /// The others of this round are told that the node goes at this time, and why.
+    /// The other nodes of this round are told that the node leaves at this time, and why.
     Announce(u64, Millis, String),
     Hears(RestartBudget),
     /// Workers of this start that are left are killed.
@@ -439,7 +439,7 @@ impl World {
         }
     }
 
-    /// Whether something goes wrong that does so many times in a thousand.
+    /// Whether a fault with this probability, in thousandths, occurs.
     pub(crate) fn troubled(&mut self, per_mille: u64) -> bool {
         !self.healed && self.random.chance(per_mille)
     }

@@ -62,7 +62,7 @@ fn lead_through(options: &MvccOptions, history: &[Step]) -> Verdict {
     panic::catch_unwind(panic::AssertUnwindSafe(lead)).unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().map(String::as_str);
         let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
-        Err(format!("panic: {}", text.unwrap_or("without a word")))
+        Err(format!("panic: {}", text.unwrap_or("without a message")))
     })
 }
 

@@ -117,7 +117,7 @@ fn history_gives_way_before_a_put_is_refused() {
     }
 }
 
-/// Whoever fills the store with large values must not keep a group from meeting in it.
+/// A client that fills the store with large values must not keep a group from forming in it.
 #[test]
 fn large_values_leave_room_for_small_writes() {
     let mut store = with_bytes(16 << 20);

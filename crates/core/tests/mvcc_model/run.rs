@@ -308,7 +308,7 @@ impl Run {
                 return Err(format!("stream {slot} is called synced and is not"));
             }
         }
-        same("stream that nobody woke", self.streams.forgotten(model), None)
+        same("stream that was not woken", self.streams.forgotten(model), None)
     }
 
     fn check_lease(&self, id: LeaseId) -> Verdict {

@@ -51,7 +51,7 @@ pub(crate) enum Step {
         slot: Slot,
         id: WatchId,
     },
-    /// Asks a stream for so many messages.
+    /// Asks a stream for this number of messages.
     Poll {
         slot: Slot,
         messages: usize,

@@ -140,7 +140,7 @@ impl Streams {
         }
         let next = watch.start_revision;
         let behind = next <= model.published;
-        // Whoever creates a watch looks at once whether it has something to say.
+        // The creator of a watch checks at once whether it has messages.
         stream.awake |= behind;
         let quiet = Some(true);
         let watcher = Watcher { watch, next, behind, fresh: true, doomed: false, quiet };

@@ -115,13 +115,13 @@ impl World {
         let haunted = self.is_haunted();
         self.dies(dead, Death::Killed)?;
         let noticed = match self.plan.connected {
-            // If the coordinator is dead, who noticed it stops its own workers and then tells the others.
+            // If the coordinator is dead, who noticed it stops its own workers and then tells the other nodes.
             true => self.plan.slowest(),
             false => self.plan.ttl_millis(),
         };
         self.run_until(self.now + noticed + A_LITTLE)?;
         if self.inspector.closed {
-            // Nobody meets again in a closed run.
+            // No group forms in a closed run.
             return Ok(());
         }
         let unaware = |who: &&Who| {

@@ -372,7 +372,7 @@ impl World {
         self.give(who, NodeInput::ActiveChanged { events })
     }
 
-    /// The watch on `active` begins anew, with a fresh look.
+    /// The watch on `active` is opened again, with a new read.
     fn resyncs(&mut self, who: Who, forgotten: bool) {
         self.break_streams(who);
         let active = &mut self.nodes[who].active;

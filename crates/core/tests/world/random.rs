@@ -26,7 +26,7 @@ impl Random {
         (self.next() % end.max(1) as u64) as usize
     }
 
-    /// True so many times in a thousand.
+    /// True with this probability, in thousandths.
     pub(crate) fn chance(&mut self, per_mille: u64) -> bool {
         per_mille > 0 && self.next() % 1000 < per_mille
     }

@@ -81,7 +81,7 @@ pub(crate) fn led(mut world: World, lead: impl FnOnce(&mut World) -> Verdict) ->
     let verdict = verdict.unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().map(String::as_str);
         let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
-        Err(Violation { invariant: "panic", what: text.unwrap_or("without a word").to_owned() })
+        Err(Violation { invariant: "panic", what: text.unwrap_or("without a message").to_owned() })
     });
     (verdict, world)
 }

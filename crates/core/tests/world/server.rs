@@ -307,7 +307,7 @@ impl World {
         }
         let (epoch, era) = (node.epoch, self.server.era);
         if node.active.stream.is_none() {
-            // It finds another server than the one it knew, and begins anew.
+            // It finds another server than the one it knew, and starts again.
             let active = &mut self.nodes[who].active;
             if active.next.is_some() && active.era != era {
                 active.next = None;

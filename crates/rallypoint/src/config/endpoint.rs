@@ -126,7 +126,7 @@ impl Endpoint {
             Some(port) => match port.parse() {
                 Ok(0) => {
                     return wrong(
-                        "port 0 is any free port, which nobody else knows; give a number from 1 to 65535",
+                        "port 0 is any free port, which no other node knows; give a number from 1 to 65535",
                     );
                 }
                 Ok(port) => port,

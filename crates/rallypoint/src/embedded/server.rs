@@ -62,8 +62,8 @@ pub enum EmbeddedServerError {
 
 /// The embedded server, or a stand-by for it, until this is dropped.
 ///
-/// Several processes of one host may all be meant: the first one serves, and the others stand by. If it ends while
-/// they run, one of them takes its place. The state of the server is lost then, so the nodes form a new group.
+/// If several processes of one host may serve, the first one does, and each of the remaining ones stands by. When the
+/// server ends, a stand-by takes its place. The state of the server is lost then, so the nodes form a new group.
 ///
 /// Dropping it ends the server at once.
 #[derive(Debug)]

@@ -1,8 +1,8 @@
 //! A stand-by for the embedded server: another process of this host serves, or the endpoint does not name this host
 //! yet.
 //!
-//! Several launchers on one host may all be meant: the first one serves, and the others stand by. If it ends while
-//! they run, one of them takes its place. The state of the server is lost then, so the nodes form a new group; a job
+//! If several launchers of one host may serve, the first one does, and each of the remaining ones stands by. When the
+//! server ends, a stand-by takes its place. The state of the server is lost then, so the nodes form a new group; a job
 //! that must outlive any host needs an etcd cluster. A server that a user has started by hand is not replaced.
 
 use std::io;
@@ -69,7 +69,7 @@ impl StandBy {
         let Some(Some(listener)) = free else { return };
         tracing::warn!(
             target: EMBEDDED,
-            %address, "the process that served is gone; this one serves now, and the nodes meet anew"
+            %address, "the process that served has ended; this one serves now, and the nodes form a new group"
         );
         self.serve(listener, stop).await;
     }

@@ -100,7 +100,7 @@ pub(crate) fn listening(
             .to_owned(),
         false => format!(
             "the server listens on all addresses of this host, since it cannot be told which of them {name} \
-             means to the others; --local-addr with an IP address says so"
+             means to other hosts; name one by --local-addr with an IP address"
         ),
     };
     let has_v4 = host.addresses.iter().any(|own| own.is_ipv4() && !own.is_loopback());

@@ -333,7 +333,7 @@ pub(super) mod tests {
         let text = error.text();
         assert!(text.starts_with("live\r\x1b[K") && text.ends_with("said\nlive"), "{text:?}");
     }
-    /// A writer that nobody reads from until the sender is dropped.
+    /// A writer that blocks until the sender is dropped.
     struct Stuck(std::sync::mpsc::Receiver<()>, Shown);
 
     impl Write for Stuck {
@@ -348,7 +348,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn the_log_and_the_live_line_wait_for_nobody() {
+    fn the_log_and_the_live_line_do_not_wait_for_a_slow_console() {
         let (reader, stuck) = std::sync::mpsc::channel();
         let error = Shown::default();
         let console = Arc::new(Console::of(true, Shown::default(), Stuck(stuck, error.clone())));

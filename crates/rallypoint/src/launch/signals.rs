@@ -74,14 +74,14 @@ impl SignalListener {
         loop {
             match self.told().await {
                 SignalAction::End(signal) => return signal,
-                SignalAction::PassOn(signal) => say_nobody(signal),
+                SignalAction::PassOn(signal) => log_no_worker(signal),
             }
         }
     }
 }
 
 /// Logs that there is no worker to pass the signal on to.
-pub(super) fn say_nobody(signal: i32) {
+pub(super) fn log_no_worker(signal: i32) {
     tracing::info!(target: LAUNCH, "no worker runs that {} could be passed on to", name(signal));
 }
 

@@ -21,7 +21,7 @@ const ANYWHERE: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
 ///
 /// # Errors
 /// If the servers are known here by a name that means this host to itself alone, and it cannot be told which of its
-/// addresses the others use.
+/// addresses other nodes use.
 pub(super) async fn address(
     given: Option<&str>,
     servers: &[(String, u16)],
@@ -42,7 +42,7 @@ pub(super) async fn address(
             let names: Vec<&str> = servers.iter().map(|(host, _)| host.as_str()).collect();
             let own: Vec<String> = own.iter().map(ToString::to_string).collect();
             let fix = format!(
-                "to this host {} means a loopback address, and it cannot be told which of {} the others reach; say it",
+                "to this host {} means a loopback address, and it cannot be told which of {} other nodes reach; give it",
                 names.join(", "),
                 own.join(", "),
             );
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn loopback_counts_where_it_is_written_or_nobody_else_comes() {
+    async fn loopback_counts_where_it_is_written_or_there_is_no_other_node() {
         let own = own_addresses();
         for (host, alone, loopback) in [
             ("localhost", true, true),

@@ -97,7 +97,7 @@ mod tests {
             ("10.0.0.3", "10.0.0.3"),
             ("fe80::1", "fe80::1"),
             ("[::1]", "::1"),
-            // A host often knows its own name by a loopback address, and the others by another.
+            // A host often resolves its own name to a loopback address, and other hosts to another one.
             ("node7", "::"),
             ("node7.cluster.local", "::"),
         ] {

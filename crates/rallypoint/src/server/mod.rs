@@ -125,8 +125,8 @@ pub enum ServeError {
     /// TLS cannot be set up.
     #[error("TLS cannot be set up")]
     Tls(#[from] TlsError),
-    /// The listener or a thread could not be used.
-    #[error("the operating system refused")]
+    /// The listener or a thread of the server could not be started.
+    #[error("the listener or a thread of the server cannot be started")]
     Io(#[from] std::io::Error),
     /// A panic has left the store half changed. The log on disk is intact.
     #[error("a panic has left the store half changed; this is a bug, and the log says where")]

@@ -1,4 +1,4 @@
-//! What a case has in hand: a server, clients for it, and keys that nobody else uses.
+//! What a case has in hand: a server, clients for it, and keys that no other case uses.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -172,7 +172,7 @@ impl Context {
         revision(&self.range(ask::get(self.key("now"))).await.unwrap().header)
     }
 
-    /// A lease id that nobody has.
+    /// A lease id that does not exist.
     pub fn lease_id(&self) -> i64 {
         let number: i64 = self.prefix.trim_end_matches('/').parse().unwrap();
         let next = self.leases.fetch_add(1, Ordering::Relaxed) as i64;

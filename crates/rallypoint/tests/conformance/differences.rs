@@ -16,7 +16,7 @@ pub struct Differences {
     /// every refused watch, and the reason is the one that other requests get.
     pub refused_watch_is_vague: bool,
     /// Whether a watch stream without a valid token is opened, and each watch on it refused. Ours is ended
-    /// at once, since whoever has no password must not cost memory for as long as they like.
+    /// at once, since a client without a password must not cost memory for as long as it likes.
     pub opens_streams_of_strangers: bool,
     /// Whether a token that means nothing is refused even by a server that wants none. Ours has no
     /// users to compare it with, and a client may well bring one from a server that had.

@@ -58,7 +58,7 @@ impl Arm {
 pub enum Needs {
     /// Any server; others use it at the same time.
     Shared,
-    /// A server that nobody else changes meanwhile, so that revisions can be counted.
+    /// A server that no other case changes meanwhile, so that revisions can be counted.
     Quiet,
     /// A server of its own, at revision 1.
     Fresh,

@@ -5,7 +5,7 @@
 //! differs between the servers is in [`differences`] and nowhere else.
 
 #![allow(clippy::unwrap_used, reason = "a test that fails should stop")]
-#![allow(unreachable_pub, reason = "modules of one test program, seen by nobody else")]
+#![allow(unreachable_pub, reason = "modules of one test program, not used by other crates")]
 
 #[path = "../support/mod.rs"]
 mod support;

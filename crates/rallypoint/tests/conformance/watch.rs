@@ -288,7 +288,7 @@ async fn writers_at_once_in_order(t: Context) {
 }
 
 async fn told_after_the_answer(t: Context) {
-    // Whoever saw revision r in an answer and asks the watch how far it is hears of r first.
+    // A client that saw revision r in an answer and requests progress receives r first.
     let in_order = differences::of(t.arm).progress_after_events;
     let mut watch = t.watch_all(0).await;
     for number in 0..20 {

@@ -131,7 +131,7 @@ async fn a_write_waits_for_a_server_that_is_not_there_yet() {
 }
 
 #[tokio::test]
-async fn when_nobody_answers_the_error_says_where_and_how_often() {
+async fn when_no_endpoint_answers_the_error_names_endpoints_and_attempts() {
     let dead = format!("http://127.0.0.1:{}", free_port());
     let client = client([dead.as_str()]).await.with_timeout(Duration::from_millis(500));
     let begun = Instant::now();

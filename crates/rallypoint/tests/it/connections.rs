@@ -26,7 +26,7 @@ pub async fn raise_own_limit() -> MutexGuard<'static, ()> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[expect(clippy::print_stdout, reason = "a figure for whoever wants to know")]
+#[expect(clippy::print_stdout, reason = "a figure for readers of the output")]
 async fn ten_thousand_connections_are_held_while_others_are_answered() {
     let _alone = raise_own_limit().await;
     let mut server = Target::start_in(Directory::new(), "ulimit -S -n 1024", &[]).await;

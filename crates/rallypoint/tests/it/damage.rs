@@ -130,7 +130,7 @@ fn a_directory_that_cannot_be_written_is_refused() {
     });
     assert!(text.contains("Permission denied"), "{text}");
     assert_eq!(contents(&data), BTreeMap::new());
-    // So that whoever is not root can remove it.
+    // So that a user other than root can remove it.
     fs::set_permissions(&data, fs::Permissions::from_mode(0o755)).unwrap();
 }
 

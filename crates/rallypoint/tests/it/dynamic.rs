@@ -68,7 +68,7 @@ async fn until(
 async fn until_somebody_waits(handler: &DynamicRendezvousHandler) {
     let begun = Instant::now();
     while handler.num_nodes_waiting().await.unwrap() == 0 {
-        assert!(begun.elapsed() < SOON, "nobody waits");
+        assert!(begun.elapsed() < SOON, "no node waits");
         sleep(Duration::from_millis(10)).await;
     }
 }
@@ -86,7 +86,7 @@ async fn dynamic_four_nodes_meet_and_a_spare_is_sent_home_when_the_run_is_closed
         until(&*backend, |state| state.redundancy_list.len() == 1).await;
         let late = run.node(6);
         for (handler, _) in &met {
-            assert_eq!(handler.num_nodes_waiting().await.unwrap(), 0, "nobody is disturbed");
+            assert_eq!(handler.num_nodes_waiting().await.unwrap(), 0, "no node must re-rendezvous");
             assert!(!handler.is_closed().await.unwrap());
         }
 
@@ -140,14 +140,14 @@ async fn dynamic_a_silent_rank_0_is_replaced_and_master_addr_follows() {
         assert_eq!((info.rank, info.round), (0, before.round + 1));
         assert_eq!(info.bootstrap_store_info.master_addr, "127.0.0.4");
         assert_ne!(info.bootstrap_store_info, before.bootstrap_store_info);
-        // The published port is kept, and whoever shall serve it gets it.
+        // The published port is kept, and the process that serves it gets it.
         let port = info.bootstrap_store_info.master_port;
         assert_eq!(spare.take_port().unwrap().local_addr().unwrap().port(), port);
     }
 }
 
 #[tokio::test]
-async fn dynamic_a_member_that_comes_again_brings_the_others_with_it() {
+async fn dynamic_a_member_that_joins_again_makes_the_other_members_join() {
     for ground in grounds().await {
         let run = Run::new(&ground, "again", Limits { min: 1, max: 3 });
         let mut met = all([enter(run.node(1)), enter(run.node(2))]).await;
@@ -188,7 +188,7 @@ async fn dynamic_dropping_the_future_takes_the_node_out_of_the_round() {
 }
 
 #[tokio::test]
-async fn dynamic_a_node_that_shuts_down_while_it_waits_leaves_the_others_alone() {
+async fn dynamic_a_node_that_shuts_down_while_it_waits_does_not_affect_other_nodes() {
     let ground = Ground::memory();
     let run = Run::new(&ground, "quit", Limits { min: 2, max: 2 });
     let waiting = std::sync::Arc::new(run.node(1));
@@ -240,7 +240,7 @@ async fn dynamic_a_crowd_meets_over_one_key() {
     }
 }
 
-/// Nobody could write, so nobody is taken for dead; heartbeats that fail are no errors of anybody.
+/// No node could write, so no node counts as dead; failed heartbeats are not errors.
 #[tokio::test]
 async fn dynamic_a_server_that_was_away_costs_no_member() {
     let mut server = Embedded::memory().await;

@@ -100,7 +100,7 @@ async fn waiting_ends_when_the_last_key_comes() {
         let client = client([endpoint]).await;
         let store = store(&client);
         store.set(b"b", "there".into()).await.unwrap();
-        // Next to it lies what nobody asked for.
+        // Next to it lies a key that was not requested.
         store.set(b"b0", "".into()).await.unwrap();
         let waiting = [
             tokio::spawn({
@@ -270,7 +270,7 @@ async fn a_server_that_takes_less_says_so() {
 }
 
 #[tokio::test]
-async fn whoever_stops_waiting_leaves_no_watch_behind() {
+async fn a_cancelled_wait_leaves_no_watch_behind() {
     for call in ["get", "wait", "pop"] {
         let server = Embedded::start_with(false, &["--max-watches", "2"]).await;
         let probe = store(&client([server.endpoint()]).await);
@@ -359,7 +359,7 @@ async fn a_clone_has_a_time_out_of_its_own() {
     let clone = store.try_clone().await.unwrap();
     clone.set_timeout(SHORT);
     assert_eq!((store.timeout(), clone.timeout()), (Duration::from_secs(20), SHORT));
-    // One that waits holds up nobody else.
+    // A call that waits delays no other.
     let waiting = tokio::spawn({
         let clone = clone.clone();
         async move { clone.wait(&[b"a"], Duration::from_secs(20)).await }

@@ -1,4 +1,4 @@
-//! An endpoint that vanishes without a word: no reset, no refusal, only silence. Everyone who uses the client leaves it together.
+//! An endpoint that stops answering: no reset, no refusal, only silence. Everyone who uses the client leaves it together.
 
 use std::time::{Duration, Instant};
 
@@ -16,7 +16,7 @@ const TTL: Duration = Duration::from_secs(6);
 /// The last second is for a machine that has other things to do.
 const BOUND: Duration = Duration::from_secs(2 + 1 + 1);
 
-/// The same for whoever asks something, and so need not wait for a renewal, but has more patience.
+/// The same for a client that sends a request, and so need not wait for a renewal, but has a longer timeout.
 const BOUND_OF_A_CALL: Duration = Duration::from_secs(2 + 1);
 
 struct Ground {
@@ -126,7 +126,7 @@ async fn a_call_that_hears_nothing_moves_everyone() {
         let txn = Txn::when([Compare::absent("written")]).then([Op::Put(Put::new("written", ""))]);
         let unknown = client.txn(txn.clone()).await.unwrap_err();
         assert!(matches!(unknown, ClientError::OutcomeUnknown { .. }), "{unknown}");
-        // Whoever may repeat it does, and is heard elsewhere.
+        // A request that may be repeated is, at another endpoint.
         assert!(client.txn(txn).await.unwrap().succeeded, "the first was executed as well");
         begun.elapsed()
     };

@@ -207,7 +207,7 @@ fn many_writes() -> pb::TxnRequest {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_transaction_of_many_writes_does_not_hold_up_the_others() {
+async fn a_transaction_of_many_writes_does_not_delay_other_requests() {
     let mut server = Target::start(&[]).await;
     let mut kv = wire::kv(&server.endpoint());
     let large = tokio::spawn(async move { kv.txn(many_writes()).await });

@@ -1,4 +1,4 @@
-//! Certificates and passwords: who is turned away is told so, and the others never notice.
+//! Certificates and passwords: a refused client is told so, and other clients are unaffected.
 
 use std::path::Path;
 use std::time::Duration;
@@ -117,7 +117,7 @@ async fn a_tls_client_on_a_plain_port_hears_so_at_once() {
 
 /// A handshake that never comes must not hold its place for ever.
 #[tokio::test]
-async fn whoever_never_shakes_hands_is_let_go() {
+async fn a_client_that_never_completes_its_handshake_is_disconnected() {
     let authority = Authority::new();
     let directory = Directory::new();
     let (cert, key) = authority.issue("localhost");
@@ -195,7 +195,7 @@ async fn passwords_and_tokens() {
     server.assert_unharmed();
 }
 
-/// Without users, a login is refused in etcd's words and changes nothing for the others.
+/// Without users, a login is refused in etcd's words and changes nothing for other clients.
 #[tokio::test]
 async fn a_password_where_none_is_asked_for() {
     let server = Target::start(&[]).await;

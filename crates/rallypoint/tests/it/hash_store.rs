@@ -30,7 +30,7 @@ async fn a_dropped_pop_takes_nothing() {
 }
 
 #[tokio::test]
-async fn whoever_only_wanted_to_see_the_queue_makes_way() {
+async fn a_waiter_that_does_not_pop_passes_its_wake_up_on() {
     let store = HashStore::default();
     let mut sees = store.wait(&[b"q"], SOON);
     let mut takes = store.queue_pop(b"q", true);

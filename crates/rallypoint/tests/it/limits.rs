@@ -1,4 +1,4 @@
-//! Limits: whoever is over one is told so, everyone else goes on, and what is given back can be had
+//! Limits: a client that exceeds one is told so, other clients go on, and what is given back can be had
 //! again.
 
 use std::time::Duration;
@@ -197,7 +197,7 @@ async fn what_is_too_large_is_refused_and_the_connection_goes_on() {
 
 /// A request of a megabyte that asks for 74 GB: one value, again and again.
 #[tokio::test]
-async fn an_answer_that_nobody_could_hold_is_refused() {
+async fn an_answer_that_is_too_large_for_memory_is_refused() {
     use pb::request_op::Request;
     let mut server = Target::start(&[]).await;
     let mut kv = wire::kv(&server.endpoint());

@@ -1,7 +1,7 @@
 //! The integration tests: one binary, one module for each subject.
 
 #![allow(clippy::unwrap_used, reason = "a test that fails should stop")]
-#![allow(unreachable_pub, reason = "modules of one test program, seen by nobody else")]
+#![allow(unreachable_pub, reason = "modules of one test program, not used by other crates")]
 
 #[path = "../support/mod.rs"]
 mod support;

@@ -111,7 +111,7 @@ async fn a_closed_run_says_by_whom_and_why() {
         let meeting = enter(&waits);
         until_waits_for(&waits, "1 of 2 nodes").await;
         closes.set_closed("the data are exhausted").await.unwrap();
-        // Who was first is told, whoever else closes it.
+        // The first closer is named, also if another node closes it later.
         comes.set_closed("another reason").await.unwrap();
         let by = format!("node {} (127.0.0.1)", closes.node_id());
         let words = format!(
@@ -166,7 +166,7 @@ async fn nodes_that_disagree_are_told_on_what_and_with_whom() {
         assert!(matches!(error, RendezvousError::State { .. }), "{error:?}");
         let words = format!("this node has rank_policy hint, but {other} has stable: {fix}");
         assert_eq!(error.to_string(), words);
-        // Nobody was harmed.
+        // Other nodes are unaffected.
         assert!(!first.is_closed().await.unwrap());
     })
     .await;
@@ -262,7 +262,7 @@ async fn options_that_make_no_sense_are_named() {
             "timeout \"0s\": give the time that a group may take to form",
         ),
     ] {
-        // Nobody listens there, and nobody is asked.
+        // No process listens there, and no request is sent.
         let (error, took) = refusal(ClientOptions::new(["127.0.0.1:1"]), options).await;
         assert!(matches!(error, RendezvousError::State { .. }), "{error:?}");
         assert_eq!(error.to_string(), words);

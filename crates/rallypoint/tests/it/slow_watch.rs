@@ -44,7 +44,7 @@ async fn assert_reads_all(watching: &mut Watching, first: i64, last: i64) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_watcher_that_never_reads_costs_next_to_nothing_and_slows_nobody() {
+async fn a_watcher_that_never_reads_costs_next_to_nothing_and_slows_no_other() {
     let mut server = Target::start(&["--keep-revisions", "20"]).await;
     let mut idle = Vec::new();
     for _ in 0..8 {
@@ -70,7 +70,7 @@ async fn a_watcher_that_never_reads_costs_next_to_nothing_and_slows_nobody() {
     let grown = server.resident_bytes().saturating_sub(before) / MEGABYTE;
     assert!(grown < 60, "{grown} MB more after 200 MB went by");
 
-    // Whoever was away for too long is told so, after what it had been sent already.
+    // A watcher that was away for too long is told so, after what it had been sent already.
     for watching in &mut idle {
         let mut next = 2;
         let over = loop {

@@ -12,7 +12,7 @@ use crate::support::wire;
 
 const MEGABYTE: usize = 1 << 20;
 
-/// A server whose data lies on a disk of so many megabytes, and where that can be seen from here.
+/// A server whose data lies on a disk of this size in megabytes, and the path of its data from here.
 async fn on_a_disk_of(megabytes: usize, directory: Directory) -> (Target, PathBuf) {
     let disk = directory.path().join("disk");
     std::fs::create_dir_all(&disk).unwrap();
@@ -39,7 +39,7 @@ async fn a_log_that_has_no_room_for_a_second_copy_is_rewritten_when_there_is() {
     for number in 0..60_u8 {
         kv.put(put(vec![number], vec![number; MEGABYTE])).await.unwrap();
     }
-    // From 64 MiB on it would be written anew, but 60 of it are needed.
+    // A log of more than 64 MiB would be compacted, but 60 MiB of it are in use.
     let mut head = 0;
     for number in 0..12_u8 {
         let answer = kv.put(put(vec![number], vec![number + 100; MEGABYTE])).await;
@@ -50,9 +50,9 @@ async fn a_log_that_has_no_room_for_a_second_copy_is_rewritten_when_there_is() {
     assert!(length() > 64, "{} MiB: this disk was not too small", length());
     server.assert_unharmed();
     let output = server.output();
-    assert!(output.contains("the log cannot be written anew"), "nobody was told: {output}");
+    assert!(output.contains("the log cannot be compacted"), "no warning: {output}");
 
-    // As soon as less is needed there is room, and nobody has to start anything again.
+    // As soon as less is needed there is room, without a restart.
     let delete = pb::DeleteRangeRequest {
         key: vec![5].into(),
         range_end: vec![0].into(),

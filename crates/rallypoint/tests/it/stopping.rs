@@ -1,4 +1,4 @@
-//! SIGTERM: what is under way is finished, whoever waits is told, and nobody can hold the server up.
+//! SIGTERM: requests under way are finished, waiting clients are told, and no client can delay the end.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -134,7 +134,7 @@ async fn clients_that_hang_cannot_hold_it_up() {
 }
 
 #[tokio::test]
-async fn whoever_asks_twice_does_not_wait_for_the_drain() {
+async fn a_second_signal_ends_the_drain() {
     let mut server = Target::start(&[]).await;
     let mut middle = server.connect().await;
     greet(&mut middle).await.unwrap();

@@ -70,7 +70,7 @@ async fn begin(stream: &mut TcpStream, path: &str) -> usize {
 
 /// 8 MB became 1.5 GB in 18 s: each stream was held open, and each of its watches refused.
 #[tokio::test]
-#[expect(clippy::print_stdout, reason = "a figure for whoever wants to know")]
+#[expect(clippy::print_stdout, reason = "a figure for readers of the output")]
 async fn streams_of_strangers_cost_nothing() {
     let mut server = guarded().await;
     for path in [
@@ -100,7 +100,7 @@ fn open_ended<T: Send + 'static>() -> (mpsc::Sender<T>, impl Stream<Item = T> + 
     (sender, stream::poll_fn(move |context| receiver.poll_recv(context)))
 }
 
-/// One too many is refused by name, and nobody else on the connection notices.
+/// One call too many is refused by name, and no other call on the connection is affected.
 #[tokio::test]
 async fn one_stream_too_many_on_a_connection_is_told_why() {
     let mut server = Target::start(&[]).await;

@@ -1,4 +1,4 @@
-//! Connections that do not speak as they should. Whatever comes, the others are served.
+//! Connections that do not speak as they should. Whatever comes, other clients are served.
 
 use std::time::{Duration, Instant};
 
@@ -48,7 +48,7 @@ async fn garbage_ends_only_its_own_connection() {
 }
 
 #[tokio::test]
-async fn whoever_says_nothing_or_half_a_greeting_is_let_go() {
+async fn a_client_that_sends_nothing_or_half_a_preface_is_disconnected() {
     let mut server = Target::start(&[]).await;
     let before = server.descriptors();
     let started = Instant::now();

@@ -20,7 +20,7 @@ pub fn cases() -> Vec<Case> {
         on_what_was_set,
         on_what_was_appended,
         on_what_was_swapped,
-        set_anew,
+        set_again,
         deleted,
         on_no_number,
         everyone_gets_a_sum_of_its_own,
@@ -104,7 +104,7 @@ async fn on_what_was_swapped(t: Context) {
     assert_eq!(t.store.add(b"sum", 1).await.unwrap(), 11);
 }
 
-async fn set_anew(t: Context) {
+async fn set_again(t: Context) {
     t.store.add(b"sum", 1000).await.unwrap();
     t.store.set(b"sum", text("1")).await.unwrap();
     assert_eq!(t.other.get(b"sum").await.unwrap(), "1");

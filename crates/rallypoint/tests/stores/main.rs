@@ -4,7 +4,7 @@
 //! store is also tried as a part of itself, behind a `PrefixStore`.
 
 #![allow(clippy::unwrap_used, reason = "a test that fails should stop")]
-#![allow(unreachable_pub, reason = "modules of one test program, seen by nobody else")]
+#![allow(unreachable_pub, reason = "modules of one test program, not used by other crates")]
 
 #[path = "../support/mod.rs"]
 mod support;

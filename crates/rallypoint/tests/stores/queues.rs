@@ -116,7 +116,7 @@ async fn every_item_once(t: Context) {
     let mut all = BTreeSet::new();
     for items in join_all(pushes.chain(pops).collect::<Vec<_>>()).await {
         let items = items.unwrap();
-        // Whoever pops sees what one producer pushed in the order in which it was pushed.
+        // A consumer sees what one producer pushed in the order in which it was pushed.
         for producer in 0..4 {
             let name = format!("{producer} ");
             let of_it: Vec<_> = items.iter().filter(|i| i.starts_with(name.as_bytes())).collect();

@@ -144,7 +144,7 @@ async fn many_at_once(t: Context) {
     }
 }
 
-/// Waiting takes nothing away from the others who use the same handle.
+/// Waiting does not block other users of the same handle.
 async fn others_call_meanwhile(t: Context) {
     let store = t.store.clone();
     let waiting = t.started(async move { store.get(b"late").await }).await;
@@ -168,7 +168,7 @@ async fn given_up(t: Context) {
     assert_eq!(t.store.get(b"never").await.unwrap(), "after all");
 }
 
-/// Time-outs that race with what is waited for, whoever wins.
+/// Timeouts that race with what is waited for, whichever wins.
 async fn in_step_after_many_time_outs(t: Context) {
     for number in 0..100_i64 {
         let key = format!("key {number}");

@@ -282,7 +282,7 @@ impl Watching {
         loop {
             match self.message().await {
                 Ok(Some(_)) => {}
-                Ok(None) => panic!("the stream ended without a word"),
+                Ok(None) => panic!("the stream ended without a status"),
                 Err(status) => return status,
             }
         }

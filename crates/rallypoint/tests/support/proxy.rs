@@ -123,7 +123,7 @@ async fn connection(near: TcpStream, target: String, mut state: watch::Receiver<
     let broken = AtomicBool::new(false);
     let modes = state.clone();
     let severed = state.wait_for(|state| state.age != age);
-    // Whoever ends first, the whole connection ends: gRPC has no use for a half.
+    // Whichever side ends first, the whole connection ends: gRPC has no use for a half.
     tokio::select! {
         () = pump(&near, &far, (&modes, forgotten), &broken) => {}
         () = pump(&far, &near, (&modes, forgotten), &broken) => {}

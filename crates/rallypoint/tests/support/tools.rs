@@ -77,7 +77,7 @@ fn tools() -> PathBuf {
         .unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/tools"))
 }
 
-/// A loopback port that nobody listens on now.
+/// A loopback port without a listener.
 ///
 /// It lies below the range that the kernel gives to outgoing connections, which would otherwise take
 /// the port of a server that is down for a moment.

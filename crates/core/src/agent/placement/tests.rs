@@ -9,7 +9,7 @@ fn ranks(nodes: &[RoleInfo]) -> Vec<[u32; 4]> {
 }
 
 #[test]
-fn equal_nodes_are_placed_as_if_nobody_had_been_asked() {
+fn equal_nodes_are_placed_as_without_an_exchange() {
     let nodes: Vec<RoleInfo> = (0..5).map(|rank| node(rank, "default", 8)).collect();
     let placements = assign(&nodes).unwrap();
     for (rank, placement) in (0..).zip(placements) {

@@ -376,7 +376,7 @@ impl RoundMembership {
         self.earlier
     }
 
-    /// The unresolved members of the last group, after a semicolon: the first by name, and the number of the others.
+    /// The unresolved members of the last group, after a semicolon: the ids of the first, and the number of further ones.
     pub(super) fn names_of_unresolved(&self) -> String {
         some("waiting for", &mut self.unresolved.iter())
     }
@@ -469,7 +469,7 @@ impl RoundMembership {
     }
 }
 
-/// The first names after a semicolon, and the number of the others; nothing if there are none.
+/// The first names after a semicolon, and the number of further names; empty without names.
 fn some(what: &str, names: &mut dyn Iterator<Item = &String>) -> String {
     let named: Vec<&str> = names.take(MOST_NAMED).map(String::as_str).collect();
     match (named.is_empty(), names.count()) {

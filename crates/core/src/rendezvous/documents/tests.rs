@@ -38,7 +38,7 @@ fn a_document_says_its_format_first() {
 }
 
 #[test]
-fn a_field_of_a_later_version_is_kept_by_whoever_rewrites_the_document() {
+fn a_field_of_a_later_version_is_kept_when_the_document_is_rewritten() {
     let later =
         text(&encode(&active())).replace("\"round\":3", "\"round\":3,\"mood\":[1,{\"a\":2}]");
     let read: Active = decode(b"k", later.as_bytes()).unwrap();

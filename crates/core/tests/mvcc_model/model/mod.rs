@@ -1,7 +1,7 @@
 //! What the store must do, in the plainest way there is: a full copy of the key space after every
 //! revision, and loops over it. Nothing is shared with the store but the vocabulary.
 //!
-//! It must never be clever: a bug that both sides have is a bug that nobody sees.
+//! It must never be clever: a bug that both sides have is a bug that no test sees.
 
 mod lease;
 mod range;

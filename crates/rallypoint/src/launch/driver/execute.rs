@@ -6,7 +6,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::{AgentDriver, DEATH, DriverEvent, PendingNotice, Stop};
 use crate::launch::peers::{exit_barrier, ranks};
-use crate::launch::signals::{name, say_nobody};
+use crate::launch::signals::{log_no_worker, name};
 use crate::launch::workers::{WorkerGroup, notices};
 use crate::log_target::LAUNCH;
 use crate::util::blocking::blocking;
@@ -126,7 +126,7 @@ impl AgentDriver {
     /// Passes a signal on to the workers.
     pub(super) fn pass_on(&self, signal: i32) {
         match self.notify(signal) {
-            0 => say_nobody(signal),
+            0 => log_no_worker(signal),
             _ => tracing::info!(target: LAUNCH, "{} is passed on to the workers", name(signal)),
         }
     }

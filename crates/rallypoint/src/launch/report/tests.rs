@@ -40,7 +40,7 @@ fn record(local_rank: u32, error: Option<&str>, stderr: Option<&Path>) -> Arc<Ex
 const RECORD: &str = r#"{"message":{"message":"ValueError: no","extraInfo":{"py_callstack":"Traceback:\n  File x\n","timestamp":"1"}}}"#;
 
 #[test]
-fn the_root_cause_comes_first_then_the_others_then_the_log() {
+fn the_root_cause_comes_first_then_further_failures_then_the_log() {
     let mut log = tempfile::NamedTempFile::new().unwrap();
     io::Write::write_all(&mut log, b"one\ntwo\n").unwrap();
     let root = failure(1, Exit::Code(3), Some("ValueError: no"));

@@ -36,7 +36,7 @@ struct Ground {
     root: TempDir,
 }
 
-/// So many shells with this script.
+/// Shells with this script, one for each worker.
 fn ground(local_workers: u32, script: &str) -> Ground {
     ground_of(local_workers, "sh", &["-c", script])
 }
@@ -177,7 +177,7 @@ async fn each_worker_tells_once_how_it_ended() {
     assert_eq!(exits, expected);
     assert_eq!(workers.attempt(), 4);
     let patience = Duration::from_millis(20);
-    assert!(timeout(patience, workers.next_exit()).await.is_err(), "nobody is left to tell of");
+    assert!(timeout(patience, workers.next_exit()).await.is_err(), "no worker is left");
     let record = workers.exit_records()[1].clone();
     assert!(record.pid > 0 && record.ended().is_some());
     assert_eq!(workers.exit_records().len(), 3);

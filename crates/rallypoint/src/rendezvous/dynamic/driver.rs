@@ -349,8 +349,8 @@ impl DynamicDriver {
             }
             DynamicFailure::Limits { theirs, ours } => RendezvousError::State {
                 what: format!(
-                    "nodes of run {run_id:?} disagree on min_nodes:max_nodes: {ours} here, {theirs} at \
-                     the others; give all of them the same, or come again {:?} after the others ended",
+                    "nodes of run {run_id:?} disagree on min_nodes:max_nodes: {ours} here, {theirs} on \
+                     other nodes; give the same on all nodes, or start this one {:?} after they ended",
                     self.observer.settings().silence()
                 ),
                 source: None,

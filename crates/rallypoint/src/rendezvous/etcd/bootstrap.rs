@@ -155,7 +155,7 @@ impl Bootstrap {
     }
 
     fn lost(&mut self, LostPeer { node, how, liveness }: LostPeer) -> PeerEvent {
-        tracing::info!(target: RENDEZVOUS, node, ?how, "a member is gone without a word");
+        tracing::info!(target: RENDEZVOUS, node, ?how, "the liveness connection of a member ended");
         if let (ConnectionEnd::Closed, Some(liveness)) = (how, liveness) {
             self.proofs.prove(&node, liveness);
         }

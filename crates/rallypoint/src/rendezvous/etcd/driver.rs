@@ -128,7 +128,7 @@ impl NodeDriver {
 
     /// Runs until the handler is gone.
     pub(super) async fn run(mut self) {
-        // Before it is needed, so that nobody has to wait for it then.
+        // Before it is needed, so that the rendezvous need not wait for it.
         self.open_session();
         loop {
             let wake = self.node.next_wake().map(|wake| self.origin + wake);

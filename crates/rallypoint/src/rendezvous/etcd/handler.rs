@@ -161,7 +161,7 @@ impl EtcdRendezvousHandler {
             return Err(connection_error(&handler.servers, std::io::Error::other(refused)));
         }
         if handler.options.reopen && handler.status().view.closed.is_some() {
-            handler.begin_anew(deadline).await?;
+            handler.open_again(deadline).await?;
         }
         Ok(handler)
     }
@@ -179,10 +179,10 @@ impl EtcdRendezvousHandler {
     }
 
     /// Reopens a closed run. Another node may do so first.
-    async fn begin_anew(&self, deadline: Instant) -> Result<(), RendezvousError> {
+    async fn open_again(&self, deadline: Instant) -> Result<(), RendezvousError> {
         let reopened = self.reopen().await?;
         let run_id = &self.options.run_id;
-        tracing::info!(target: RUN, run_id, reopened, "the run was over, and begins anew");
+        tracing::info!(target: RUN, run_id, reopened, "the run was closed, and is opened again");
         let mut status = self.status.clone();
         let is_open = |status: &HandlerStatus| status.view.closed.is_none();
         let open = timeout_at(deadline, status.wait_for(is_open)).await;

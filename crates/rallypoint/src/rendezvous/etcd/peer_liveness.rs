@@ -169,7 +169,7 @@ impl Rank0Connection {
             match presence.ended().await {
                 PresenceEnd::Goodbye => return,
                 PresenceEnd::Closed => {
-                    tracing::info!(target: RENDEZVOUS, node, "rank 0 is gone without a word");
+                    tracing::info!(target: RENDEZVOUS, node, "the liveness connection to rank 0 ended");
                     let provable = liveness.filter(|_| presence.is_direct());
                     let _ = news.send(ConnectionEvent::Lost { node, provable });
                     return;

@@ -104,7 +104,7 @@ impl Probe {
     /// While the socket accepts connections, one of them is held: its end is the time for the next attempt.
     pub(super) async fn dead(&self, address: &LivenessAddress) {
         retry_forever(BACKOFF, || self.verify(address), |_: io::Error| {}).await;
-        // The very address that greeted: a name may have several, and one that refuses says nothing of the others.
+        // The address that answered before: a name may have several, and a refusal at one proves nothing about another.
         let socket = self.verified().get(address).copied();
         let Some(socket) = socket else { return std::future::pending().await };
         let (mut backoff, mut refused) = (BACKOFF, false);
@@ -153,7 +153,7 @@ async fn greeting(socket: SocketAddr, token: &str) -> io::Result<()> {
     let mut greeting = vec![0; expected.len()];
     stream.read_exact(&mut greeting).await?;
     if !bool::from(greeting.ct_eq(expected.as_bytes())) {
-        return Err(io::Error::new(ErrorKind::InvalidData, "somebody else listens there"));
+        return Err(io::Error::new(ErrorKind::InvalidData, "another program listens there"));
     }
     Ok(())
 }

@@ -77,7 +77,7 @@ impl Proofs {
             let what = format!(
                 "the liveness socket of node {node} at {host}:{port} does not greet: {why}; should the node die, that \
                  shows only when its lease is over. Let firewalls pass connections between all nodes, or give that \
-                 node the address by which the others reach it (--local-addr)"
+                 node the address at which other nodes reach it (--local-addr)"
             );
             if said.swap(true, Ordering::Relaxed) {
                 tracing::debug!(target: RENDEZVOUS, "{what}");

@@ -17,7 +17,7 @@ const RENEWAL: Duration = Duration::from_secs(5);
 /// Sends `txn` until it is answered. Every transaction of the node is idempotent: it may be executed twice.
 ///
 /// # Errors
-/// The errors that are not retryable. `troubles` receives the others.
+/// Errors that are not retryable. `troubles` receives the retryable ones.
 pub(super) async fn send(
     client: Client,
     txn: Txn,

@@ -43,7 +43,7 @@ impl ActiveWatch {
                 Update::Interrupted(error) => {
                     tracing::warn!(
                         target: RENDEZVOUS,
-                        %error, "the watch on the round begins again"
+                        %error, "the watch on the round is opened again"
                     );
                     continue;
                 }
@@ -83,7 +83,7 @@ impl CoordinatorWatches {
             Update::Interrupted(error) => {
                 tracing::warn!(
                     target: RENDEZVOUS,
-                    %error, "the coordinator's watches begin again"
+                    %error, "the coordinator's watches are opened again"
                 );
                 self.current = None;
                 NodeInput::WatchBroken { id }

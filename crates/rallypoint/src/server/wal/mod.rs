@@ -80,7 +80,7 @@ pub enum WalError {
     /// The log was changed or truncated by another program.
     #[error(
         "{path} is damaged at byte {offset}: {what}; nothing was changed. \
-         Restore the file, or move the directory away to begin anew"
+         Restore the file, or move the directory away to start with an empty store"
     )]
     Damaged {
         /// The file.
@@ -259,7 +259,7 @@ impl Wal {
                 tracing::warn!(
                     target: SERVER,
                     %error, source, log_bytes = self.end, again_in = ?delay,
-                    "the log cannot be written anew and goes on growing; make room on the disk"
+                    "the log cannot be compacted and keeps growing; make room on the disk"
                 );
                 if let Err(error) = remove_new(&self.dir) {
                     tracing::warn!(

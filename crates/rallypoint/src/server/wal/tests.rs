@@ -17,7 +17,7 @@ use tempfile::TempDir;
 use super::{CHUNK, HEADER, Wal, WalError};
 
 /// Bytes with long runs of zeros and of anything else among them: what a sector that was never
-/// written looks like must not be confused with what somebody wrote.
+/// written looks like must not be confused with another program's content.
 fn value() -> impl Strategy<Value = Bytes> {
     let run = (any::<u8>(), 0..1500_usize).prop_map(|(byte, length)| vec![byte; length]);
     let zeros = (0..1500_usize).prop_map(|length| vec![0; length]);
@@ -314,7 +314,7 @@ fn what_cannot_be_anybodys_data_is_no_obstacle() {
     let dir = TempDir::new().unwrap();
     fs::create_dir(dir.path().join("lost+found")).unwrap();
     drop(Wal::open(dir.path()).unwrap());
-    // Where our log is, somebody may have left a note.
+    // The log's path may hold a file of another program.
     fs::write(dir.path().join("notes.txt"), "mine").unwrap();
     drop(Wal::open(dir.path()).unwrap());
     assert_eq!(fs::read(dir.path().join("notes.txt")).unwrap(), b"mine");
@@ -382,7 +382,7 @@ fn a_rewrite_that_was_interrupted_is_forgotten() {
 }
 
 #[test]
-fn a_log_that_was_long_before_a_restart_is_written_anew_after_it() {
+fn a_log_that_was_long_before_a_restart_is_compacted_after_it() {
     let dir = TempDir::new().unwrap();
     let (mut log, _) = Wal::open(dir.path()).unwrap();
     let value = Bytes::from(vec![7; 1 << 20]);
@@ -397,7 +397,7 @@ fn a_log_that_was_long_before_a_restart_is_written_anew_after_it() {
 }
 
 #[test]
-fn a_log_that_cannot_be_written_anew_goes_on_and_is_tried_later() {
+fn a_log_that_cannot_be_compacted_is_kept_and_compacted_later() {
     let dir = TempDir::new().unwrap();
     let (mut log, _) = Wal::open(dir.path()).unwrap();
     let value = Bytes::from(vec![7; 1 << 20]);

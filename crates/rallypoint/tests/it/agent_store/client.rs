@@ -50,7 +50,7 @@ async fn a_write_that_returned_was_executed() {
 }
 
 #[tokio::test]
-async fn a_call_that_waits_holds_up_nobody() {
+async fn a_call_that_waits_delays_no_other_call() {
     let server = start();
     let store = Arc::new(connect(&server).await);
     let waiting: Vec<_> = (0..20)
@@ -79,7 +79,7 @@ async fn a_dropped_call_leaves_nothing() {
         assert_eq!(store.add(b"n", 0).await.unwrap(), 0);
     }
     has_clients(&server, 1).await;
-    // Nobody who is gone takes what others wait for.
+    // A disconnected client takes no element that another client waits for.
     let other = connect(&server).await;
     let pop = tokio::spawn(async move { other.queue_pop(b"q", true).await });
     has_clients(&server, 2).await;
@@ -203,7 +203,7 @@ async fn greet(stream: &mut tokio::net::TcpStream) {
     stream.write_all(&greeting[6..]).await.unwrap();
 }
 
-/// Whoever only waits is woken for an element that it does not take.
+/// A client that only waits is woken for an element that it does not take.
 #[tokio::test]
 async fn a_wait_does_not_keep_an_element_from_those_who_pop() {
     let server = start();
@@ -247,7 +247,7 @@ async fn a_silent_server_does_not_prolong_a_wait() {
         store.set_timeout(A_WHILE);
         let begun = Instant::now();
         let keys: [&[u8]; 2] = [b"a", b"b"];
-        // The first of them has a connection, the others must connect.
+        // The first of them has a connection, the remaining ones must connect.
         let (waited, got, popped, passed) = tokio::join!(
             store.wait(&keys, A_WHILE),
             store.get(b"a"),

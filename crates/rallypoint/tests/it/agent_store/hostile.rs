@@ -44,9 +44,9 @@ async fn opcodes_that_do_not_exist_end_the_connection() {
     }
 }
 
-/// Whatever comes, the others are served.
+/// Whatever comes, other clients are served.
 #[tokio::test]
-async fn noise_hurts_nobody() {
+async fn noise_harms_no_other_client() {
     let store = start();
     let mut good = Raw::connect(store.address()).await;
     let mut random = fastrand::Rng::with_seed(7);

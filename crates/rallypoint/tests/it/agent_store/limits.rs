@@ -15,7 +15,7 @@ async fn a_key_may_have_8192_bytes() {
     raw.asks([7], number(1)).await;
     for opcode in [1, 2, 3, 4, 8, 9, 14, 15, 16, 18] {
         let mut raw = Raw::connect(store.address()).await;
-        // Its length is enough; nobody waits for the rest.
+        // Its length is enough; the store does not wait for the rest.
         raw.say(request(opcode, &[&number(MAX_KEY as i64 + 1)])).await;
         raw.is_closed().await;
     }

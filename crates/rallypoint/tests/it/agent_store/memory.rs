@@ -77,9 +77,9 @@ async fn memory_is_taken_for_bytes_not_for_words() {
     assert!(grown < 16 << 20, "{grown} bytes for 600 half requests");
 }
 
-/// Replies that nobody takes are not piled up: their client's next requests wait.
+/// Replies that are not read are not piled up: their client's next requests wait.
 #[tokio::test]
-async fn whoever_does_not_read_is_not_read_from() {
+async fn requests_of_a_client_that_does_not_read_wait() {
     let host = Host::start("").await;
     let mut writer = Raw::connect(host.address).await;
     let value = vec![7; 1 << 20];
@@ -164,7 +164,7 @@ async fn memory_returns_to_a_plateau() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[expect(clippy::print_stdout, reason = "a figure for whoever wants to know")]
+#[expect(clippy::print_stdout, reason = "a figure for readers of the output")]
 async fn ten_thousand_clients_wait_for_one_key() {
     const CLIENTS: usize = 10_000;
     let _alone = crate::connections::raise_own_limit().await;

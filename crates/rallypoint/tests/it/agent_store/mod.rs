@@ -44,7 +44,7 @@ fn start() -> AgentStore {
     AgentStore::start(bound()).unwrap()
 }
 
-/// Waits until the store has so many clients.
+/// Waits until the store has this number of clients.
 async fn has_clients(store: &AgentStore, count: usize) {
     let what = format!("the store has {count} clients");
     eventually(&what, SOON, async || store.connections() == count).await;

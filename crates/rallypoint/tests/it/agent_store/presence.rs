@@ -43,7 +43,7 @@ fn reply(store: &AgentStore) -> Vec<u8> {
     [string("host-0"), string(address), string(""), string(""), vec![0, 0]].concat()
 }
 
-/// Who is lost next, whoever comes meanwhile.
+/// The next lost node; reports of connected nodes are skipped.
 async fn next(reports: &mut UnboundedReceiver<PeerReport>) -> LostPeer {
     loop {
         let report = timeout(SOON, reports.recv()).await.expect("in time");
@@ -57,8 +57,8 @@ fn closed(node: &str) -> LostPeer {
     LostPeer { node: node.into(), how: ConnectionEnd::Closed, liveness: None }
 }
 
-/// Nobody was lost.
-fn nobody(reports: &mut UnboundedReceiver<PeerReport>) {
+/// No node was lost.
+fn no_lost_peer(reports: &mut UnboundedReceiver<PeerReport>) {
     while let Ok(report) = reports.try_recv() {
         assert!(matches!(report, PeerReport::Connected { .. }), "{report:?}");
     }
@@ -87,7 +87,7 @@ async fn a_hello_is_answered_and_an_end_without_goodbye_is_told() {
     drop(node(&store, "host-1").await);
     assert_eq!(next(&mut reports).await, closed("host-1"));
 
-    // Whoever says goodbye, or never said hello, may go.
+    // A client that sent GOODBYE, or never sent HELLO, may disconnect.
     let mut polite = node(&store, "host-2").await;
     polite.say(GOODBYE).await;
     polite.settles().await;
@@ -96,7 +96,7 @@ async fn a_hello_is_answered_and_an_end_without_goodbye_is_told() {
     has_clients(&store, 0).await;
     drop(node(&store, "host-3").await);
     assert_eq!(next(&mut reports).await, closed("host-3"));
-    nobody(&mut reports);
+    no_lost_peer(&mut reports);
 }
 
 #[tokio::test]
@@ -110,7 +110,7 @@ async fn a_goodbye_just_before_the_end_counts() {
     drop(node(&store, "host-2").await);
     assert_eq!(next(&mut reports).await, closed("host-2"));
     has_clients(&store, 0).await;
-    nobody(&mut reports);
+    no_lost_peer(&mut reports);
 }
 
 #[tokio::test]
@@ -144,9 +144,9 @@ async fn a_store_that_ends_says_goodbye_to_those_who_said_hello() {
         for mut raw in [known, gone, stock] {
             raw.is_closed().await;
         }
-        nobody(&mut reports);
+        no_lost_peer(&mut reports);
         let end = timeout(SOON, reports.recv()).await.expect("it ends");
-        assert_eq!(end, None, "nobody was lost");
+        assert_eq!(end, None, "no node was lost");
     }
 }
 
@@ -205,9 +205,9 @@ async fn the_longest_name_is_one() {
     assert_eq!(next(&mut reports).await, closed(&name));
 }
 
-/// Seen: whoever reached the port could have any node of the group taken for dead.
+/// Seen: a client that reached the port could have any node of the group taken for dead.
 #[tokio::test]
-async fn a_hello_in_the_name_of_another_without_a_token_and_an_end_report_nobody() {
+async fn a_hello_without_the_token_reports_no_node() {
     let (store, mut reports) = start_as();
     let token = |token| hello_of(["host-0", token, "", "", ""], 0);
     let hellos = [
@@ -235,7 +235,7 @@ async fn a_hello_in_the_name_of_another_without_a_token_and_an_end_report_nobody
 
 /// Seen: each of them became a key on the server.
 #[tokio::test]
-async fn three_thousand_made_up_names_report_nobody() {
+async fn three_thousand_made_up_names_report_no_node() {
     let (store, mut reports) = start_as();
     for number in 0..3000 {
         let mut raw = Raw::stranger(store.address()).await;
@@ -264,11 +264,11 @@ async fn no_more_nodes_than_the_run_has_are_noted() {
     here.pop().unwrap().say(GOODBYE).await;
     has_clients(&store, 3).await;
     here.push(node(&store, "host-5").await);
-    nobody(&mut reports);
+    no_lost_peer(&mut reports);
 }
 
 #[tokio::test]
-async fn who_says_hello_twice_is_cut_off_and_nobody_is_lost() {
+async fn a_client_that_says_hello_twice_is_disconnected_and_no_node_is_lost() {
     let (store, mut reports) = start_as();
     for second in ["host-1", "host-2"] {
         let mut raw = node(&store, "host-1").await;
@@ -280,7 +280,7 @@ async fn who_says_hello_twice_is_cut_off_and_nobody_is_lost() {
         raw.is_closed().await;
     }
     has_clients(&store, 0).await;
-    nobody(&mut reports);
+    no_lost_peer(&mut reports);
 }
 
 #[tokio::test]
@@ -290,7 +290,7 @@ async fn a_node_that_comes_back_is_not_lost_with_its_first_connection() {
     let second = node(&store, "host-1").await;
     drop(first);
     has_clients(&store, 1).await;
-    nobody(&mut reports);
+    no_lost_peer(&mut reports);
     drop(second);
     assert_eq!(next(&mut reports).await, closed("host-1"));
 }
@@ -331,7 +331,7 @@ async fn the_host_tells_its_liveness_socket_and_hears_of_those_that_come() {
 }
 
 #[tokio::test]
-async fn half_a_hello_notes_nobody() {
+async fn half_a_hello_registers_no_node() {
     let (store, mut reports) = start_as();
     let whole = hello("host-1");
     for length in 1..whole.len() {
@@ -344,7 +344,7 @@ async fn half_a_hello_notes_nobody() {
     assert!(reports.try_recv().is_err(), "somebody was noted");
 }
 
-/// At once: nothing is kept until so many bytes have come.
+/// At once: the store does not wait until the announced bytes have arrived.
 #[tokio::test]
 async fn a_hello_of_enormous_strings_is_cut_off() {
     let (store, mut reports) = start_as();
@@ -360,9 +360,9 @@ async fn a_hello_of_enormous_strings_is_cut_off() {
     assert!(reports.try_recv().is_err(), "somebody was noted");
 }
 
-/// Whatever follows the opcode, nobody is noted without the token, and the others are served.
+/// Whatever follows the opcode, no node is registered without the token, and other clients are served.
 #[tokio::test]
-async fn noise_after_a_hello_notes_nobody() {
+async fn noise_after_a_hello_registers_no_node() {
     let (store, mut reports) = start_as();
     let mut random = fastrand::Rng::with_seed(11);
     for _ in 0..300 {

@@ -35,7 +35,7 @@ async fn whatever_writes_releases() {
 }
 
 #[tokio::test]
-async fn a_comparison_that_fails_releases_nobody() {
+async fn a_comparison_that_fails_releases_no_waiter() {
     let store = start();
     let (mut raw, mut other) =
         (Raw::connect(store.address()).await, Raw::connect(store.address()).await);
@@ -140,7 +140,7 @@ async fn a_push_wakes_one_after_the_other() {
     }
 }
 
-/// Whoever was woken for an element and does not take it, for whatever reason, makes way for the next.
+/// A client that was woken for an element and does not take it, for whatever reason, passes the wake-up on.
 #[tokio::test]
 async fn no_element_is_left_while_somebody_waits_for_it() {
     let store = start();
@@ -165,7 +165,7 @@ async fn no_element_is_left_while_somebody_waits_for_it() {
     takes.asks(queue_pop("/q"), [number(1).to_vec(), string("x")].concat()).await;
 }
 
-/// Whoever was woken for an element and is then turned away must not take the wake-up with it.
+/// A client that was woken for an element and is then disconnected must not take the wake-up with it.
 #[tokio::test]
 async fn a_wake_up_is_passed_on_by_who_is_turned_away() {
     for refused in [add("/word", 1), barrier("/word", 2), vec![99]] {
@@ -204,7 +204,7 @@ async fn a_barrier_opens_for_all_at_once() {
         members.push(raw);
     }
     members[0].hears_nothing().await;
-    // Whoever gave up has come all the same.
+    // A client that gave up still counts.
     members[7].asks(CANCEL_WAIT, WAIT_CANCELED).await;
     let mut left = members.remove(7);
     Raw::connect(store.address()).await.asks(barrier("/b", 200), STOP_WAITING).await;

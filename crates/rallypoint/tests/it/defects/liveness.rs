@@ -1,4 +1,4 @@
-//! Dead peers that nobody notices, and live ones that are taken for dead.
+//! Dead peers that are not detected, and live ones that are taken for dead.
 
 use std::time::Duration;
 
@@ -62,7 +62,7 @@ async fn pytorch_147064_a_node_that_was_killed_may_come_back() {
     .await;
 }
 
-/// Stock: the death of the node that hosts the store takes the others with it.
+/// Stock: the death of the node that hosts the store takes the other nodes with it.
 #[tokio::test]
 async fn pytorch_67742_the_others_go_on_without_the_host_of_rank_0() {
     on_both(async |endpoint| {
@@ -132,7 +132,7 @@ async fn pytorch_194870_transient_errors_do_not_end_the_renewal_of_a_lease() {
     }
 }
 
-/// Stock: when one agent fails, the others get `RendezvousClosedError`.
+/// Stock: when one agent fails, the other agents get `RendezvousClosedError`.
 #[tokio::test]
 async fn pytorch_67616_who_fails_does_not_close_the_run_for_the_others() {
     on_both(async |endpoint| {
@@ -178,7 +178,7 @@ async fn nvrx_391_ghosts_of_a_dead_group_are_not_counted() {
         let third = run.node().await;
         let met = super::group([meeting, enter(&second), enter(&third)]).await;
         assert_eq!((met.len(), met[0].world_size), (3, 3));
-        assert!(begun.elapsed() < run.options.last_call / 2, "nobody waits for ghosts");
+        assert!(begun.elapsed() < run.options.last_call / 2, "no node waits for dead nodes");
     })
     .await;
 }
@@ -196,7 +196,7 @@ async fn nvrx_421_a_local_error_closes_nothing() {
         assert!(matches!(error, RendezvousError::State { .. }), "{error:?}");
         assert!(odd.shutdown().await);
         for node in &nodes {
-            assert_eq!(node.num_nodes_waiting().await.unwrap(), 0, "it disturbed nobody");
+            assert_eq!(node.num_nodes_waiting().await.unwrap(), 0, "it caused no re-rendezvous");
         }
         // A late node that has no patience with the group.
         kill(nodes.pop().unwrap());

@@ -55,7 +55,7 @@ pub(crate) struct Run {
 }
 
 impl Run {
-    /// Last calls are long: whoever waits for one in vain takes too long.
+    /// Last calls are long: a node that waits for one in vain takes too long.
     pub(crate) fn new(endpoint: impl Into<String>, run_id: &str, min: usize, max: usize) -> Self {
         let options = HandlerOptions::new(run_id, min, max).with(|options| {
             options.timeout = SOON;
@@ -138,7 +138,7 @@ pub(crate) async fn until_spare(node: &Node) {
     until_waits_for(node, "a place to become free").await;
 }
 
-/// Waits until the others can know of a node that has entered: who is not known is not waited for.
+/// Waits until other nodes can know of a node that has entered: a node that is not known is not waited for.
 pub(crate) async fn until_listed(node: &Node) {
     let begun = Instant::now();
     let key = KeyRange::key(node.keys().node(node.node_id()));
@@ -153,7 +153,7 @@ pub(crate) async fn until_called(node: &Node) -> HandlerStatus {
     until(node, |status| status.view.nodes_waiting > 0).await
 }
 
-/// The process of a member dies: nobody says goodbye.
+/// The process of a member dies without a goodbye.
 pub(crate) fn kill(node: Node) {
     assert_eq!(Arc::strong_count(&node), 1, "somebody still uses this node");
     drop(node);

@@ -91,7 +91,7 @@ async fn pytorch_67615_99684_150660_182223_a_hint_gives_the_rank_and_keeps_it() 
             }
             let met = group(meetings).await;
             assert!(met.iter().map(|info| info.rank).eq((0..4).rev()), "{met:?}");
-            // Rank 2 is lost, and another node with its hint takes its place, whoever opens the round.
+            // Rank 2 is lost, and another node with its hint takes its place, whichever node opens the round.
             for opener in [0, 2] {
                 kill(nodes.remove(1));
                 for node in &nodes {

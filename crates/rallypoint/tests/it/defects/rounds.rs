@@ -47,7 +47,7 @@ async fn dlrover_1534_a_group_grows_in_one_round() {
     .await;
 }
 
-/// Stock counts restarts for each agent alone, so nobody knows which attempt it is.
+/// Stock counts restarts for each agent alone, so no agent knows which attempt it is.
 #[tokio::test]
 async fn pytorch_108158_the_number_of_the_round_is_the_same_for_all() {
     on_both(async |endpoint| {

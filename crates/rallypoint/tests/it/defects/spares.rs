@@ -46,7 +46,7 @@ async fn v1_a_surplus_node_disturbs_nobody() {
         let before = nodes[0].client().range(active.clone()).await.unwrap();
         meeting.abort();
         surplus.leave().await;
-        // The document that every member watches is as it was: nobody was even told.
+        // The document that every member watches is unchanged: no member was told.
         let after = nodes[0].client().range(active).await.unwrap();
         assert_eq!(before.kvs, after.kvs);
         for node in &nodes {
@@ -81,7 +81,7 @@ async fn pytorch_114097_nvrx_348_of_many_spares_exactly_one_takes_a_dead_members
         let stays = members.iter().any(|node| Arc::ptr_eq(node, &survivor));
         assert!(stays, "a member goes before spares");
         assert_eq!(spares.len(), 7);
-        // Nobody else was promoted, and nobody is called again.
+        // No other spare was promoted, and no member joins again.
         for node in &members {
             assert_eq!(node.num_nodes_waiting().await.unwrap(), 0);
         }

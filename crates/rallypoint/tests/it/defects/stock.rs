@@ -35,7 +35,7 @@ async fn d1_each_round_has_a_fresh_keyspace_and_another_port() {
         let [before, after] =
             [&first, &second].map(|infos| infos[0].bootstrap_store_info.master_port);
         assert_ne!(before, after);
-        // What a worker of the first round says now, nobody hears.
+        // No worker reads what a worker of the first round writes now.
         first[0].store.set(key, "too late".into()).await.unwrap();
         assert!(!second[1].store.check(&[key]).await.unwrap());
     })
@@ -246,7 +246,7 @@ async fn d10_a_run_id_that_is_used_again_meets_nothing_of_the_old_run() {
     .await;
 }
 
-/// Stock's `EtcdStore` raises `LookupError`, which nobody catches, and names no key.
+/// Stock's `EtcdStore` raises `LookupError`, which is not caught, and names no key.
 #[tokio::test]
 async fn d11_the_time_out_of_the_store_is_its_own_error_and_names_the_keys() {
     on_both(async |endpoint| {

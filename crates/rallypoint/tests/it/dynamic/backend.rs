@@ -53,7 +53,7 @@ async fn dynamic_every_backend_keeps_the_contract() {
 }
 
 #[tokio::test]
-async fn dynamic_a_state_on_etcd_lives_on_one_lease_and_ends_when_nobody_writes() {
+async fn dynamic_a_state_on_etcd_has_one_lease_and_expires_without_writes() {
     let embedded = Embedded::memory().await;
     let etcd = Etcd::start(Version::V3_5).await;
     for endpoint in [embedded.endpoint(), etcd.endpoint()] {
@@ -132,7 +132,7 @@ async fn dynamic_a_write_whose_answer_was_lost_is_known_by_reading_back() {
             own.insert(state.clone());
             let Some((found, now, set)) = result else { continue };
             let found = String::from_utf8(found.to_vec()).unwrap();
-            // Nobody else writes: what is there is ours, and a write that was on its way when we read
+            // No other node writes: what is there is ours, and a write that was on its way when we read
             // back may have come about later.
             assert!(own.contains(&found), "{found}");
             assert_eq!(set, found == state, "what is there is what is reported");

@@ -77,8 +77,8 @@ async fn dynamic_nodes_that_disagree_are_told_what_about() {
     assert!(matches!(error, RendezvousError::State { .. }), "{error:?}");
     assert_eq!(
         error.to_string(),
-        "nodes of run \"sizes\" disagree on min_nodes:max_nodes: 3:4 here, 2:2 at the others; give \
-         all of them the same, or come again 2s after the others ended"
+        "nodes of run \"sizes\" disagree on min_nodes:max_nodes: 3:4 here, 2:2 on other nodes; give \
+         the same on all nodes, or start this one 2s after they ended"
     );
     first.abort();
 }

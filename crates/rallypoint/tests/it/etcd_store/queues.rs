@@ -71,7 +71,7 @@ async fn many_who_pop_at_once_ask_little() {
             .collect();
         items.sort_unstable();
         assert_eq!(items, (0..64).collect::<Vec<_>>());
-        // Whoever fails has seen sixteen others succeed: a read, at most three failures, a success.
+        // A pop that fails has seen sixteen others succeed: a read, at most three failures, a success.
         let asked = requests() - before;
         assert!(asked <= 64 * 5, "64 pops took {asked} requests");
     })

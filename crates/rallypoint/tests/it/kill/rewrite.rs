@@ -1,4 +1,4 @@
-//! Kills while the log is written anew, which happens when it has grown past 64 MiB.
+//! Kills while the log is compacted, which happens when it has grown past 64 MiB.
 
 use std::collections::BTreeMap;
 use std::path::Path;

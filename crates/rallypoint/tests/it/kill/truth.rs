@@ -88,7 +88,7 @@ impl Truth {
             assert_eq!(happened, Some(changes), "what was told of revision {revision} is not so");
         }
         for value in self.history.values().flatten().filter_map(|change| change.value.as_ref()) {
-            assert!(self.attempted.contains(value), "nobody wrote {value}");
+            assert!(self.attempted.contains(value), "no writer wrote {value}");
         }
     }
 }

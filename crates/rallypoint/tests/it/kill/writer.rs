@@ -46,7 +46,7 @@ impl Writer {
         format!("{}/{:02}", self.number, self.random.u8(..20))
     }
 
-    /// A value that nobody else will ever write, noted as one that may turn up from now on.
+    /// A value that no other writer will ever write, noted as one that may turn up from now on.
     fn value(&mut self) -> String {
         let length = if self.random.u8(..20) == 0 { 20_000 } else { 20 };
         let value = format!("{:x}-{}", self.random.u128(..), "0".repeat(length));

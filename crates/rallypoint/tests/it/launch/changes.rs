@@ -40,7 +40,7 @@ fn survivors(job: &Job, first: &Group, dead: &mut Launcher) -> Group {
 
 /// The lease is longer than anybody waits here, so it is the connection that tells.
 #[test]
-fn a_killed_launcher_takes_its_workers_along_and_the_others_regroup_by_its_connection() {
+fn a_killed_launcher_takes_its_workers_along_and_other_nodes_regroup_by_its_connection() {
     for victim in ["rank 0", "another"] {
         let server = wait(Embedded::memory());
         let job = Job::with_conf(&server.address(), "3:4", "lease_ttl=600,last_call_timeout=600");
@@ -57,7 +57,7 @@ fn a_killed_launcher_takes_its_workers_along_and_the_others_regroup_by_its_conne
 
 /// Without such a connection it is the lease.
 #[test]
-fn a_killed_launcher_takes_its_workers_along_and_the_others_regroup_by_its_lease() {
+fn a_killed_launcher_takes_its_workers_along_and_other_nodes_regroup_by_its_lease() {
     let endpoint = free_endpoint();
     let conf = "lease_ttl=2,last_call_timeout=30,use_agent_store=false";
     let job = Job::with_conf(&endpoint, "3:4", conf);
@@ -73,7 +73,7 @@ fn a_killed_launcher_takes_its_workers_along_and_the_others_regroup_by_its_lease
 
 /// Another launcher of the same host takes the server over.
 #[test]
-fn the_others_go_on_when_the_launcher_with_the_server_is_killed() {
+fn other_nodes_go_on_when_the_launcher_with_the_server_is_killed() {
     let endpoint = free_endpoint();
     let job = Job::with_conf(&endpoint, "3:4", "lease_ttl=2,last_call_timeout=1");
     let mut nodes = job.launchers(4);
@@ -129,9 +129,9 @@ fn a_fifth_launcher_joins_a_job_that_runs() {
     job.nothing_is_left();
 }
 
-/// Leases are long, so it is the goodbye that tells the others.
+/// Leases are long, so it is the goodbye that tells the other nodes.
 #[test]
-fn a_launcher_that_is_told_to_stop_leaves_and_the_others_regroup() {
+fn a_launcher_that_is_told_to_stop_leaves_and_other_nodes_regroup() {
     let endpoint = free_endpoint();
     let job = Job::at(&endpoint, "3:4");
     let mut nodes = job.launchers(4);
@@ -176,7 +176,7 @@ fn too_few_survivors_wait_for_another() {
     let mut nodes = job.launchers(3);
     let first = job.group(3);
     guest(&mut nodes, &endpoint).kill();
-    // Whoever coordinates the round knows who is there; the others know who that is.
+    // The coordinator of the round knows its members; every other node knows the coordinator.
     until_true("one says how many are missing", || {
         nodes.iter().any(|node| node.stderr().contains("2 of 3 nodes, waiting for 1 more"))
     });

@@ -112,7 +112,7 @@ fn d5_the_logs_of_every_attempt_are_kept() {
     }
 }
 
-/// Counted on the server: whoever writes, writes a revision.
+/// Counted on the server: every write is a revision.
 #[test]
 fn d7_while_the_job_runs_nothing_is_written() {
     let server = wait(Embedded::memory());
@@ -240,7 +240,7 @@ fn d10_the_embedded_server_leaves_no_files() {
         node.ends_with(0);
     }
     job.nothing_is_left();
-    // Begins anew, also at once.
+    // Starts again, also at once.
     let again = job.launchers(2);
     let second = job.group(2);
     assert_eq!(second.round, group.round);

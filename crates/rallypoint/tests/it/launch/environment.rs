@@ -122,7 +122,7 @@ fn nodes_may_have_different_numbers_of_workers_and_roles() {
     }
 }
 
-/// Nobody need be asked then.
+/// No node need be asked then.
 #[test]
 fn nodes_that_are_alike_may_say_so() {
     let job = Job::at(&free_endpoint(), "2");

@@ -15,7 +15,7 @@ fn fail(job: &Job, script: &str) -> super::Ended {
 #[test]
 fn the_report_names_the_root_cause() {
     let job = Job::new(&["--nproc-per-node", "3", "--role", "trainer"]);
-    // The others fail because they are stopped, which is not their failure.
+    // The other workers fail because they are stopped, which is not their failure.
     let script = r#"[ $RANK != 1 ] || exit 13; exec sleep 1000"#;
     let said = fail(&job, script).stderr;
     for words in ["FAILED", "rank 1", "local rank 1", "exit code 13", &host()] {

@@ -128,7 +128,7 @@ fn a_signal_is_what_counts_when_it_comes_after_a_failure() {
     node.signal(Signal::INT);
     let code = node.ended().code;
     assert!(matches!(code, Some(143 | 130)), "{code:?}");
-    assert_eq!(job.workers().len(), 2, "nobody was started again");
+    assert_eq!(job.workers().len(), 2, "no worker was restarted");
     job.nothing_is_left();
 }
 
@@ -196,7 +196,7 @@ fn a_program_that_cannot_be_found_is_1() {
     }
 }
 
-/// A node that cannot start its workers leaves, and the others wait for another one.
+/// A node that cannot start its workers leaves, and the remaining nodes wait for another one.
 #[test]
 fn a_program_that_one_node_lacks_does_not_end_the_job() {
     let endpoint = free_endpoint();

@@ -110,7 +110,7 @@ impl Job {
         self.workers().iter().map(|worker| worker.round).collect()
     }
 
-    /// Waits until all workers that live are one group of so many.
+    /// Waits until all live workers are one group of this size.
     pub fn group(&self, workers: usize) -> Group {
         self.group_without(workers, &BTreeSet::new())
     }
@@ -170,7 +170,7 @@ impl Drop for Job {
     }
 }
 
-/// An endpoint on this host that nobody listens on.
+/// An endpoint on this host without a listener.
 pub fn free_endpoint() -> String {
     format!("127.0.0.1:{}", free_port())
 }

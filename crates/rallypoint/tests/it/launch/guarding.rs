@@ -1,4 +1,4 @@
-//! Whatever a launcher was started as, and whoever ends it, nothing is left of its workers.
+//! However a launcher was started, and however it ends, none of its workers is left.
 
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -72,7 +72,7 @@ fn as_the_first_process_it_reaps_what_is_left_to_it_and_nothing_else() {
             sleep 0.1
         done
         told=$JOB/told.$TORCHELASTIC_RESTART_COUNT
-        # Whoever fails first ends the other.
+        # The first failure ends the other.
         if [ "$RANK" = 0 ]; then echo "left $left"; touch "$told"; fi
         until [ -e "$told" ]; do sleep 0.1; done
         exit $((1 - TORCHELASTIC_RESTART_COUNT))

@@ -47,9 +47,9 @@ fn a_signal_ends_the_pause() {
     job.nothing_is_left();
 }
 
-/// A node that pauses has not come back yet, so the others wait for it, and say so. When it goes, they go on.
+/// A node that pauses has not come back yet, so the other nodes wait for it, and say so. When it goes, they go on.
 #[test]
-fn the_others_wait_for_a_node_that_pauses_but_not_for_one_that_goes() {
+fn other_nodes_wait_for_a_node_that_pauses_but_not_for_one_that_leaves() {
     let endpoint = free_endpoint();
     let job = Job::with_conf(&endpoint, "1:2", "lease_ttl=30,last_call_timeout=1");
     let options = ["--max-restarts", "5", "--restart-delay", "600"];

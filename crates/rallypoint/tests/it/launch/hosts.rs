@@ -79,7 +79,7 @@ impl Host {
 }
 
 impl Network {
-    /// So many hosts, called `node0` and so on.
+    /// Hosts, called `node0` and so on.
     pub fn new(hosts: usize) -> Self {
         let directory = Directory::new();
         let switch = Host::new(&directory, "switch");

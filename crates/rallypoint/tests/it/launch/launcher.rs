@@ -112,7 +112,7 @@ impl Launcher {
         self.process.signal(signal);
     }
 
-    /// Kills it without a word.
+    /// Kills the launcher with SIGKILL.
     pub fn kill(&mut self) {
         self.process.kill();
     }

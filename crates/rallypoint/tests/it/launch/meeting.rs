@@ -6,7 +6,7 @@ use super::{Job, Launcher, free_endpoint, host, host_of, until, wait};
 use crate::support::embedded::Embedded;
 
 #[test]
-fn four_launchers_meet_where_nobody_started_a_server() {
+fn four_launchers_meet_without_a_server_started_by_hand() {
     let endpoint = free_endpoint();
     let job = Job::at(&endpoint, "4");
     let mut nodes = (0..4).map(|_| job.launch_with(&["--nproc-per-node", "2"])).collect::<Vec<_>>();
@@ -22,7 +22,7 @@ fn four_launchers_meet_where_nobody_started_a_server() {
     for node in &mut nodes {
         node.ends_with(0);
     }
-    assert_eq!(job.rounds(), BTreeSet::from([group.round]), "nobody was disturbed");
+    assert_eq!(job.rounds(), BTreeSet::from([group.round]), "no worker was restarted");
     job.nothing_is_left();
 }
 
@@ -94,7 +94,7 @@ fn a_worker_that_always_fails_is_restarted_as_often_as_allowed() {
     }
 }
 
-/// The member does not mind that there is nobody yet.
+/// The member waits until another node is there.
 #[test]
 fn a_server_may_be_late() {
     let endpoint = free_endpoint();
@@ -155,7 +155,7 @@ fn a_second_job_at_the_endpoint_of_another_is_refused() {
     for node in &mut nodes {
         node.ends_with(0);
     }
-    assert_eq!(one.workers().len(), 2, "nobody was disturbed");
+    assert_eq!(one.workers().len(), 2, "no worker was restarted");
 }
 
 #[test]
@@ -176,7 +176,7 @@ fn two_jobs_share_a_server_and_nothing_else() {
         node.ends_with(0);
     }
     for job in &jobs {
-        assert_eq!(job.workers().len(), 2, "nobody was disturbed");
+        assert_eq!(job.workers().len(), 2, "no worker was restarted");
         until("nothing is left", || job.processes().is_empty().then_some(()));
     }
 }
@@ -204,7 +204,7 @@ fn nodes_that_disagree_about_their_number_are_told() {
 }
 
 #[test]
-fn a_misconfigured_launcher_that_comes_first_fails_and_the_others_run() {
+fn a_misconfigured_launcher_that_comes_first_fails_and_other_nodes_run() {
     let endpoint = free_endpoint();
     let odd = Job::at(&endpoint, "4");
     let mut wrong = odd.launch();
@@ -213,7 +213,7 @@ fn a_misconfigured_launcher_that_comes_first_fails_and_the_others_run() {
     let mut nodes = job.launchers(3);
     let group = job.group(3);
     assert_eq!(group.workers[0].number("WORLD_SIZE"), 3);
-    // It runs the server, and stays for the others; what it did wrong it says at once.
+    // It runs the server, and stays for the other nodes; what it did wrong it says at once.
     wrong.says("this node has min:max nodes 4:4, but node");
     group.tell("exit 0");
     for node in &mut nodes {

@@ -96,7 +96,7 @@ pub fn revoke(address: &str, lease: LeaseId) {
     });
 }
 
-/// Waits until so many nodes of a run have said that they are there.
+/// Waits until this number of nodes of a run has registered.
 pub fn until_listed(address: &str, run_id: &str, nodes: usize) {
     let range = Keys::new(DEFAULT_PREFIX, run_id).nodes();
     until_true(&format!("{nodes} nodes of {run_id} at {address}"), || {

@@ -16,7 +16,7 @@ fn launch(host: &Host, job: &Job, options: &[&str]) -> Launcher {
 
 /// Debian, Ubuntu and DGX OS have `127.0.1.1` for a host's own name.
 #[test]
-fn a_host_that_knows_its_own_name_by_loopback_is_reached_by_the_others() {
+fn a_host_that_knows_its_own_name_by_loopback_is_reached_by_other_hosts() {
     let network = Network::new(2);
     let [head, other] = &network.hosts[..] else { unreachable!() };
     head.knows(&[("127.0.1.1", "node0"), (&address(1), "node1")]);
@@ -95,7 +95,7 @@ fn rank_0_that_is_told_localhost_serves_the_others() {
 }
 
 #[test]
-fn a_host_with_several_addresses_that_cannot_tell_which_the_others_use_asks() {
+fn a_host_with_several_addresses_that_cannot_tell_which_other_hosts_use_asks() {
     let network = Network::new(1);
     let head = &network.hosts[0];
     head.knows(&[("127.0.1.1", "node0")]);
@@ -160,7 +160,7 @@ fn a_node_that_does_not_reach_rank_0_is_named_by_every_node() {
 }
 
 #[test]
-fn a_port_on_which_nobody_listens_is_named_as_that() {
+fn a_port_without_a_listener_is_named_as_that() {
     let job = Job::with_conf(&free_endpoint(), "2", "is_host=false");
     let mut node = job.launch();
     node.says_soon("nothing listens there");

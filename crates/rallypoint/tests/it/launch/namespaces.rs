@@ -1,4 +1,4 @@
-//! Hosts that are cut off from the others.
+//! Hosts that are cut off from other hosts.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ const LOOK: &str = "for pid in $(cat $JOB/cut 2>/dev/null); do
 const LEASE: u64 = 8;
 
 #[test]
-fn a_host_that_is_cut_off_stops_its_workers_before_the_others_regroup() {
+fn a_host_that_is_cut_off_stops_its_workers_before_other_nodes_regroup() {
     let network = Network::new(3);
     let endpoint = format!("{}:29400", address(0));
     let conf = format!("lease_ttl={LEASE},last_call_timeout=30");
@@ -60,9 +60,9 @@ fn a_host_that_is_cut_off_stops_its_workers_before_the_others_regroup() {
     job.nothing_is_left();
 }
 
-/// Its own session is as good as ever, and the others cannot tell what it does: they must stop.
+/// Its own session is alive, and the other nodes cannot tell what it does: they must stop.
 #[test]
-fn when_the_host_with_the_server_is_cut_off_the_others_stop_and_come_back() {
+fn when_the_host_with_the_server_is_cut_off_other_nodes_stop_and_come_back() {
     let network = Network::new(3);
     let endpoint = format!("{}:29400", address(0));
     let job = Job::with_conf(&endpoint, "2:3", "lease_ttl=4,last_call_timeout=30");

@@ -54,7 +54,7 @@ fn a_node_that_is_told_to_go_gives_a_notice_to_the_workers_of_all() {
     }
 }
 
-/// Whoever does not go by itself is stopped when the time is over, on every node.
+/// A worker that does not end by itself is stopped when the time is over, on every node.
 #[test]
 fn when_the_time_is_over_all_are_stopped() {
     let endpoint = free_endpoint();

@@ -1,5 +1,5 @@
 //! One group at a time, in the worlds where it is hardest: suspected nodes with slow workers, slow stops, launchers
-//! that stand still, a server that lost its memory; and pauses after which nobody took the place.
+//! that stand still, a server that lost its memory; and pauses after which no node took the place.
 
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
@@ -18,7 +18,7 @@ use crate::support::Embedded;
 /// How long a group may take to come.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The workers that live: of one round, whoever looks and whenever.
+/// The live workers, which are of one round at any time.
 fn living(job: &Job) -> Vec<Worker> {
     let before = Instant::now();
     let mut living: Vec<Worker> = job.workers().into_iter().filter(Worker::lives).collect();
@@ -129,12 +129,12 @@ fn a_launcher_that_stands_still_has_no_workers_when_others_take_its_place() {
     nodes[still].signal(Signal::CONT);
     let third = next_group(&job, &second, 3);
     for worker in &third.workers {
-        assert_eq!(worker.get("TORCHELASTIC_RESTART_COUNT"), "0", "nobody has failed");
+        assert_eq!(worker.get("TORCHELASTIC_RESTART_COUNT"), "0", "no worker has failed");
     }
     finish(&third, &mut nodes);
 }
 
-/// Seen: nodes carried their ranks into strangers' groups, and rounds began anew.
+/// Seen: nodes carried their ranks into strangers' groups, and rounds began again.
 #[test]
 fn a_server_that_lost_its_memory_leads_to_one_group_of_a_later_round() {
     let mut server = wait(Embedded::memory());
@@ -149,7 +149,7 @@ fn a_server_that_lost_its_memory_leads_to_one_group_of_a_later_round() {
     finish(&second, &mut nodes);
 }
 
-/// Waits until so many workers run that are not of this group. None of its own do then.
+/// Waits until this number of workers runs that are not of this group. None of its own do then.
 fn group_of_others(job: &Job, before: &Group, workers: usize) -> Vec<Worker> {
     let begun = Instant::now();
     loop {
@@ -264,7 +264,7 @@ fn a_pause_of_a_job_on_one_node_costs_nothing() {
 
 /// The same for a whole node whose server is elsewhere: it asks first whether the round has moved.
 #[test]
-fn a_pause_of_a_node_after_which_nobody_took_its_place_costs_nothing() {
+fn a_pause_of_a_node_whose_place_was_not_taken_costs_nothing() {
     let server = wait(Embedded::memory());
     let job = Job::with_conf(&server.address(), "1:2", "lease_ttl=2,last_call_timeout=0");
     let mut node = job.launch();

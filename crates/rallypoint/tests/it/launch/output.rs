@@ -303,7 +303,7 @@ fn a_signal_ends_the_wait_for_a_reader() {
 
 /// Its log is of no use to anybody, and nothing waits for it.
 #[test]
-fn a_launcher_whose_log_nobody_reads_works_and_stops() {
+fn a_launcher_whose_log_is_not_read_works_and_stops() {
     let job = Job::new(&[
         "--standalone",
         "--shutdown-timeout",

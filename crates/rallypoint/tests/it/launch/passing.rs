@@ -52,7 +52,7 @@ fn a_worker_that_does_not_handle_it_is_spared() {
     node.ends_with(0);
 }
 
-/// There is nobody to pass it on to, which is said.
+/// There is no worker to pass it on to, which is logged.
 #[test]
 fn while_nodes_meet_they_end_nothing() {
     let endpoint = free_endpoint();

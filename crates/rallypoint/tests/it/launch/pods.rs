@@ -36,7 +36,7 @@ fn options(manifest: &str) -> Vec<String> {
     words[2..script].iter().map(|word| word.replace("$(RUN_ID)", "6f1c")).collect()
 }
 
-/// A job whose launchers run in pods, each with a name by which the others find it.
+/// A job whose launchers run in pods, each with a name by which the other pods find it.
 struct Pods {
     network: Network,
     job: Job,
@@ -58,7 +58,7 @@ impl Pods {
         pods
     }
 
-    /// Has every pod find the others at these addresses from now on.
+    /// Has every pod find the other pods at these addresses from now on.
     fn know(&self, addresses: &[String]) {
         let name = |index: usize| self.name.replace("{}", &index.to_string());
         let names: Vec<String> = (0..addresses.len()).map(name).collect();

@@ -107,7 +107,7 @@ fn a_dry_run_says_what_would_be_run_and_runs_nothing() {
     job.nothing_is_left();
 }
 
-/// Ranks as hints: the node that was given 0 is rank 0, whoever comes first.
+/// Ranks as hints: the node that was given 0 is rank 0, whichever node comes first.
 #[test]
 fn a_node_has_the_rank_that_it_was_given() {
     let endpoint = super::free_endpoint();

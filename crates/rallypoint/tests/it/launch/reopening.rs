@@ -1,4 +1,4 @@
-//! A run that is over, and is begun anew on purpose.
+//! A run that is over, and is opened again on purpose.
 
 use std::process::Command;
 

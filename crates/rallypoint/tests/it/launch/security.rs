@@ -34,7 +34,7 @@ fn who_has_the_secret_is_let_in_and_its_workers_do_not_see_it() {
 
 /// The password of a user, which may be that of an etcd, is neither in the arguments nor in the workers' environment.
 #[test]
-fn a_password_is_seen_by_nobody() {
+fn a_password_appears_in_no_output_or_command_line() {
     let endpoint = free_endpoint();
     let job = Job::with_conf(&endpoint, "2", CONF);
     let file = job.file("password");
@@ -61,7 +61,7 @@ fn a_password_is_seen_by_nobody() {
     }
 }
 
-/// With one line that says what is wrong, and without harm to the others.
+/// With one line that says what is wrong, and without harm to other nodes.
 #[test]
 fn who_has_another_secret_or_none_is_refused() {
     let endpoint = free_endpoint();

@@ -19,12 +19,12 @@ fn stopped_host(job: &Job, endpoint: &str) -> (Launcher, Vec<Launcher>, Group) {
 }
 
 #[test]
-fn a_host_that_is_told_to_stop_serves_until_the_others_end() {
+fn a_host_that_is_told_to_stop_serves_until_other_nodes_end() {
     let endpoint = free_endpoint();
     let job = Job::at(&endpoint, "2:3");
     let (mut host, mut nodes, group) = stopped_host(&job, &endpoint);
     host.says("serv");
-    // The others can still do what takes a server.
+    // The other nodes can still do what needs a server.
     nodes.push(job.launch());
     let third = job.group_after(&group, 3);
     assert!(!host.has_ended());
@@ -46,7 +46,7 @@ fn a_second_signal_ends_the_host_at_once() {
     host.signal(Signal::TERM);
     host.ends_with(143);
     host_of(&nodes, &endpoint);
-    // Nobody may act on a lease of the old server, so the group meets again.
+    // No node may act on a lease of the old server, so the group forms again.
     let third = job.group_after(&group, 2);
     third.tell("exit 0");
     for node in &mut nodes {
@@ -54,9 +54,9 @@ fn a_second_signal_ends_the_host_at_once() {
     }
 }
 
-/// Its workers are done first; the others still need what it serves.
+/// Its workers are done first; the other nodes still need its server.
 #[test]
-fn a_host_that_is_done_waits_for_the_others() {
+fn a_host_that_is_done_waits_for_other_nodes() {
     let endpoint = free_endpoint();
     let job = Job::at(&endpoint, "3");
     let mut nodes = job.launchers(3);

@@ -156,7 +156,7 @@ fn what_a_worker_left_when_it_was_done_is_stopped() {
 }
 
 #[test]
-fn a_node_that_is_done_waits_for_the_others_at_the_barrier() {
+fn a_node_that_is_done_waits_for_other_nodes_at_the_barrier() {
     let endpoint = free_endpoint();
     let job = Job::at(&endpoint, "2");
     let mut nodes = job.launchers(2);
@@ -175,7 +175,7 @@ fn a_node_that_is_done_waits_for_the_others_at_the_barrier() {
 }
 
 #[test]
-fn a_node_that_is_done_need_not_wait_for_the_others() {
+fn a_node_that_is_done_need_not_wait_for_other_nodes() {
     let endpoint = free_endpoint();
     for option in [true, false] {
         let job = Job::at(&endpoint, "2");
@@ -197,9 +197,9 @@ fn a_node_that_is_done_need_not_wait_for_the_others() {
     }
 }
 
-/// Whose workers are done does not come back when the others fail and meet again.
+/// A node whose workers are done does not come back when other nodes fail and form another group.
 #[test]
-fn the_others_restart_without_a_node_that_is_done() {
+fn other_nodes_restart_without_a_node_that_is_done() {
     let endpoint = free_endpoint();
     let job = Job::with_conf(&endpoint, "1:3", "lease_ttl=30,last_call_timeout=3");
     let mut nodes = (0..3).map(|_| job.launch_with(&["--max-restarts", "1"])).collect::<Vec<_>>();
@@ -209,7 +209,7 @@ fn the_others_restart_without_a_node_that_is_done() {
     let speaks = |node: &usize| *node != host && first.of(&nodes[*node])[0].rank > 0;
     let done = (0..3).find(speaks).unwrap();
     first.of(&nodes[done])[0].tell("exit 0");
-    // Its launcher has noticed, and waits for the others.
+    // Its launcher has noticed, and waits for the other nodes.
     until_true("a node that is done", || {
         let is_word = |kv: &KeyValue| String::from_utf8_lossy(&kv.key).contains("/done/");
         query(&endpoint, KeyRange::all()).kvs.iter().any(is_word)

@@ -39,9 +39,9 @@ fn a_server_that_stands_still_past_the_lease_stops_all_workers() {
 }
 
 /// Leases are long enough, and the data are on disk. And no launcher takes the place of a server that was
-/// started by hand, though it is on this host: whoever runs it will start it again.
+/// started by hand, though it is on this host: its user will start it again.
 #[test]
-fn a_server_that_comes_back_in_time_disturbs_nobody() {
+fn a_server_that_comes_back_in_time_causes_no_restart() {
     let mut server = wait(Embedded::disk());
     let mut etcd = wait(Etcd::start(Version::V3_5));
     for real in [false, true] {
@@ -64,16 +64,16 @@ fn a_server_that_comes_back_in_time_disturbs_nobody() {
         leaves.signal(rustix::process::Signal::TERM);
         leaves.ends_with(143);
         let second = job.group_after(&group, 2);
-        assert_eq!(job.workers().len(), 5, "nobody was disturbed before");
+        assert_eq!(job.workers().len(), 5, "no worker was restarted before");
         assert_eq!(second.workers[0].get("TORCHELASTIC_RESTART_COUNT"), "0");
         finish(&job, &mut nodes, 2);
     }
 }
 
-/// A node that is done asks over and over again whether the others are, and does not leave for want of an answer:
+/// A node that is done asks over and over again whether the other nodes are, and does not leave for want of an answer:
 /// those who still work would be stopped for it.
 #[test]
-fn connections_that_break_at_the_exit_barrier_disturb_nobody() {
+fn connections_that_break_at_the_exit_barrier_cause_no_failure() {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     let server = wait(Embedded::memory());
     let proxy = runtime.block_on(Proxy::start(server.address()));
@@ -100,11 +100,11 @@ fn connections_that_break_at_the_exit_barrier_disturb_nobody() {
         for node in &mut nodes {
             node.ends_with(0);
         }
-        assert_eq!(job.workers().len(), 2, "nobody was disturbed");
+        assert_eq!(job.workers().len(), 2, "no worker was restarted");
     }
 }
 
-/// A launcher of a job that is over: nobody can tell whether it is late, or means another job.
+/// A launcher of a job that is over: it is unknown whether it is late, or means another job.
 #[test]
 fn who_comes_to_a_job_that_is_over_learns_how_it_ended() {
     let server = wait(Embedded::memory());
@@ -126,9 +126,9 @@ fn who_comes_to_a_job_that_is_over_learns_how_it_ended() {
     }
 }
 
-/// The workers go on when nobody reads what they say any more.
+/// The workers go on when their output is not read any more.
 #[test]
-fn output_that_nobody_reads_is_no_failure() {
+fn output_that_is_not_read_is_no_failure() {
     let job = Job::new(&[]);
     let log = job.path().join("log");
     let script = format!(

@@ -39,7 +39,7 @@ fn nodes_of_the_unit_meet_at_the_server_of_the_unit() {
     let mut server = Process::of(&mut serve, vec![log]);
 
     let mut line = words("rallypoint-node.service", &job);
-    // Nobody else is to come, so there is nothing to wait for.
+    // No other node is expected, so there is nothing to wait for.
     let conf = line.iter_mut().find(|word| *word == "is_host=false").unwrap();
     conf.push_str(",last_call_timeout=1");
     assert_eq!(line[0], "run");

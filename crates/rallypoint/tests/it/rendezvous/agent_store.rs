@@ -13,7 +13,7 @@ use crate::support::hostile::eventually;
 on_each_server!(
     workers_find_a_store_where_they_are_told,
     each_round_has_another_store,
-    the_store_goes_on_with_whoever_has_rank_0,
+    the_store_moves_to_the_node_that_has_rank_0,
     who_cannot_serve_any_more_makes_the_group_meet_again,
     without_it_the_port_is_kept_for_others,
 );
@@ -41,7 +41,7 @@ async fn workers_find_a_store_where_they_are_told(endpoint: String) {
     assert!(one.use_agent_store());
     let (first, second) = tokio::join!(met(meet(&one)), met(meet(&two)));
     assert_eq!(address(&first), address(&second));
-    // It listens from before it was told to anybody: nobody has to try twice.
+    // It listens from before it was told to anybody: no client has to retry.
     drop(TcpStream::connect(address(&second)).await.unwrap());
     let (here, there) = (worker(&first).await, worker(&second).await);
     let both = [&here, &there].map(|store| store.barrier(b"start", 2, LONG));
@@ -50,7 +50,7 @@ async fn workers_find_a_store_where_they_are_told(endpoint: String) {
     }
     here.set(b"key", "value".into()).await.unwrap();
     assert_eq!(there.get(b"key").await.unwrap(), "value");
-    // Nobody else can take it for a port of his own.
+    // No other process can bind this port.
     assert!([&one, &two].iter().all(|handler| handler.take_port().is_none()));
 }
 
@@ -63,13 +63,13 @@ async fn each_round_has_another_store(endpoint: String) {
     assert_ne!(address(&first), address(&second));
     assert_eq!(worker(&second).await.num_keys().await.unwrap(), 0);
     is_gone(&address(&first)).await;
-    // Nothing is served for a group that nobody is in.
+    // No store is served for a group without members.
     one.leave().await;
     two.leave().await;
     is_gone(&address(&second)).await;
 }
 
-async fn the_store_goes_on_with_whoever_has_rank_0(endpoint: String) {
+async fn the_store_moves_to_the_node_that_has_rank_0(endpoint: String) {
     let (one, two) =
         (handler(&endpoint, options(1, 2)).await, handler(&endpoint, options(1, 2)).await);
     let (first, second) = tokio::join!(met(meet(&one)), met(meet(&two)));
@@ -104,7 +104,7 @@ async fn without_it_the_port_is_kept_for_others(endpoint: String) {
     let handler = handler(&endpoint, options).await;
     assert!(!handler.use_agent_store());
     let group = met(meet(&handler)).await;
-    assert!(TcpStream::connect(address(&group)).await.is_err(), "nobody listens yet");
+    assert!(TcpStream::connect(address(&group)).await.is_err(), "no process listens yet");
     let listener = handler.take_port().unwrap().listen(1).unwrap();
     assert_eq!(listener.local_addr().unwrap().to_string(), address(&group));
     let (client, server) = tokio::join!(TcpStream::connect(address(&group)), listener.accept());

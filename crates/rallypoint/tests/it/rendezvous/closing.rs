@@ -12,9 +12,9 @@ use super::{Observer, on_each_server, on_old_etcd};
 on_each_server!(
     a_closed_run_says_who_closed_it_and_why,
     nodes_that_disagree_are_told_with_whom,
-    a_misconfigured_node_that_comes_first_fails_and_the_others_meet,
+    a_misconfigured_node_that_comes_first_fails_and_other_nodes_form_a_group,
     a_run_that_is_over_leaves_only_what_the_run_holds,
-    who_is_asked_to_end_leaves_the_others_alone,
+    a_node_that_is_told_to_end_does_not_affect_other_nodes,
 );
 
 on_old_etcd!(a_run_that_is_over_leaves_only_what_the_run_holds);
@@ -76,7 +76,9 @@ async fn nodes_that_disagree_are_told_with_whom(endpoint: String) {
     assert_eq!((one.round, one.world_size, two.round), (1, 2, 1));
 }
 
-async fn a_misconfigured_node_that_comes_first_fails_and_the_others_meet(endpoint: String) {
+async fn a_misconfigured_node_that_comes_first_fails_and_other_nodes_form_a_group(
+    endpoint: String,
+) {
     let observer = Observer::new(&endpoint).await;
     let wrong = [handler(&endpoint, options(4, 4)).await, handler(&endpoint, options(4, 4)).await];
     let failing = wrong.each_ref().map(meet);
@@ -96,13 +98,13 @@ async fn a_misconfigured_node_that_comes_first_fails_and_the_others_meet(endpoin
     for meeting in meetings {
         assert_eq!(met(meeting).await.world_size, 3);
     }
-    // Whoever comes from now on agrees with the group or fails at once.
+    // A node that joins from now on agrees with the group or fails at once.
     let late = handler(&endpoint, options(4, 4)).await;
     let begun = std::time::Instant::now();
     let error = timeout(PATIENCE, late.next_rendezvous()).await.unwrap().unwrap_err();
     assert!(matches!(error, RendezvousError::State { .. }), "{error}");
     assert!(begun.elapsed() < std::time::Duration::from_secs(3), "{:?}", begun.elapsed());
-    observer.nobody_objects().await;
+    observer.no_node_objects().await;
 }
 
 async fn a_run_that_is_over_leaves_only_what_the_run_holds(endpoint: String) {
@@ -153,7 +155,7 @@ async fn a_run_that_is_over_leaves_only_what_the_run_holds(endpoint: String) {
     assert_eq!(run.expect("the run's lease").keys.len(), left.kvs.len());
 }
 
-async fn who_is_asked_to_end_leaves_the_others_alone(endpoint: String) {
+async fn a_node_that_is_told_to_end_does_not_affect_other_nodes(endpoint: String) {
     // Neither while it waits nor as a member does it close the run (torchrun does: D4).
     let job = Job::new(&endpoint, "2:2").with("--lease-ttl", "30");
     let mut first = job.node();

@@ -43,7 +43,7 @@ async fn killed_in_the_last_call(endpoint: String) {
 }
 
 async fn killed_while_the_nodes_confirm(endpoint: String) {
-    // The leases outlive the start of a process, so that nobody else is lost.
+    // The leases outlive the start of a process, so that no other node is lost.
     let job = Job::new(&endpoint, "2:3").with("--last-call", "5").with("--lease-ttl", "4");
     let observer = Observer::new(&endpoint).await;
     let mut nodes = two(&job, &observer).await;

@@ -90,7 +90,7 @@ async fn a_node_that_was_wrongly_suspected_is_in_the_next_group(endpoint: String
     }
 }
 
-/// Waits until nobody has anything to tell for a while.
+/// Waits until no node has reported a change for a while.
 async fn settle(nodes: &mut [Node]) {
     loop {
         nodes.iter_mut().for_each(Node::forget);

@@ -90,7 +90,7 @@ async fn a_dropped_rendezvous_of_the_coordinator_makes_way_for_another(endpoint:
     observer.joined(1, 1).await;
     dropped.abort();
     observer.gone(first.node_id()).await;
-    assert_eq!(observer.active().await, None, "the round has nobody");
+    assert_eq!(observer.active().await, None, "the round has no nodes");
     let meeting = meet(&second);
     observer.joined(2, 1).await;
     let (one, two) = tokio::join!(met(meet(&first)), met(meeting));

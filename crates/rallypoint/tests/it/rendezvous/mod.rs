@@ -69,7 +69,7 @@ async fn bounded(scenario: impl Future<Output = ()>) {
     tokio::time::timeout(WHOLE, scenario).await.expect("the scenario takes too long");
 }
 
-/// Waits until all of these nodes, and nobody else, are in one group of a round after `after`. Their
+/// Waits until all of these nodes, and no other, are in one group of a round after `after`. Their
 /// places are in their own order.
 async fn group(nodes: &mut [Node], after: u64) -> Vec<Place> {
     let begun = Instant::now();
@@ -142,7 +142,7 @@ impl Observer {
         }
     }
 
-    /// Waits until so many nodes have joined a round.
+    /// Waits until this number of nodes has joined a round.
     async fn joined(&self, round: u64, count: usize) {
         let begun = Instant::now();
         while self.client.range(self.keys.members(round)).await.unwrap().kvs.len() != count {
@@ -152,7 +152,7 @@ impl Observer {
     }
 
     /// No node says that it disagrees.
-    async fn nobody_objects(&self) {
+    async fn no_node_objects(&self) {
         let found = self.client.range(self.keys.objectors()).await.unwrap();
         assert!(found.kvs.is_empty(), "{found:?}");
     }

@@ -85,7 +85,7 @@ impl Node {
         writeln!(self.input, "{line}").unwrap();
     }
 
-    /// Kills it without a word.
+    /// Kills the node with SIGKILL.
     pub fn kill(&mut self) {
         self.process.kill();
     }
@@ -155,7 +155,7 @@ impl Node {
         self.hear(&format!("waiting for {text:?}"), find).await;
     }
 
-    /// Its id, as the others know it.
+    /// The id of the node.
     pub fn id(&mut self) -> String {
         let told = self.told().first().expect("it has told something");
         told["node"].as_str().unwrap().to_owned()

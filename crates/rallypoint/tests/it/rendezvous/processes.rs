@@ -13,7 +13,7 @@ on_each_server!(
     eight_nodes_form_a_group,
     the_group_goes_on_without_a_killed_node_and_takes_a_new_one,
     a_group_grows_and_shrinks,
-    a_surplus_node_disturbs_nobody_and_takes_a_dead_nodes_rank,
+    a_spare_causes_no_restart_and_takes_a_dead_nodes_rank,
     jobs_do_not_mix,
 );
 
@@ -86,7 +86,7 @@ async fn a_group_grows_and_shrinks(endpoint: String) {
     assert!(leaving[0].ended().await.success());
 }
 
-async fn a_surplus_node_disturbs_nobody_and_takes_a_dead_nodes_rank(endpoint: String) {
+async fn a_spare_causes_no_restart_and_takes_a_dead_nodes_rank(endpoint: String) {
     let job = Job::new(&endpoint, "3:3");
     let mut nodes = job.nodes(3);
     let before = group(&mut nodes, 0).await;

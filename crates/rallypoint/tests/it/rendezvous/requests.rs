@@ -1,4 +1,4 @@
-//! What a group costs: so many requests for each node, however many nodes there are.
+//! What a group costs: a constant number of requests for each node, however many nodes there are.
 
 use rallypoint::client::Traffic;
 use rallypoint::core::kv::{KeyRange, Put, Range, Txn};

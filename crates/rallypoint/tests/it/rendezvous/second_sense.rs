@@ -1,5 +1,5 @@
 //! Deaths that are noticed by a connection that drops. The leases here last longer than any test, and so does
-//! the last call: whoever waited for either would not be in time.
+//! the last call: a node that waited for either would not be in time.
 
 use std::time::{Duration, Instant};
 
@@ -20,7 +20,7 @@ on_each_server!(
     killed_rank_0_that_coordinates_is_missed_at_once,
     who_goes_in_good_order_is_not_suspected,
     connections_that_break_cost_the_living_a_meeting,
-    a_hello_without_the_token_costs_nobody_a_meeting,
+    a_hello_without_the_token_causes_no_rendezvous,
     the_lease_of_a_killed_member_is_revoked,
     the_lease_of_killed_rank_0_is_revoked,
 );
@@ -61,7 +61,7 @@ async fn four(endpoint: &str, ranks: [u64; 4]) -> Vec<Node> {
     nodes
 }
 
-/// The others are in the next group long before the lease of the dead one could expire: it was proved dead, and its
+/// The other nodes are in the next group long before the lease of the dead one could expire: it was proved dead, and its
 /// lease revoked.
 async fn is_missed(mut nodes: Vec<Node>, dead: usize, endpoint: &str) {
     let mut dead = nodes.remove(dead);
@@ -145,8 +145,8 @@ async fn drop_a_connection_of(member: &str, store: &str, token: &str) {
     let _ = timeout(PATIENCE, stream.read(&mut [0; 256])).await.expect("in time");
 }
 
-/// Seen: hello as rank 0, and the end of the connection, made the whole job begin anew, as often as one liked.
-async fn a_hello_without_the_token_costs_nobody_a_meeting(endpoint: String) {
+/// Seen: hello as rank 0, and the end of the connection, made the whole job form another group, as often as one liked.
+async fn a_hello_without_the_token_causes_no_rendezvous(endpoint: String) {
     let observer = Observer::new(&endpoint).await;
     let watch = Watch::new(observer.keys.suspects());
     let mut reports = observer.client.watch([watch]).await.unwrap();
@@ -158,7 +158,7 @@ async fn a_hello_without_the_token_costs_nobody_a_meeting(endpoint: String) {
         }
         drop_a_connection_of("made-up", &store, token).await;
     }
-    // With the token a member is reported, and nobody else: after all that came before.
+    // With the token a member is reported, and no other node: after all that came before.
     let token = observer.active().await.unwrap().store.unwrap().token;
     assert!(token.len() >= 32, "{token:?}");
     drop_a_connection_of("made-up", &store, &token).await;
@@ -178,7 +178,7 @@ async fn lease_is_revoked(endpoint: &str, ranks: [u64; 4], index: usize) {
     observer.joined(1, 1).await;
     nodes.extend(ranks[1..].iter().map(node));
     let places = connected(&mut nodes, 0).await;
-    // Each has greeted whoever may have to prove its death.
+    // Each has contacted the nodes that may have to prove its death.
     for (node, place) in nodes.iter().zip(&places) {
         let count = if place.rank == 0 { 3 } else { 1 };
         let line = format!("the liveness sockets of other nodes have greeted count={count}");
@@ -193,7 +193,7 @@ async fn lease_is_revoked(endpoint: &str, ranks: [u64; 4], index: usize) {
     .await;
     group(&mut nodes, 1).await;
     let line = "its host refuses its liveness socket; its lease was revoked";
-    assert!(nodes.iter().any(|node| node.logged(line) > 0), "nobody said so");
+    assert!(nodes.iter().any(|node| node.logged(line) > 0), "no node logged it");
 }
 
 async fn the_lease_of_a_killed_member_is_revoked(endpoint: String) {

@@ -12,7 +12,7 @@ fn succeeded(settings: AgentSettings) -> Story {
 #[test]
 fn all_nodes_succeed() {
     let mut story = succeeded(AgentSettings::default());
-    assert_eq!(story.wakes_at(), None, "it waits as long as the others take");
+    assert_eq!(story.wakes_at(), None, "it waits until the other nodes are done");
     let outputs = story.give(AgentInput::BarrierPassed { round: 1 });
     assert_eq!(
         outputs,
@@ -26,7 +26,7 @@ fn all_nodes_succeed() {
 }
 
 #[test]
-fn a_node_that_has_waited_long_enough_goes_without_disturbing_the_others() {
+fn a_node_that_has_waited_long_enough_leaves_without_a_restart_of_other_nodes() {
     let settings =
         AgentSettings { exit_barrier: Some(Duration::from_secs(300)), ..AgentSettings::default() };
     let mut story = succeeded(settings);
@@ -55,7 +55,10 @@ fn a_node_that_is_done_does_not_come_back() {
     }
     let mut story = succeeded(AgentSettings::default());
     for change in [GroupChange::NodesWaiting(1), GroupChange::PeerFailed("x".into())] {
-        assert!(story.changes(change).is_empty(), "the others may meet again, and say so");
+        assert!(
+            story.changes(change).is_empty(),
+            "the other nodes may form another group, and then report it"
+        );
     }
     assert!(story.give(AgentInput::Signal(15))[1].starts_with("exit 143: "));
 }
@@ -137,7 +140,7 @@ fn a_signal_leaves_the_run_open() {
 }
 
 #[test]
-fn a_node_that_cannot_start_its_workers_leaves_the_others_alone() {
+fn a_node_that_cannot_start_its_workers_does_not_restart_other_nodes() {
     let mut story = Story::running(AgentSettings::default());
     let reason = "no such program".to_owned();
     let stop = story.give(AgentInput::NotStarted { attempt: 0, reason });

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn a_failure_stops_the_others_at_once_and_asks_for_a_restart() {
+fn a_failure_stops_the_other_workers_at_once_and_asks_for_a_restart() {
     let mut story = Story::running(AgentSettings::default());
     assert_eq!(story.fails(), ["stop 0 by 15, kill at 30", "count 1"]);
     assert!(story.counted(granted()).is_empty(), "workers are left");
@@ -42,7 +42,7 @@ fn without_a_restart_left_the_run_is_closed_with_the_first_failure_of_the_round(
     assert_eq!(
         story.give(AgentInput::Wake),
         [format!("close: {text}")],
-        "the others are told at once"
+        "the other nodes are told at once"
     );
     assert!(story.changes(lost()).is_empty(), "that comes too late");
     assert_eq!(story.stopped(), ["leave".to_owned(), format!("exit 1: the job {text}")]);
@@ -253,7 +253,7 @@ fn what_cannot_wait_ends_the_pause() {
     assert!(closed.contains("exit 1"), "{closed}");
 }
 
-/// The others are quick to meet again after the failure here, and the answer may come later.
+/// The other nodes may form another group before the restart is granted here.
 #[test]
 fn that_others_meet_again_hides_no_answer() {
     let ahead = GroupChange::GoneAhead("a is back".into());

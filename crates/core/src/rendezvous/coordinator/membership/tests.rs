@@ -14,7 +14,7 @@ fn event(kind: EventKind, key: &str, mod_revision: Revision) -> Event {
 }
 
 /// What a watch saw: which, and when node a's key was put or deleted.
-type Seen = (usize, EventKind, Revision);
+type SeenEvent = (usize, EventKind, Revision);
 
 const CONTEXT: RoundContext =
     RoundContext { history: RunHistory::new(1), began: 0, previous: 0, outlived: 0 };
@@ -24,7 +24,7 @@ fn empty() -> RoundMembership {
 }
 
 /// A membership that has seen these, in this order.
-fn membership(events: &[Seen]) -> RoundMembership {
+fn membership(events: &[SeenEvent]) -> RoundMembership {
     let mut membership = empty();
     for (watch, kind, revision) in events {
         membership.apply(*watch, &event(*kind, "x/a", *revision));
@@ -39,7 +39,7 @@ fn kvs(keys: &[(&str, Revision)]) -> Vec<KeyValue> {
 #[test]
 fn a_node_is_lost_by_the_last_that_is_known_of_it() {
     use EventKind::{Delete, Put};
-    let table: [(&[Seen], bool, &str); 7] = [
+    let table: [(&[SeenEvent], bool, &str); 7] = [
         (&[], true, "it never joined"),
         (&[(MEMBERS, Put, 5)], false, "it joined"),
         (&[(MEMBERS, Put, 5), (MEMBERS, Delete, 6)], true, "it is gone"),
@@ -156,7 +156,7 @@ fn a_server_that_follows_another_is_given_the_rest_of_a_lease_unless_somebody_vo
             &[][..],
             4,
             Some(6),
-            "nobody knows, and the last lease may have been renewed 4 s before",
+            "the group is unknown, and the last lease may have been renewed 4 s before",
         ),
         (0, &[], 0, Some(10), "the same, a moment before"),
         (0, &[], 10, None, "every lease is over"),
@@ -194,7 +194,7 @@ fn remembering(previous: u64, nodes: &[(&str, u64, bool)]) -> RoundMembership {
 fn members_of_a_forgotten_group_may_be_missing_until_all_are_here() {
     type Nodes = &'static [(&'static str, u64, bool)];
     let table: [(u64, Nodes, bool, &str); 6] = [
-        (0, &[], false, "nobody remembers a group"),
+        (0, &[], false, "no node remembers a group"),
         (0, &[("a", 5, true)], true, "two may still run"),
         (0, &[("a", 5, true), ("b", 5, false), ("c", 5, true)], false, "all three are here"),
         (0, &[("a", 5, false), ("b", 5, false), ("c", 5, false)], true, "it may not be the last"),

@@ -21,28 +21,28 @@ fn decide(before: MembershipCounts, now: u64, counts: MembershipCounts) -> JoinD
 #[test]
 fn a_round_closes_when_it_should_and_says_why() {
     use FreezeReason::{AllLiveCame, Full, LastCallOver};
-    let nobody = MembershipCounts::default();
+    let empty = MembershipCounts::default();
     let enough = counts(2, 0, 0, 0);
     let calls = Some(LastCallOver);
     // Who was there at 0, then the time, who is there now, and why the round closes if it does.
     let table = [
-        (nobody, 0, counts(0, 0, 0, 0), None, "nobody is there"),
-        (nobody, 99, counts(1, 0, 0, 0), None, "one is too few, however long"),
-        (nobody, 99, counts(1, 0, 0, 1), None, "also if it is all that is left"),
-        (nobody, 0, counts(2, 0, 0, 0), None, "a new group waits for those who are starting"),
+        (empty, 0, counts(0, 0, 0, 0), None, "no node has joined"),
+        (empty, 99, counts(1, 0, 0, 0), None, "one is too few, however long"),
+        (empty, 99, counts(1, 0, 0, 1), None, "also if it is all that is left"),
+        (empty, 0, counts(2, 0, 0, 0), None, "a new group waits for those who are starting"),
         (enough, 9, counts(3, 0, 0, 0), None, "the last call is not over"),
         (enough, 10, counts(3, 0, 0, 0), calls, "it is over, and a third did not extend it"),
-        (nobody, 10, counts(3, 0, 0, 0), None, "it begins when there are enough"),
-        (nobody, 0, counts(4, 0, 0, 0), Some(Full), "there is no room"),
-        (nobody, 0, counts(6, 0, 3, 0), Some(Full), "others who are to come find none"),
-        (nobody, 0, counts(4, 1, 0, 3), None, "a member on its way goes before a newcomer"),
-        (nobody, 0, counts(4, 1, 0, 0), None, "also if it is the first of them"),
-        (nobody, 0, counts(4, 1, 0, 4), Some(Full), "but not before other members"),
-        (enough, 10, counts(4, 1, 0, 3), calls, "and nobody waits for it for ever"),
-        (nobody, 0, counts(3, 0, 0, 3), Some(AllLiveCame), "there is nobody else"),
-        (nobody, 0, counts(3, 0, 0, 1), Some(AllLiveCame), "newcomers count as well"),
-        (nobody, 0, counts(3, 1, 0, 2), None, "a member lives and is to come"),
-        (nobody, 0, counts(3, 0, 1, 3), None, "a newcomer lives and is to come"),
+        (empty, 10, counts(3, 0, 0, 0), None, "it begins when there are enough"),
+        (empty, 0, counts(4, 0, 0, 0), Some(Full), "there is no room"),
+        (empty, 0, counts(6, 0, 3, 0), Some(Full), "others who are to come find none"),
+        (empty, 0, counts(4, 1, 0, 3), None, "a member on its way goes before a newcomer"),
+        (empty, 0, counts(4, 1, 0, 0), None, "also if it is the first of them"),
+        (empty, 0, counts(4, 1, 0, 4), Some(Full), "but not before other members"),
+        (enough, 10, counts(4, 1, 0, 3), calls, "and the round does not wait for it for ever"),
+        (empty, 0, counts(3, 0, 0, 3), Some(AllLiveCame), "there is no other live node"),
+        (empty, 0, counts(3, 0, 0, 1), Some(AllLiveCame), "newcomers count as well"),
+        (empty, 0, counts(3, 1, 0, 2), None, "a member lives and is to come"),
+        (empty, 0, counts(3, 0, 1, 3), None, "a newcomer lives and is to come"),
         (enough, 10, counts(3, 0, 1, 3), calls, "but did not in time"),
     ];
     for (before, now, counts, expected, why) in table {
@@ -62,7 +62,7 @@ fn the_last_call_is_called_off_when_too_few_are_left() {
     window.decide(5 * SECOND, counts(1, 0, 0, 0), None);
     assert_eq!(window.next_wake(), None);
     window.decide(8 * SECOND, counts(2, 0, 0, 0), None);
-    assert_eq!(window.next_wake(), Some(18 * SECOND), "it begins anew");
+    assert_eq!(window.next_wake(), Some(18 * SECOND), "the last call begins again");
 }
 
 #[test]

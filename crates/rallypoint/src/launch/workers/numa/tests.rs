@@ -129,7 +129,7 @@ fn a_worker_is_near_its_device_and_without_one_it_is_its_turn() {
 }
 
 #[test]
-fn nobody_is_bound_without_a_binding_or_without_nodes() {
+fn no_worker_is_bound_without_a_binding_or_without_nodes() {
     let host = host();
     assert!(bindings(host.path(), None, 2, None).is_empty());
     let empty = tempfile::tempdir().unwrap();

@@ -133,7 +133,7 @@ async fn in_between(server: SocketAddr) -> (SocketAddr, tokio::task::JoinHandle<
 }
 
 #[tokio::test]
-async fn when_the_connection_is_cut_each_suspects_the_other_and_nobody_is_dead() {
+async fn when_the_connection_is_cut_each_suspects_the_other_and_no_node_is_dead() {
     let (store, mut reports) = store();
     let (address, passing) = in_between(store.address()).await;
     let guard = Guard::start().await;
@@ -214,7 +214,7 @@ async fn a_bond_that_is_ended_proves_nothing_any_more() {
 }
 
 #[tokio::test]
-async fn a_store_that_is_stopped_or_dropped_alarms_nobody() {
+async fn a_store_that_is_stopped_or_dropped_causes_no_suspicion() {
     for waits in [true, false] {
         let (store, mut reports) = store();
         let mut peer_liveness = peer_liveness(store.address(), None);
@@ -232,7 +232,7 @@ async fn a_store_that_is_stopped_or_dropped_alarms_nobody() {
 
 /// Wherever it was: connecting, introducing itself, or there.
 #[tokio::test]
-async fn a_member_that_ends_its_bond_alarms_nobody() {
+async fn a_member_that_ends_its_liveness_connection_causes_no_suspicion() {
     let (store, mut reports) = store();
     for pause in (0..20).map(|step| Duration::from_micros(step * 50)) {
         let mut peer_liveness = peer_liveness(store.address(), None);
@@ -322,7 +322,7 @@ async fn a_failed_connection_to_rank_0_is_said_and_tried_until_it_works() {
 
 /// Also a server that ends the connection at our hello: a build before this one, or PyTorch's own.
 #[tokio::test]
-async fn without_a_host_that_wants_to_know_nobody_is_suspected() {
+async fn without_an_owner_of_the_store_no_node_is_suspected() {
     let store = AgentStore::start(bound()).unwrap();
     let mut peer_liveness = peer_liveness(store.address(), None);
     is_quiet(&mut peer_liveness).await;

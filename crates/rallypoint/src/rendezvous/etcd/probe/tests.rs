@@ -18,7 +18,7 @@ pub(in super::super) struct Guard {
 }
 
 impl Guard {
-    /// One that greets everybody, and holds the connections.
+    /// A liveness socket that answers every client, and holds the connections.
     pub(in super::super) async fn start() -> Self {
         Self::listen(0, true).await
     }
@@ -79,7 +79,7 @@ async fn who_greets_with_the_right_token_and_in_time_is_there() {
     let silent = Guard::listen(0, false).await;
     assert!(!greets(&silent.address).await, "no greeting");
     let nowhere = LivenessAddress { port: 1, ..guard.address.clone() };
-    assert!(!greets(&nowhere).await, "nobody listens");
+    assert!(!greets(&nowhere).await, "no process listens");
 }
 
 #[tokio::test]
@@ -116,7 +116,7 @@ async fn a_socket_that_greets_only_when_its_death_is_to_be_proved_is_dead_when_i
     timeout(SOON, probe.dead(&address)).await.unwrap();
 }
 
-/// Nobody accepts connections any more, but somebody still holds the socket: a worker, for example.
+/// No process accepts connections any more, but one still holds the socket: a worker, for example.
 #[tokio::test]
 async fn a_socket_that_only_workers_hold_is_dead_when_the_last_of_them_is() {
     let ((guard, worker), probe) = (Guard::with_worker(), Probe::default());
