@@ -37,7 +37,7 @@ impl EtcdRendezvousHandler {
             Ending::Failed(_) if is_collateral(self).await => {
                 tracing::warn!(
                     target: RENDEZVOUS,
-                    "the group has lost a member anyway, so the run is left to the others"
+                    "the group has lost a member anyway, so its other members decide about the run"
                 );
                 None
             }
