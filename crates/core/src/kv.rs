@@ -5,8 +5,10 @@
 //! server and an etcd cluster.
 
 mod error;
+mod text;
 
 use bytes::Bytes;
+use serde::{Deserialize, Serialize};
 
 pub use self::error::KvError;
 
@@ -20,11 +22,13 @@ pub type LeaseId = i64;
 pub type Time = std::time::Duration;
 
 /// A key with its value and its revisions.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct KeyValue {
     /// The key.
+    #[serde(with = "text")]
     pub key: Bytes,
     /// The value.
+    #[serde(with = "text", default, skip_serializing_if = "Bytes::is_empty")]
     pub value: Bytes,
     /// The revision of the key's creation, or of its last creation after a deletion.
     pub create_revision: Revision,
@@ -183,11 +187,12 @@ impl From<KeyRange> for Range {
 }
 
 /// The result of a [`Range`].
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct RangeResult {
     /// The store's revision at the time of the read.
     pub revision: Revision,
     /// The pairs.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub kvs: Vec<KeyValue>,
     /// Whether the limit has left out some pairs.
     pub more: bool,
@@ -225,11 +230,12 @@ impl Put {
 }
 
 /// The result of a [`Put`].
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct PutResult {
     /// The revision that the put made.
     pub revision: Revision,
     /// The previous pair, if requested and there was one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prev_kv: Option<KeyValue>,
 }
 
@@ -249,13 +255,14 @@ impl From<KeyRange> for Delete {
 }
 
 /// The result of a [`Delete`].
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct DeleteResult {
     /// The revision that the deletion made, or the current one if it deleted nothing.
     pub revision: Revision,
     /// The number of deleted keys.
     pub deleted: i64,
     /// The deleted pairs, if requested.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub prev_kvs: Vec<KeyValue>,
 }
 
@@ -389,7 +396,8 @@ impl Txn {
 }
 
 /// The result of one [`Op`].
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum OpResult {
     /// The result of a read.
     Range(RangeResult),
@@ -402,7 +410,7 @@ pub enum OpResult {
 }
 
 /// The result of a [`Txn`].
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct TxnResult {
     /// The revision that the transaction made, or the current one if it changed nothing.
     pub revision: Revision,
@@ -424,7 +432,8 @@ pub struct LeaseStatus {
 }
 
 /// Whether an [`Event`] is a write or a deletion.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum EventKind {
     /// The key was written.
     Put,
@@ -433,13 +442,14 @@ pub enum EventKind {
 }
 
 /// One change to one key.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Event {
     /// The kind of the change.
     pub kind: EventKind,
     /// The pair after the change. That of a deletion has the key and the revision alone.
     pub kv: KeyValue,
     /// The pair before the revision, if the watch requested it and it is not compacted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prev_kv: Option<KeyValue>,
 }
 

@@ -12,6 +12,7 @@
 //! - [`c10d`]: the state of one c10d store (PyTorch's `TCPStore`): values, queues and waiters.
 //! - [`rendezvous`]: the decisions of a rendezvous, made on top of a versioned store.
 //! - [`agent`]: the decisions of a launcher, between a rendezvous and the workers of a node.
+//! - [`events`]: what these machines decided and why, for people and programs, and the record to decide it again.
 //!
 //! ```
 //! use rallypoint_core::kv::{KeyRange, Put, Range};
@@ -29,6 +30,7 @@
 
 pub mod agent;
 pub mod c10d;
+pub mod events;
 pub mod kv;
 pub mod mvcc;
 pub mod rendezvous;

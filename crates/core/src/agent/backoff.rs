@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 /// Workers that fail sooner than this after their start had a short life.
 const SHORT_LIFE: Duration = Duration::from_secs(60);
 
@@ -16,7 +18,7 @@ const SHORT_LIFE: Duration = Duration::from_secs(60);
 /// assert_eq!(delay.after(2), Duration::from_secs(1));
 /// assert_eq!(delay.after(3), Duration::from_secs(2));
 /// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RestartBackoff {
     /// The first pause, after the second short life in a row. Each further pause is twice as long.
     pub first: Duration,

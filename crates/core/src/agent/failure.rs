@@ -2,8 +2,11 @@
 
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
+
 /// How a worker exited.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Exit {
     /// The worker exited with this code.
     Code(i32),
@@ -46,7 +49,7 @@ impl fmt::Display for Exit {
 /// };
 /// assert_eq!(failure.to_string(), "rank 5 (local rank 1 on node7) failed with signal 9 (SIGKILL)");
 /// ```
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WorkerFailure {
     /// The host of the worker.
     pub host: String,

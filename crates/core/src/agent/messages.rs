@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use super::backoff::RestartBackoff;
 use super::failure::Exit;
 use super::outcome::{CloseReason, RunClosure, RunResult};
@@ -19,7 +21,7 @@ pub const SIGTERM: i32 = 15;
 pub const SIGKILL: i32 = 9;
 
 /// One node's policy for its workers.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AgentSettings {
     /// The name of this host, for the message with which the run is closed.
     pub host: String,
@@ -60,7 +62,7 @@ impl Default for AgentSettings {
 }
 
 /// A group that has formed, as seen by one of its nodes.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeGroup {
     /// The round in which the group formed.
     pub round: u64,
@@ -75,7 +77,7 @@ pub struct NodeGroup {
 }
 
 /// One start of the workers.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Start {
     /// The number of this start on this node, from 0. Log files carry it, so no start overwrites the logs of another.
     pub attempt: u64,
@@ -86,7 +88,7 @@ pub struct Start {
 }
 
 /// The exit of a worker.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Exited {
     /// The start that the worker belongs to.
     pub attempt: u64,
@@ -99,7 +101,8 @@ pub struct Exited {
 }
 
 /// A change of a group that has formed.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum GroupChange {
     /// This number of nodes wait to join, and the group has room.
     NodesWaiting(usize),
@@ -117,7 +120,8 @@ pub enum GroupChange {
 }
 
 /// Why no group formed.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum NoGroup {
     /// The run is closed.
     Closed(RunClosure),
@@ -128,7 +132,8 @@ pub enum NoGroup {
 }
 
 /// An event that the driver reports to the agent.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum AgentInput {
     /// The node takes part in the job from now on.
     Begin,
@@ -156,6 +161,11 @@ pub enum AgentInput {
         attempt: u64,
         /// The error.
         reason: String,
+    },
+    /// [`AgentOutput::StartWorkers`]: all workers have been started. It changes nothing: it tells how long the start took.
+    Started {
+        /// The start.
+        attempt: u64,
     },
     /// A worker exited.
     Exited(Exited),
@@ -206,7 +216,8 @@ pub enum AgentInput {
 }
 
 /// An action for the driver to execute.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum AgentOutput {
     /// Join the next round. Without a session, open a new one first.
     Rendezvous {

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
+
 use super::failure::WorkerFailure;
 use super::why::Why;
 use crate::rendezvous::RunClosed;
@@ -17,7 +19,8 @@ use crate::rendezvous::documents::RunOutcome;
 /// assert_eq!(reason.to_string(), "failed: rank 3 is gone");
 /// assert_eq!(CloseReason::new(RunOutcome::Failed, "rank 3 is gone"), reason);
 /// ```
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum CloseReason {
     /// The job succeeded.
     Succeeded,
@@ -62,7 +65,7 @@ impl fmt::Display for CloseReason {
 }
 
 /// A run that was closed.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunClosure {
     /// The node that closed the run.
     pub by: String,
@@ -83,7 +86,7 @@ impl fmt::Display for RunClosure {
 }
 
 /// The result of an agent's run, as the launcher reports it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunResult {
     /// The launcher's exit code.
     pub exit_code: i32,
@@ -95,7 +98,8 @@ pub struct RunResult {
 }
 
 /// How the job ended for this node.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum NodeOutcome {
     /// All workers of this node exited with 0.
     Succeeded(PeersAtExit),
@@ -112,7 +116,8 @@ pub enum NodeOutcome {
 }
 
 /// The state of the other nodes when this node had succeeded.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum PeersAtExit {
     /// All of them had succeeded.
     Done,
@@ -123,7 +128,8 @@ pub enum PeersAtExit {
 }
 
 /// Why a node cannot continue.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum NodeError {
     /// No group formed.
     #[error("no group formed: {0}")]

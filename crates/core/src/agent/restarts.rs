@@ -86,7 +86,8 @@ pub enum RestartVerdict {
 }
 
 /// The budget's answer to a node whose worker failed.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum RestartAnswer {
     /// The node may rejoin the rendezvous.
     Granted {

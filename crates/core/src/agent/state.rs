@@ -145,7 +145,7 @@ impl Agent {
             AgentInput::SessionLost { deadline, reason } => self.fenced(now, deadline, reason),
             AgentInput::Closed(closed) => self.run_closed(now, closed),
             AgentInput::Signal(signal) => self.signalled(now, signal),
-            AgentInput::Wake => {}
+            AgentInput::Started { .. } | AgentInput::Wake => {}
         }
         self.check_time(now);
     }

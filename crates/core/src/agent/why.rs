@@ -2,12 +2,15 @@
 
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
+
 use super::failure::{WorkerFailure, signal_name};
 use super::messages::GroupChange;
 use super::outcome::RunClosure;
 
 /// The reason of a decision of the agent.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Why {
     /// The node has just started.
     Begin,

@@ -4,14 +4,18 @@
 //! Within a format a later version may add fields: an older version reads the document without them, and keeps them when
 //! it rewrites the document.
 
+mod format;
+
 use std::collections::BTreeMap;
 use std::fmt;
 
 use bytes::Bytes;
-use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+pub use self::format::{DocumentError, decode, encode};
+
 use super::ranks::PreviousAssignment;
+use crate::events::run_events;
 use crate::kv::Revision;
 
 /// The format of the documents that this version writes and reads.
@@ -210,6 +214,9 @@ pub struct Active {
     /// The ids of some of the lost members.
     #[serde(default, skip_serializing_if = "is_default")]
     pub lost_names: Vec<String>,
+    /// How the coordinator knows of each of these losses, in the same order.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub lost_because: Vec<String>,
     /// Up to 8 members that have no connection to rank 0's store, and why; only when final.
     #[serde(default, skip_serializing_if = "is_default")]
     pub unreached: Vec<String>,
@@ -217,6 +224,9 @@ pub struct Active {
     /// long.
     #[serde(default, skip_serializing_if = "is_default")]
     pub waits_for: String,
+    /// The number of events of the run up to this document: see [`Keys::event`](super::keys::Keys::event).
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub events: u64,
     /// The fields that this version does not know.
     #[serde(flatten)]
     pub extra: Extra,
@@ -277,6 +287,9 @@ pub struct Rounds {
     /// The last group of a lost history whose workers have certainly stopped; 0 if no node remembers one.
     #[serde(default, skip_serializing_if = "is_default")]
     pub outlived: u64,
+    /// The number of events of the run.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub events: u64,
     /// The fields that this version does not know.
     #[serde(flatten)]
     pub extra: Extra,
@@ -285,13 +298,20 @@ pub struct Rounds {
 impl Active {
     /// The value of `rdzv/round` beside this document. `extra` are its fields that this version does not know.
     pub fn rounds(&self, extra: Extra) -> Rounds {
-        let Self { round, outlived, .. } = *self;
-        Rounds { round, formed: self.formed(), outlived, extra }
+        let Self { round, outlived, events, .. } = *self;
+        Rounds { round, formed: self.formed(), outlived, events, extra }
     }
 
     /// The last round that formed a group; 0 if none did.
     pub fn formed(&self) -> u64 {
         if self.status == Status::Final { self.round } else { self.previous }
+    }
+
+    /// This document with the number of events up to it, if it follows `before`, up to which there were `events`.
+    #[must_use]
+    pub(super) fn numbered(self, before: Option<&Self>, events: u64) -> Self {
+        let more = run_events(before, &self).len() as u64;
+        Self { events: events.saturating_add(more), ..self }
     }
 
     /// Whether another node fits into the group.
@@ -416,71 +436,6 @@ pub struct Ranked {
     pub rank: u32,
     /// The number of nodes in the group.
     pub world: u32,
-}
-
-/// A document that cannot be read.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum DocumentError {
-    /// The document has another format.
-    #[error(
-        "the document at {key} has format {found}, and this version reads format {FORMAT}: run the same version \
-         on every node, or give the run another id"
-    )]
-    Format {
-        /// The key of the document.
-        key: String,
-        /// The format of the document; 0 if it has no format number, as before format 1.
-        found: u32,
-    },
-    /// The document is malformed.
-    #[error("the document at {key} cannot be read: {reason}")]
-    Corrupt {
-        /// The key of the document.
-        key: String,
-        /// The error of the parser.
-        reason: String,
-    },
-}
-
-/// A document with its format number.
-#[derive(Serialize, Deserialize)]
-struct DocumentEnvelope<T> {
-    format: u32,
-    #[serde(flatten)]
-    document: T,
-}
-
-/// Encodes a document.
-pub fn encode<T: Serialize>(document: &T) -> Bytes {
-    // Documents are structs of numbers and strings, which JSON can always represent.
-    serde_json::to_vec(&DocumentEnvelope { format: FORMAT, document }).unwrap_or_default().into()
-}
-
-/// Decodes the document at `key`.
-///
-/// # Errors
-/// If the document has another format, or is malformed.
-pub fn decode<T: DeserializeOwned>(key: &[u8], value: &[u8]) -> Result<T, DocumentError> {
-    let key = || String::from_utf8_lossy(key).into_owned();
-    let corrupt =
-        |error: serde_json::Error| DocumentError::Corrupt { key: key(), reason: error.to_string() };
-    match serde_json::from_slice::<DocumentEnvelope<T>>(value) {
-        Ok(DocumentEnvelope { format: FORMAT, document }) => Ok(document),
-        Ok(DocumentEnvelope { format: found, .. }) => {
-            Err(DocumentError::Format { key: key(), found })
-        }
-        // A document of another format may have other fields.
-        Err(error) => match serde_json::from_slice::<Extra>(value) {
-            Ok(fields) => match fields.get("format").map_or(Some(0), serde_json::Value::as_u64) {
-                Some(found) if found != u64::from(FORMAT) => {
-                    let found = u32::try_from(found).unwrap_or(u32::MAX);
-                    Err(DocumentError::Format { key: key(), found })
-                }
-                _ => Err(corrupt(error)),
-            },
-            Err(error) => Err(corrupt(error)),
-        },
-    }
 }
 
 #[cfg(test)]

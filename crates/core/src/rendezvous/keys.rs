@@ -5,6 +5,8 @@ mod store;
 
 pub use self::store::{Digit, NameKeys, StoreKeys};
 
+use serde::{Deserialize, Serialize};
+
 use crate::kv::{KeyRange, LeaseId};
 
 /// The default prefix of all runs, as in PyTorch.
@@ -60,7 +62,7 @@ pub fn dynamic_run_store(run_id: &str) -> String {
 /// assert_eq!(keys.active(), "/torchelastic/p2p/run_job-7/rdzv/active");
 /// assert_eq!(keys.member(3, "a"), "/torchelastic/p2p/run_job-7/rdzv/v_3/member/a");
 /// ```
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Keys {
     root: String,
 }
@@ -101,6 +103,18 @@ impl Keys {
     /// The number of restarts that the job has used, for launchers.
     pub fn restarts(&self) -> String {
         format!("{}rdzv/restarts", self.root)
+    }
+
+    /// The place of the run's event of this number: an [`Event`](crate::events::Event). There are
+    /// [`RUN_EVENTS`](crate::events::RUN_EVENTS) places, and a later event takes the place of an earlier one.
+    pub fn event(&self, number: u64) -> String {
+        let place = number % crate::events::RUN_EVENTS;
+        format!("{}rdzv/events/{place:03}", self.root)
+    }
+
+    /// The last events of the run.
+    pub fn events(&self) -> KeyRange {
+        KeyRange::prefix(format!("{}rdzv/events/", self.root))
     }
 
     /// A live node: [`NodeDocument`](super::documents::NodeDocument).

@@ -2,15 +2,17 @@
 
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize, Serializer};
+
 use super::documents::{
     Address, BootstrapStore, DocumentError, Limits, LivenessAddress, NodeName, RunOutcome,
 };
-use super::keys::Keys;
+use super::keys::{self, Keys};
 use super::ranks::RankPolicy;
 use crate::kv::{Event, LeaseId, Txn, TxnResult, Watch};
 
 /// How a node takes part in the rendezvous.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeConfig {
     /// The keys of the run.
     pub keys: Keys,
@@ -31,6 +33,9 @@ pub struct NodeConfig {
     /// No other node can join, not even as a spare, because the server is embedded in this node and serves it alone.
     /// Then no node can replace this one, and it is never fenced.
     pub sole: bool,
+    /// The wall-clock time at [`Time`](crate::kv::Time) zero, in milliseconds since 1970, for the events of the run.
+    /// It is for display only: no decision depends on it.
+    pub wall_origin: u64,
 }
 
 /// Identifies a request. A node never uses an id twice.
@@ -40,7 +45,8 @@ pub type RequestId = u64;
 pub type WatchSetId = u64;
 
 /// An input to a [`Node`](super::Node): a command, a reply or an event.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum NodeInput {
     /// Command: become a member of a group.
     Enter,
@@ -102,6 +108,12 @@ pub enum NodeInput {
         /// The set of watches.
         id: WatchSetId,
     },
+    /// A failure detector has proved that a node is dead, and its lease is being revoked. It changes nothing: the end
+    /// of the lease does.
+    ProvedDead {
+        /// The id of the node.
+        node: String,
+    },
     /// One of the coordinator's watches reported changes.
     Watched {
         /// The set of watches.
@@ -135,7 +147,8 @@ pub enum NodeInput {
 }
 
 /// An output of a [`Node`](super::Node): an action of its driver, or a result.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum NodeOutput {
     /// Send this transaction, and retry it until the server replies: each transaction is idempotent.
     Request {
@@ -143,14 +156,16 @@ pub enum NodeOutput {
         id: RequestId,
         /// The purpose of the request.
         purpose: Purpose,
-        /// The transaction.
+        /// The transaction. Its serialized form is a digest.
+        #[serde(serialize_with = "digest")]
         txn: Txn,
     },
     /// Open these watches from now on, and give [`NodeInput::Watching`] when they are open. They replace earlier ones.
     Watch {
         /// Identifies the set of watches.
         id: WatchSetId,
-        /// The watches.
+        /// The watches. Their serialized form is a digest.
+        #[serde(serialize_with = "digest")]
         watches: Vec<Watch>,
     },
     /// Close the watches.
@@ -178,8 +193,18 @@ pub enum NodeOutput {
     Done(CommandDone),
 }
 
+/// Serializes what is long and follows from the inputs as a digest, which is the same for the same value.
+fn digest<T: std::fmt::Debug, S: Serializer>(value: &T, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(&format!("{:016x}", keys::lease_named(&format!("{value:?}"))))
+}
+
+fn sentence<T: ToString, S: Serializer>(value: &T, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(&value.to_string())
+}
+
 /// The purpose of a request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Purpose {
     /// Opens a round.
     Open,
@@ -218,7 +243,8 @@ pub enum Purpose {
 }
 
 /// The completion of a command.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum CommandDone {
     /// Leave: the node has left.
     Left,
@@ -231,7 +257,8 @@ pub enum CommandDone {
 }
 
 /// How a node lost its membership in its group.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum FenceCause {
     /// The node's lease has expired, or may have.
     SessionLost,
@@ -240,7 +267,7 @@ pub enum FenceCause {
 }
 
 /// A node's membership in a group that has formed.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct FormedGroup {
     /// The round.
     pub round: u64,
@@ -257,7 +284,7 @@ pub struct FormedGroup {
 }
 
 /// How a run was closed.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct RunClosed {
     /// The node that closed the run.
     pub by: NodeName,
@@ -268,7 +295,8 @@ pub struct RunClosed {
 }
 
 /// Why an attempt to become a member ended without a group.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum RendezvousFailure {
     /// The run is closed.
     Closed(RunClosed),
@@ -293,7 +321,7 @@ pub enum RendezvousFailure {
         other: NodeName,
     },
     /// A shared document cannot be read.
-    Unreadable(DocumentError),
+    Unreadable(#[serde(serialize_with = "sentence")] DocumentError),
     /// This node has rank 0, but cannot serve the bootstrap store.
     CannotServeBootstrapStore {
         /// The error, in words.

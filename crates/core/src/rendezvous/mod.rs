@@ -28,4 +28,4 @@ pub use self::messages::{
     CommandDone, FenceCause, FormedGroup, NodeConfig, NodeInput, NodeOutput, Purpose,
     RendezvousFailure, RendezvousView, RequestId, RunClosed, WatchSetId,
 };
-pub use self::node::Node;
+pub use self::node::{AnnouncedState, Node, Registration};

@@ -7,10 +7,13 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
+use serde::{Deserialize, Serialize};
+
 use super::documents::{RankHints, RunHistory};
 
 /// How ranks are assigned.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum RankPolicy {
     /// A returning member keeps its rank where possible; a new node takes the rank of a lost one, and new nodes are in the
     /// order of [`RankPolicy::Hint`].
@@ -55,7 +58,7 @@ impl FromStr for RankPolicy {
 }
 
 /// A node's assignment in the last group that it was a member of.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PreviousAssignment {
     /// The history that the group belongs to.
     pub history: RunHistory,

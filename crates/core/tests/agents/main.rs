@@ -31,6 +31,7 @@ use crate::world::events::World;
 use crate::world::invariants::{Verdict, Violation};
 use crate::world::plan::{FaultFilter, Millis, Plan};
 use crate::world::random::Random;
+use crate::world::record::Records;
 use crate::world::runner::{self, number, variable};
 
 /// The number of runs, unless `RALLYPOINT_AGENTS_RUNS` says otherwise.
@@ -38,6 +39,9 @@ const RUNS: u64 = 100_000;
 
 /// The number of runs in which every interesting event must have occurred.
 const ENOUGH: u64 = 20_000;
+
+/// So many runs are recorded, and decided again.
+const RECORDED: u64 = 300;
 
 /// When nothing goes wrong any more, every agent ends within this time.
 const PATIENCE: Millis = 600_000;
@@ -105,6 +109,19 @@ fn one_seed() {
     }
 }
 
+/// The events of every node tell what happened, and its record leads to the same decisions again.
+#[test]
+fn what_is_recorded_can_be_decided_again() {
+    let kind = Kind::asked_for();
+    for seed in 0..number("RALLYPOINT_AGENTS_RUNS", RUNS).min(RECORDED) {
+        let mut world = world(kind, seed, false);
+        world.records = Some(Records::default());
+        let (_, world) = runner::led(world, World::whole_run);
+        let checked = world.records.unwrap_or_default().check(seed);
+        checked.unwrap_or_else(|wrong| panic!("seed {seed}: {wrong}"));
+    }
+}
+
 /// Proof that the invariants see what they should: each wrong way to drive an agent is found by its own.
 #[test]
 fn every_broken_variant_is_found() {
@@ -125,11 +142,14 @@ fn every_broken_variant_is_found() {
 }
 
 fn lead_through(kind: Kind, seed: u64, tracing: bool) -> (Verdict, World) {
+    runner::led(world(kind, seed, tracing), World::whole_run)
+}
+
+fn world(kind: Kind, seed: u64, tracing: bool) -> World {
     let mut random = Random::new(seed);
     let plan = Plan::of(&mut random, kind.only, plan::fault);
     let job = Job::new(Work::of(&mut random, &plan), kind.wrong);
-    let world = World::new(plan, job, random, kind.broken, tracing);
-    runner::led(world, World::whole_run)
+    World::new(plan, job, random, kind.broken, tracing)
 }
 
 impl World {

@@ -158,6 +158,8 @@ impl World {
     }
 
     pub(crate) fn top_comes(&mut self, who: Who) -> Verdict {
+        let settings = self.job.work.settings.clone();
+        self.record_agent_beginning(who, &settings);
         self.takes(who, Some(AgentInput::Begin))
     }
 
@@ -265,8 +267,14 @@ impl World {
             self.nodes[who].top.placed = Some((*round, *placement));
         }
         let time = self.time();
-        self.nodes[who].top.agent.handle(time, input);
-        while let Some(output) = self.nodes[who].top.agent.poll_output() {
+        let recorded = self.records.is_some().then(|| input.clone());
+        let agent = &mut self.nodes[who].top.agent;
+        agent.handle(time, input);
+        let outputs: Vec<AgentOutput> = std::iter::from_fn(|| agent.poll_output()).collect();
+        if let Some(input) = recorded {
+            self.record_agent(who, &input, &outputs);
+        }
+        for output in outputs {
             tell!(self, "{} agent says {output:?}", self.nodes[who].id);
             self.job.seen.note(&output);
             self.check_output(who, &output)?;

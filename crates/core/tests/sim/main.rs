@@ -25,10 +25,14 @@ use crate::world::events::World;
 use crate::world::invariants::{Verdict, Violation};
 use crate::world::plan::{FaultFilter, Plan};
 use crate::world::random::Random;
+use crate::world::record::Records;
 use crate::world::runner::{self, number, variable};
 
 /// The default of `RALLYPOINT_SIM_RUNS`.
 const RUNS: u64 = 100_000;
+
+/// So many runs are recorded, and decided again.
+const RECORDED: u64 = 300;
 
 /// What all runs of one test have in common.
 #[derive(Debug, Clone, Copy)]
@@ -95,6 +99,19 @@ fn one_seed() {
     }
 }
 
+/// The events of every node tell what happened, and its record leads to the same decisions again.
+#[test]
+fn what_is_recorded_can_be_decided_again() {
+    let kind = Kind::asked_for();
+    for seed in 0..number("RALLYPOINT_SIM_RUNS", RUNS).min(RECORDED) {
+        let mut world = world(kind, seed, false);
+        world.records = Some(Records::default());
+        let (_, world) = runner::led(world, World::whole_run);
+        let checked = world.records.unwrap_or_default().check(seed);
+        checked.unwrap_or_else(|wrong| panic!("seed {seed}: {wrong}"));
+    }
+}
+
 /// Each broken variant is found within its number of seeds, by one of its invariants.
 #[test]
 fn every_broken_variant_is_found() {
@@ -141,10 +158,13 @@ fn run(kind: Kind, seed: u64) -> Verdict {
 }
 
 fn lead_through(kind: Kind, seed: u64, tracing: bool) -> (Verdict, World) {
+    runner::led(world(kind, seed, tracing), World::whole_run)
+}
+
+fn world(kind: Kind, seed: u64, tracing: bool) -> World {
     let mut random = Random::new(seed);
     let plan = Plan::of(&mut random, kind.only, draw::fault);
-    let world = World::new(plan, Job, random, kind.broken, tracing);
-    runner::led(world, World::whole_run)
+    World::new(plan, Job, random, kind.broken, tracing)
 }
 
 impl World {

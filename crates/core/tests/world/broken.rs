@@ -180,7 +180,12 @@ pub(crate) fn request(broken: Broken, keys: &Keys, purpose: Purpose, txn: &mut T
                 put.key = String::from_utf8_lossy(&put.key).replace("/spare/", "/waiting/").into();
             }
         }),
-        Broken::CloseOverwritten if purpose == Purpose::Finalize => guard_by_number(keys, txn),
+        Broken::CloseOverwritten => {
+            forget_events(keys, txn);
+            if purpose == Purpose::Finalize {
+                guard_by_number(keys, txn);
+            }
+        }
         Broken::LeaveLeaves if purpose == Purpose::Leave => txn.success.clear(),
         Broken::NothingSwept if purpose == Purpose::Sweep => {
             // So that the inspector knows what was asked for, but nothing is deleted.
@@ -224,6 +229,17 @@ pub(crate) fn request(broken: Broken, keys: &Keys, purpose: Purpose, txn: &mut T
     }
 }
 
+/// Leaves the number of events out of `rdzv/round`, so that a closed run has the same one as before.
+fn forget_events(keys: &Keys, txn: &mut Txn) {
+    each_put(txn, |put| {
+        if put.key == keys.round()
+            && let Ok(rounds) = decode::<Rounds>(&put.key, &put.value)
+        {
+            put.value = encode(&Rounds { events: 0, ..rounds });
+        }
+    });
+}
+
 /// Guards the end of a round by its number alone.
 fn guard_by_number(keys: &Keys, txn: &mut Txn) {
     let active = txn.success.iter().find_map(|op| match op {
@@ -231,8 +247,8 @@ fn guard_by_number(keys: &Keys, txn: &mut Txn) {
         _ => None,
     });
     let Some(Active { round, previous: formed, .. }) = active else { return };
-    let last =
-        CompareTarget::Value(encode(&Rounds { round, formed, outlived: 0, extra: Extra::new() }));
+    let (outlived, events, extra) = (0, 0, Extra::new());
+    let last = CompareTarget::Value(encode(&Rounds { round, formed, outlived, events, extra }));
     let range = KeyRange::key(keys.round());
     txn.compares = vec![Compare { range, relation: Relation::Equal, target: last }];
 }

@@ -14,6 +14,7 @@ use super::invariants::{Verdict, violation};
 use super::node::SimNode;
 use super::plan::{Fault, Millis, Plan};
 use super::random::Random;
+use super::record::Records;
 use super::server::Server;
 use crate::top::{Alarm, Job, Process};
 
@@ -143,6 +144,8 @@ pub(crate) struct World {
     pub(crate) steps: u64,
     /// The number of bootstrap stores that were started, each on another port.
     pub(crate) bootstrap_stores: u16,
+    /// What the nodes were told and decided; only if a test asks for it.
+    pub(crate) records: Option<Records>,
 }
 
 /// Records an event in the trace, if there is one.
@@ -173,6 +176,7 @@ impl World {
             sequence: 0,
             steps: 0,
             bootstrap_stores: 0,
+            records: None,
         };
         for _ in 0..world.plan.nodes {
             let at = world.random.between(0, world.plan.gathering);

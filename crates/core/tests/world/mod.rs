@@ -24,6 +24,7 @@ pub(crate) mod node;
 pub(crate) mod one_group;
 pub(crate) mod plan;
 pub(crate) mod random;
+pub(crate) mod record;
 pub(crate) mod runner;
 pub(crate) mod server;
 pub(crate) mod session;

@@ -1,6 +1,6 @@
 //! A simulated node: the rendezvous state machine, its driver, and the agent on top.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 
 use rallypoint_core::kv::{Event, Revision, Txn, Watch};
@@ -80,6 +80,8 @@ pub(crate) struct SimNode {
     pub(crate) last_formed: u64,
     pub(crate) last_group: Option<GroupId>,
     pending: BTreeMap<RequestId, (Purpose, Rc<Txn>)>,
+    /// What the node decided, and its driver has yet to do.
+    outputs: VecDeque<NodeOutput>,
     wake: Option<Millis>,
     pub(crate) sessions: u64,
     pub(crate) opening: bool,
@@ -115,6 +117,7 @@ impl World {
             ..NodeDocument::default()
         };
         let entropy = self.random.next();
+        self.record_beginning(who, &document, entropy);
         let rendezvous = Node::new(self.plan.config.clone(), document, entropy);
         let top = self.new_top();
         tell!(self, "n{who} comes");
@@ -137,6 +140,7 @@ impl World {
             last_formed: 0,
             last_group: None,
             pending: BTreeMap::new(),
+            outputs: VecDeque::new(),
             wake: None,
             sessions: 0,
             opening: false,
@@ -183,8 +187,16 @@ impl World {
             NodeInput::Reopen => self.inspector.upset_all(),
             _ => {}
         }
-        self.nodes[who].rendezvous.handle(time, input);
-        while let Some(output) = self.nodes[who].rendezvous.poll_output() {
+        let recorded = self.records.is_some().then(|| input.clone());
+        let node = &mut self.nodes[who];
+        node.rendezvous.handle(time, input);
+        let outputs: Vec<NodeOutput> =
+            std::iter::from_fn(|| node.rendezvous.poll_output()).collect();
+        if let Some(input) = recorded {
+            self.record_node(who, input, &outputs);
+        }
+        self.nodes[who].outputs.extend(outputs);
+        while let Some(output) = self.nodes[who].outputs.pop_front() {
             self.execute(who, output)?;
             if !self.nodes[who].alive {
                 return Ok(());

@@ -239,6 +239,7 @@ impl Plan {
                 lease_ttl: Duration::from_secs(ttl),
                 rank_policy: POLICIES[random.below(POLICIES.len())].1,
                 sole: false,
+                wall_origin: 0,
             },
             ttl: ttl as i64,
             nodes,

@@ -295,6 +295,7 @@ impl HandlerOptions {
             lease_ttl: self.lease_ttl,
             rank_policy: self.rank_policy,
             sole: self.sole,
+            wall_origin: 0,
         }
     }
 

@@ -448,6 +448,14 @@ impl RoundMembership {
         self.gone.contains(id) || self.suspects.contains_key(id) || !self.joined.contains_key(id)
     }
 
+    /// How the loss of a node is known.
+    pub(super) fn lost_because(&self, id: &str) -> &'static str {
+        match self.suspects.contains_key(id) && !self.gone.contains(id) {
+            true => "a peer reported that its connection has ended",
+            false => "its lease has ended, or it has left",
+        }
+    }
+
     /// Grows whenever the set of lost members may have changed.
     pub(super) fn version(&self) -> usize {
         self.version

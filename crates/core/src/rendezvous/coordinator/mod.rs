@@ -10,9 +10,11 @@
 //! - `membership`: the nodes of a round, kept up to date by watches.
 //! - `sync`: the coordinator's copy of the membership, from the first watch on.
 //! - `progress`: when the nodes that joined are told what the round waits for.
+//! - `publish`: what a running group is told of late and lost nodes.
 
 mod membership;
 mod progress;
+mod publish;
 mod sync;
 pub mod window;
 
@@ -137,6 +139,11 @@ impl Coordinator {
 
     pub(super) fn round(&self) -> u64 {
         self.round
+    }
+
+    /// When the last call of the round began.
+    pub(super) fn last_call_since(&self) -> Option<Time> {
+        self.window.last_call_since()
     }
 
     /// What the round waits for, in a sentence.
@@ -345,6 +352,7 @@ impl Coordinator {
             waits_for: String::new(),
             ..own.active.clone()
         };
+        let frozen = own.followed_by(frozen);
         let few = std::mem::take(&mut self.unwritten);
         let txn = txns.freeze(own, &frozen, &few);
         Some(CoordinatorStep::Request(Purpose::Freeze, txn, Some(Box::new(frozen))))
@@ -388,6 +396,7 @@ impl Coordinator {
             self.stage = RoundStage::Finalizing(until);
             let formed =
                 Active { status: Status::Final, store: Some(store), coordinator, ..active.clone() };
+            let formed = own.followed_by(formed);
             let txn = txns.finalize(own, &formed, lease);
             let formed = Some(Box::new(formed));
             return Some(CoordinatorStep::Request(Purpose::Finalize, txn, formed));
@@ -399,37 +408,6 @@ impl Coordinator {
         self.slow = silent.iter().cloned().collect();
         let within = config.confirm;
         Some(self.next_round(format!("not confirmed within {within:?} by {}", some_of(&silent))))
-    }
-
-    /// Deletes earlier rounds, once, and publishes late and lost nodes to the group, and members that do not reach rank 0.
-    fn publish(&mut self, txns: &Txns, own: OwnedRound<'_>) -> Option<CoordinatorStep> {
-        let active = own.active;
-        let membership = self.membership()?;
-        if !self.swept {
-            let txn = txns.sweep(self.history, self.round, membership.expired_suspects());
-            self.swept = true;
-            return Some(CoordinatorStep::Request(Purpose::Sweep, txn, None));
-        }
-        let (waiting, version) = (membership.waiting(), membership.version());
-        let unreached = membership.unreached();
-        let mut lost = (active.lost, active.lost_names.clone());
-        if Some(version) != self.checked_version {
-            let names = self.lost(membership);
-            self.checked_version = Some(version);
-            lost = (names.len(), names.into_iter().take(MOST_NAMED).collect());
-        }
-        let (lost, lost_names) = lost;
-        if (waiting, lost, &unreached) == (active.waiting, active.lost, &active.unreached) {
-            return None;
-        }
-        self.stage = RoundStage::Running { publishing: true };
-        let changed = Active { waiting, lost, lost_names, unreached, ..active.clone() };
-        let txn = txns.replace(own, &changed);
-        Some(CoordinatorStep::Request(Purpose::PublishChanges, txn, Some(Box::new(changed))))
-    }
-
-    fn lost(&self, membership: &RoundMembership) -> Vec<String> {
-        self.ranks.keys().filter(|id| membership.is_lost(id)).cloned().collect()
     }
 
     fn next_round(&mut self, reason: String) -> CoordinatorStep {

@@ -167,6 +167,11 @@ impl JoinWindow {
         Self { limits, last_call, grace: Duration::ZERO, begun: None, resolved: None, wake: None }
     }
 
+    /// When enough nodes had joined, and the last call began.
+    pub(super) fn last_call_since(&self) -> Option<Time> {
+        self.begun
+    }
+
     /// Adds a grace period, for which the window waits at least for live members of the last group. They stop their
     /// workers as the members that have joined did; if the window left them out for being a moment slower, they would
     /// register for the next round at once, and with a short last call that would repeat without end.

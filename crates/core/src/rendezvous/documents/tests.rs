@@ -20,8 +20,10 @@ fn active() -> Active {
         waiting: 0,
         lost: 0,
         lost_names: Vec::new(),
+        lost_because: Vec::new(),
         unreached: Vec::new(),
         waits_for: String::new(),
+        events: 0,
         extra: Extra::new(),
     }
 }

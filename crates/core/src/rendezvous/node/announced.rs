@@ -16,7 +16,7 @@ const MOST_JOINED_ROUNDS: usize = 32;
 
 /// The node's announcement, as the server has acknowledged it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum AnnouncedState {
+pub enum AnnouncedState {
     /// The node takes part in no round.
     Nothing,
     /// The node joined this round.
@@ -33,12 +33,12 @@ pub(super) enum AnnouncedState {
 
 /// How a node is registered that is not a member of the group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Registration {
+pub enum Registration {
     /// The group has room for the node.
     Waiting,
     /// The group is full.
     Spare,
-    /// The node disagrees with the round in progress: see [`objection`](super::objection).
+    /// The node disagrees with the round in progress.
     Objector,
 }
 

@@ -119,7 +119,9 @@ impl Node {
         let closed = self.new_document(history, round, Status::Closed, reason);
         let closed = Active { outcome: Some(outcome), ..closed };
         let rounds_extra = &self.observed.rounds_extra();
-        let txn = self.txns.close(guard, RoundDocuments { active: &closed, rounds_extra });
+        let (before, stamp) = (self.observed.active(), self.stamp());
+        let documents = RoundDocuments { before, active: &closed, stamp, rounds_extra };
+        let txn = self.txns.close(guard, documents);
         self.send_request(Purpose::Close, txn, PendingRequest::Close(Box::new(closed)));
     }
 

@@ -2,6 +2,7 @@
 
 use super::Node;
 use super::observed::InForce;
+use crate::events::Stamp;
 use crate::kv::{Time, Txn, TxnResult};
 use crate::rendezvous::coordinator::{Coordinator, CoordinatorStep};
 use crate::rendezvous::documents::{Active, Status};
@@ -61,7 +62,10 @@ impl Node {
             let extra = self.observed.rounds_extra();
             let Some((coordinator, _)) = &mut self.coordinator else { return };
             let InForce { active, revision, .. } = &in_force;
-            let own = OwnedRound { active, revision: *revision, lease, rounds_extra: &extra };
+            let stamp =
+                Stamp { node_id: self.announced.id(), now, wall_origin: self.config.wall_origin };
+            let revision = *revision;
+            let own = OwnedRound { active, revision, lease, stamp, rounds_extra: &extra };
             let history_since = self.history_since;
             match coordinator.advance(now, (&self.config, &self.txns), own, history_since) {
                 None => return,

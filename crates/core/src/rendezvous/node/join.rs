@@ -173,12 +173,15 @@ impl Node {
             waiting: 0,
             lost: 0,
             lost_names: Vec::new(),
+            lost_because: Vec::new(),
             unreached: Vec::new(),
             waits_for: String::new(),
             frozen_because: String::new(),
             began: 0,
+            events: 0,
             extra: Extra::new(),
         }
+        .numbered(self.observed.active(), self.observed.rounds().map_or(0, |rounds| rounds.events))
     }
 
     /// Opens the next round, with this node as its coordinator and first member.
@@ -191,7 +194,8 @@ impl Node {
         let active = self.new_document(history, round, Status::Joinable, reason);
         let ops = self.announced.join_ops(round, self.earlier, lease);
         let rounds_extra = &self.observed.rounds_extra();
-        let documents = RoundDocuments { active: &active, rounds_extra };
+        let (before, stamp) = (self.observed.active(), self.stamp());
+        let documents = RoundDocuments { before, active: &active, stamp, rounds_extra };
         let txn = self.txns.open(guard, documents, lease, (self.stale_writer_guard(), ops));
         self.send_request(Purpose::Open, txn, PendingRequest::Open(Box::new(active)));
     }

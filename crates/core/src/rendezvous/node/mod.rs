@@ -27,7 +27,8 @@ mod view;
 
 use std::collections::{BTreeMap, VecDeque};
 
-use self::announced::{Announced, AnnouncedState, Registration};
+use self::announced::Announced;
+pub use self::announced::{AnnouncedState, Registration};
 use self::commands::{NodeCommand, SuspectReport};
 use self::observed::{InForce, Observed};
 use self::resume::Resuming;
@@ -41,6 +42,7 @@ use super::txn::{
     AnnouncementOps, ConfirmReader, DiagnosisReader, LeaveReader, RoundGuard, StaleWriterGuard,
     Txns,
 };
+use crate::events::Stamp;
 use crate::kv::{LeaseId, Revision, Time, Txn, TxnResult};
 
 /// The node's request in flight, with what the reading of its reply needs.
@@ -123,6 +125,8 @@ pub struct Node {
     next_round_reason: Option<String>,
     outputs: VecDeque<NodeOutput>,
     last_id: u64,
+    /// The time of the last input, for the events of the run.
+    now: Time,
 }
 
 impl Node {
@@ -154,12 +158,14 @@ impl Node {
             next_round_reason: None,
             outputs: VecDeque::new(),
             last_id: 0,
+            now: Time::ZERO,
         }
     }
 
     /// Handles one input. [`poll_output`](Self::poll_output) returns the outputs afterwards.
     pub fn handle(&mut self, now: Time, input: NodeInput) {
         let before = self.observed.history();
+        self.now = now;
         match input {
             NodeInput::Enter => self.enter(now),
             NodeInput::Leave => {
@@ -218,7 +224,7 @@ impl Node {
                     self.fail(RendezvousFailure::CannotServeBootstrapStore { reason });
                 }
             }
-            NodeInput::Wake => {}
+            NodeInput::ProvedDead { .. } | NodeInput::Wake => {}
         }
         if before != self.observed.history() {
             self.history_since = now;
@@ -320,6 +326,12 @@ impl Node {
             self.outputs.push_back(NodeOutput::Failed(failure));
             self.commands.push_back(NodeCommand::Leave);
         }
+    }
+
+    /// The stamp of the events that this node writes for the run.
+    fn stamp(&self) -> Stamp<'_> {
+        let Self { now, announced, config, .. } = self;
+        Stamp { node_id: announced.id(), now: *now, wall_origin: config.wall_origin }
     }
 
     fn next_id(&mut self) -> u64 {

@@ -71,7 +71,12 @@ impl Node {
             return self.give_way();
         }
         let ops = self.announced.resume_ops(round, self.earlier, lease);
-        let own = own.map(|active| RoundDocuments { active, rounds_extra: &extra });
+        let own = own.map(|active| RoundDocuments {
+            before: Some(active),
+            active,
+            stamp: self.stamp(),
+            rounds_extra: &extra,
+        });
         let txn = self.txns.resume(guard, own, lease, ops);
         self.send_request(Purpose::Resume, txn, PendingRequest::Resume(round));
     }

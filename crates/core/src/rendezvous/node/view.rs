@@ -52,6 +52,21 @@ impl Node {
         }
     }
 
+    /// The round in progress, as the node has observed it; none if there is none, or it cannot be read.
+    pub fn active(&self) -> Option<&Active> {
+        self.observed.active()
+    }
+
+    /// What the node has announced, as the server has acknowledged it.
+    pub fn announced(&self) -> AnnouncedState {
+        self.announced.state
+    }
+
+    /// When the last call of the round began, if this node coordinates it.
+    pub fn last_call_since(&self) -> Option<Time> {
+        self.coordinator.as_ref().and_then(|(coordinator, _)| coordinator.last_call_since())
+    }
+
     /// The last round that formed a group; 0 if none did, or nothing is known.
     pub(super) fn formed_round(&self) -> u64 {
         self.observed.rounds().map_or(0, |rounds| rounds.formed)

@@ -17,13 +17,14 @@ pub(super) use self::reply::{
 use super::documents::{Active, BootstrapStore, Extra, Ranked, RunHistory, encode};
 use super::keys::{self, Keys};
 use super::messages::NodeConfig;
+use crate::events::{Stamp, stored_events};
 use crate::kv::{
     Compare, CompareTarget, KeyRange, LeaseId, Op, Put, Range, Relation, Revision, Txn,
 };
 
-/// Ranks that one transaction writes. etcd accepts 128 operations in a transaction by default, and two of them are
-/// the documents.
-pub(super) const RANKS_PER_TXN: usize = 126;
+/// Ranks that one transaction writes. etcd accepts 128 operations in a transaction by default, and three of them are
+/// the documents and an event.
+pub(super) const RANKS_PER_TXN: usize = 125;
 
 /// Earlier rounds that a new group deletes. The group before it deleted the rounds before those.
 const SWEPT_ROUNDS: u64 = 64;
@@ -107,7 +108,11 @@ impl RoundGuard {
 /// The documents that a transaction puts in force.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct RoundDocuments<'a> {
+    /// The document before it, from which the events of the run follow.
+    pub(super) before: Option<&'a Active>,
     pub(super) active: &'a Active,
+    /// The writer, and when.
+    pub(super) stamp: Stamp<'a>,
     /// The fields of `rdzv/round` that this version does not know.
     pub(super) rounds_extra: &'a Extra,
 }
@@ -120,6 +125,8 @@ pub(super) struct OwnedRound<'a> {
     pub(super) revision: Revision,
     /// The coordinator's lease.
     pub(super) lease: LeaseId,
+    /// The coordinator, and the time.
+    pub(super) stamp: Stamp<'a>,
     /// The fields of `rdzv/round` that this version does not know.
     pub(super) rounds_extra: &'a Extra,
 }
@@ -130,7 +137,13 @@ impl OwnedRound<'_> {
     }
 
     fn replaced_by<'a>(&'a self, active: &'a Active) -> RoundDocuments<'a> {
-        RoundDocuments { active, rounds_extra: self.rounds_extra }
+        let Self { active: before, stamp, rounds_extra, .. } = *self;
+        RoundDocuments { before: Some(before), active, stamp, rounds_extra }
+    }
+
+    /// A document that follows this one, with the number of events up to it.
+    pub(super) fn followed_by(&self, active: Active) -> Active {
+        active.numbered(Some(self.active), self.active.events)
     }
 }
 
@@ -457,14 +470,22 @@ impl Txns {
         Txn::when(self.guard(guard)).then(granted).otherwise(self.read_in_force())
     }
 
-    /// Puts both documents, always together, so that both have the same revision.
+    /// Puts both documents, always together, so that both have the same revision; and the events of the run, of which
+    /// there is at most one in almost every transaction.
     fn put(&self, documents: RoundDocuments<'_>, lease: LeaseId) -> Vec<Op> {
-        let RoundDocuments { active, rounds_extra } = documents;
+        let RoundDocuments { before, active, stamp, rounds_extra } = documents;
         let rounds = active.rounds(rounds_extra.clone());
         let put = |key, value, lease| Op::Put(Put::new(key, value).on_lease(lease));
-        vec![
+        let of_the_run = stored_events(before, active, stamp).into_iter();
+        [
             put(self.keys.active(), encode(active), lease),
             put(self.keys.round(), encode(&rounds), self.run_lease),
         ]
+        .into_iter()
+        .chain(
+            of_the_run
+                .map(|(number, event)| put(self.keys.event(number), event.into(), self.run_lease)),
+        )
+        .collect()
     }
 }

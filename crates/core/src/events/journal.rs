@@ -1,0 +1,119 @@
+//! The journal of a node: its events in order, and between them the record of what its machines were told and decided.
+
+use serde::Serialize;
+use serde_json::Value;
+
+use super::observer::{Observation, Observer};
+use super::{Event, EventBody, FORMAT, millis, rfc3339};
+use crate::agent::{AgentInput, AgentOutput, AgentSettings};
+use crate::kv::Time;
+use crate::rendezvous::documents::NodeDocument;
+use crate::rendezvous::{Node, NodeConfig, NodeInput, NodeOutput};
+
+/// A moment by two clocks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Moment {
+    /// The time that the machine is given.
+    pub now: Time,
+    /// The wall-clock time, in milliseconds since 1970, for display only.
+    pub wall: u64,
+}
+
+/// Numbers the events of a node, and records the inputs and outputs from which they follow.
+///
+/// Each step is a record, followed by its events. [`Replay`](super::Replay) reads both.
+#[derive(Debug)]
+pub struct Journal {
+    run_id: String,
+    node_id: String,
+    seq: u64,
+    observer: Observer,
+}
+
+impl Journal {
+    /// The journal of this node, before its first line.
+    pub fn new(run_id: impl Into<String>, node_id: impl Into<String>) -> Self {
+        let (run_id, node_id) = (run_id.into(), node_id.into());
+        Self { run_id, node_id, seq: 0, observer: Observer::default() }
+    }
+
+    /// Records an agent before its first input.
+    pub fn agent_began(&mut self, at: Moment, settings: &AgentSettings) -> Vec<Event> {
+        let body = EventBody::AgentBegan { version: version(), settings: settings.clone() };
+        self.lines(at, body, Vec::new())
+    }
+
+    /// Records an input of the agent and the outputs that followed.
+    pub fn agent_step(
+        &mut self,
+        at: Moment,
+        input: &AgentInput,
+        outputs: &[AgentOutput],
+    ) -> Vec<Event> {
+        let events = self.observer.agent(at.now, input, outputs);
+        let (input, outputs) = (input.clone(), values(outputs));
+        self.lines(at, EventBody::AgentStep { at_ns: nanos(at.now), input, outputs }, events)
+    }
+
+    /// Records a node before its first input: the arguments of [`Node::new`].
+    pub fn node_began(
+        &mut self,
+        at: Moment,
+        config: &NodeConfig,
+        document: &NodeDocument,
+        entropy: u64,
+    ) -> Vec<Event> {
+        let (config, document) = (Box::new(config.clone()), Box::new(document.clone()));
+        let body = EventBody::NodeBegan { version: version(), config, document, entropy };
+        self.lines(at, body, Vec::new())
+    }
+
+    /// Records an input of the node and the outputs that followed. The node has handled the input.
+    pub fn node_step(
+        &mut self,
+        at: Moment,
+        input: NodeInput,
+        outputs: &[NodeOutput],
+        node: &Node,
+    ) -> Vec<Event> {
+        let events = self.observer.node(at.now, &input, outputs, node);
+        let (input, outputs) = (Box::new(input), values(outputs));
+        self.lines(at, EventBody::NodeStep { at_ns: nanos(at.now), input, outputs }, events)
+    }
+
+    fn lines(&mut self, at: Moment, record: EventBody, events: Vec<Observation>) -> Vec<Event> {
+        let round = events.first().map_or(0, |event| event.round);
+        let record = Observation { round, body: record, why: String::new() };
+        let all = std::iter::once(record).chain(events);
+        all.map(|observation| self.line(at, observation)).collect()
+    }
+
+    fn line(&mut self, at: Moment, Observation { round, body, why }: Observation) -> Event {
+        self.seq += 1;
+        Event {
+            format: FORMAT,
+            seq: self.seq,
+            time: rfc3339(at.wall),
+            ms: millis(at.now),
+            run_id: self.run_id.clone(),
+            node_id: self.node_id.clone(),
+            round,
+            body,
+            why,
+        }
+    }
+}
+
+fn version() -> String {
+    env!("CARGO_PKG_VERSION").to_owned()
+}
+
+fn nanos(time: Time) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// Outputs, as they are recorded.
+pub(super) fn values<T: Serialize>(outputs: &[T]) -> Vec<Value> {
+    // Outputs consist of numbers, strings and lists, which JSON can always represent.
+    outputs.iter().map(|output| serde_json::to_value(output).unwrap_or_default()).collect()
+}

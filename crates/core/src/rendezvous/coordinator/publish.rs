@@ -1,0 +1,45 @@
+//! What a running group is told of late and lost nodes.
+
+use super::membership::RoundMembership;
+use super::{Coordinator, CoordinatorStep, MOST_NAMED, RoundStage};
+use crate::rendezvous::documents::Active;
+use crate::rendezvous::messages::Purpose;
+use crate::rendezvous::txn::{OwnedRound, Txns};
+
+impl Coordinator {
+    /// Deletes earlier rounds, once, and publishes late and lost nodes to the group, and members that do not reach rank 0.
+    pub(super) fn publish(&mut self, txns: &Txns, own: OwnedRound<'_>) -> Option<CoordinatorStep> {
+        let active = own.active;
+        let membership = self.membership()?;
+        if !self.swept {
+            let txn = txns.sweep(self.history, self.round, membership.expired_suspects());
+            self.swept = true;
+            return Some(CoordinatorStep::Request(Purpose::Sweep, txn, None));
+        }
+        let (waiting, version) = (membership.waiting(), membership.version());
+        let unreached = membership.unreached();
+        let mut lost = (active.lost, active.lost_names.clone(), active.lost_because.clone());
+        if Some(version) != self.checked_version {
+            let mut names = self.lost(membership);
+            let count = names.len();
+            names.truncate(MOST_NAMED);
+            let because = names.iter().map(|id| membership.lost_because(id).to_owned()).collect();
+            lost = (count, names, because);
+            self.checked_version = Some(version);
+        }
+        let (lost, lost_names, lost_because) = lost;
+        if (waiting, lost, &unreached) == (active.waiting, active.lost, &active.unreached) {
+            return None;
+        }
+        self.stage = RoundStage::Running { publishing: true };
+        let changed =
+            Active { waiting, lost, lost_names, lost_because, unreached, ..active.clone() };
+        let changed = own.followed_by(changed);
+        let txn = txns.replace(own, &changed);
+        Some(CoordinatorStep::Request(Purpose::PublishChanges, txn, Some(Box::new(changed))))
+    }
+
+    pub(super) fn lost(&self, membership: &RoundMembership) -> Vec<String> {
+        self.ranks.keys().filter(|id| membership.is_lost(id)).cloned().collect()
+    }
+}
