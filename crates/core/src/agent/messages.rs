@@ -127,6 +127,8 @@ pub enum NoGroup {
     Closed(RunClosure),
     /// The run is closed, and this node was a spare throughout.
     NotNeeded(String),
+    /// This node did not join: its preflight command failed, for this reason.
+    Unfit(String),
     /// Any other failure, such as a time-out or unreachable servers.
     Failed(String),
 }

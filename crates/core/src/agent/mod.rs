@@ -63,6 +63,8 @@
 //!   workers have exited, this node stops its workers and leaves; its peers form a group without it.
 //! - **Any other signal**: the workers get the same signal, and the node leaves without closing the run. A second
 //!   signal kills.
+//! - **The preflight command fails**, before the first rendezvous or before one that a failure of this node's workers
+//!   caused: the node leaves, and its peers form a group without it.
 //! - **This node cannot continue** (no ranks, no start, workers that survive SIGKILL): it leaves. A local error
 //!   never closes the job for the other nodes.
 //!
@@ -72,11 +74,12 @@
 //! |---|---|
 //! | 0 | the workers of this node succeeded; or it was a spare; or the job finished without it |
 //! | 1 | the job failed, here or elsewhere; or this node could not continue |
+//! | 69 ([`UNFIT`]) | the preflight command failed, and the node did not join |
 //! | 78, or [`AgentSettings::no_restart_exit_code`] | a worker failed with a non-retryable exit code; on every node that was stopped for it |
 //! | 128 + n | signal n stopped the launcher |
 //!
 //! A wrong command line is 2, but that is before there is an agent. torchrun exits with 1 in all of
-//! the last three cases; separate codes let a scheduler tell them apart.
+//! the last four cases; separate codes let a scheduler tell them apart.
 //!
 //! # Driving the agent
 //!
@@ -108,7 +111,9 @@ pub use self::messages::{
     AgentInput, AgentOutput, AgentSettings, EXIT_BARRIER, Exited, GroupChange, NoGroup, NodeGroup,
     SIGKILL, SIGTERM, Start,
 };
-pub use self::outcome::{CloseReason, NodeError, NodeOutcome, PeersAtExit, RunClosure, RunResult};
+pub use self::outcome::{
+    CloseReason, NodeError, NodeOutcome, PeersAtExit, RunClosure, RunResult, UNFIT,
+};
 pub use self::restarts::{Departure, RestartAnswer, RestartBudget, RestartVerdict, RoundFailure};
 pub use self::state::Agent;
 pub use self::why::Why;

@@ -127,10 +127,16 @@ pub enum PeersAtExit {
     WentOn(Why),
 }
 
+/// The launcher's exit code when the preflight command failed: `EX_UNAVAILABLE` of `sysexits.h`.
+pub const UNFIT: i32 = 69;
+
 /// Why a node cannot continue.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum NodeError {
+    /// The preflight command failed, so the node is no member of the group.
+    #[error("the preflight command failed, so this node does not join: {0}")]
+    Unfit(String),
     /// No group formed.
     #[error("no group formed: {0}")]
     NoGroup(String),
@@ -162,6 +168,7 @@ impl NodeOutcome {
             | Self::RunFailed(RunClosure { reason: CloseReason::NonRetryable(_), .. }) => {
                 no_restart.unwrap_or(1)
             }
+            Self::NodeFailed(NodeError::Unfit(_)) => UNFIT,
             Self::WorkerFailed(_) | Self::RunFailed(_) | Self::NodeFailed(_) => 1,
             Self::Signalled(signal) => signal.saturating_add(128),
         }

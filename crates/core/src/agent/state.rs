@@ -222,6 +222,7 @@ impl Agent {
                 self.failures.clear();
                 NodeOutcome::NotNeeded(reason)
             }
+            NoGroup::Unfit(reason) => NodeOutcome::NodeFailed(NodeError::Unfit(reason)),
             NoGroup::Failed(reason) => NodeOutcome::NodeFailed(NodeError::NoGroup(reason)),
             NoGroup::Closed(closed) if closed.reason != CloseReason::Succeeded => {
                 NodeOutcome::RunFailed(closed)

@@ -17,6 +17,7 @@ use tokio_util::task::AbortOnDropHandle;
 use super::events::MembershipEvents;
 use super::job::JobSpec;
 use super::peers::Peers;
+use super::preflight::{self, Preflight, PreflightError};
 use super::signals::{SignalAction, SignalListener};
 use super::wait_reporter::{Detail, WaitReporter};
 use super::workers::{StartError, WorkerGroup, WorkerSpec};
@@ -44,6 +45,8 @@ pub(super) struct AgentDriver {
     signals: SignalListener,
     spec: WorkerSpec,
     waiting: WaitReporter,
+    /// The command that must succeed before a rendezvous that a failure of this node's workers caused.
+    preflight: Option<Arc<Preflight>>,
     /// The signal that notifies workers of their stop.
     notice_signal: i32,
     /// Whether every node is known to have the same number of workers and the same role.
@@ -90,6 +93,7 @@ struct PendingNotice {
 
 /// The result of a request, or an input for the agent.
 enum DriverEvent {
+    Preflight(Result<(), PreflightError>),
     Rendezvous(Result<(NodeGroup, RendezvousInfo), NoGroup>),
     Started(WorkerGroup, Result<(), StartError>),
     Input(AgentInput),
@@ -110,6 +114,7 @@ impl AgentDriver {
             signals,
             spec,
             waiting,
+            preflight: None,
             notice_signal: job.notice_signal,
             identical: job.inherited.get(IDENTICAL).is_some_and(|value| value == "1"),
             origin: Instant::now(),
@@ -127,6 +132,11 @@ impl AgentDriver {
             noticing: None,
             result: None,
         }
+    }
+
+    /// With a preflight command.
+    pub(super) fn with(self, preflight: Option<Preflight>) -> Self {
+        Self { preflight: preflight.map(Arc::new), ..self }
     }
 
     /// Runs until the agent has finished.
@@ -225,6 +235,10 @@ impl AgentDriver {
                 self.handle(AgentInput::Exited(exited));
             }
             Some(DriverEvent::Input(input)) => self.handle(input),
+            Some(DriverEvent::Preflight(Ok(()))) => self.join(),
+            Some(DriverEvent::Preflight(Err(error))) => {
+                self.handle(AgentInput::NotFormed(NoGroup::Unfit(error.to_string())));
+            }
             Some(DriverEvent::Rendezvous(Err(no_group))) => {
                 self.handle(AgentInput::NotFormed(no_group))
             }
@@ -281,7 +295,9 @@ impl AgentDriver {
 
     /// Reports what the agent waits for.
     fn show(&mut self) {
+        let is_checked = self.preflight.as_ref().is_some_and(|preflight| preflight.is_running());
         let detail = match self.agent.pauses_until() {
+            _ if is_checked => Some(preflight::detail()),
             Some(until) => Some(pause(until.saturating_sub(self.now()))),
             None => self.events.waits_for(),
         };

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fmt;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use rallypoint_core::agent::environment::JobEnvironment;
 use rallypoint_core::agent::{AgentSettings, signal_name};
@@ -30,6 +31,8 @@ pub(crate) const HIDDEN: [&str; 2] = [SECRET, PASSWORD];
 pub(crate) struct JobSpec {
     /// The program of every worker.
     pub(crate) program: Program,
+    /// The command that must succeed before this node joins.
+    pub(crate) preflight: Option<PreflightCommand>,
     /// How this node finds the other nodes.
     pub(crate) rendezvous: RendezvousConfig,
     /// The policy for this node's workers.
@@ -81,6 +84,14 @@ impl JobSpec {
 pub(crate) struct Program {
     pub(crate) path: OsString,
     pub(crate) arguments: Vec<OsString>,
+}
+
+/// A command of the shell that must succeed before a node joins the rendezvous.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct PreflightCommand {
+    pub(crate) command: String,
+    /// The time limit of one run.
+    pub(crate) timeout: Duration,
 }
 
 /// A value that was not on the command line, and its origin, for the log.

@@ -4,6 +4,7 @@
 //! - `driver`: the loop that drives the agent of [`rallypoint_core::agent`], which decides.
 //! - `peers`, `events`, `restarts`: the rendezvous with the other nodes, membership events, and the restart counter.
 //! - `workers`: the worker processes.
+//! - `preflight`: the command that must succeed before this node joins.
 //! - `liveness`: the guard, the liveness socket, and the fence.
 //! - `shutdown`: the steps after the agent has finished.
 //! - `signals`, `console`, `wait_reporter`, `report`: the user's side.
@@ -14,6 +15,7 @@ mod events;
 pub(crate) mod job;
 mod liveness;
 mod peers;
+mod preflight;
 mod report;
 mod restarts;
 mod shutdown;
@@ -34,6 +36,7 @@ use self::driver::AgentDriver;
 use self::job::JobSpec;
 use self::liveness::Liveness;
 use self::peers::Peers;
+use self::preflight::Preflight;
 use self::shutdown::{finish, stay, written};
 use self::signals::SignalListener;
 use self::wait_reporter::{Detail, WaitReporter};
@@ -109,6 +112,16 @@ async fn run(mut job: JobSpec, console: &Arc<Console>) -> Result<i32, LaunchErro
     let mut spec = blocking(spec).await?;
     let host = EmbeddedServer::start(&mut job.rendezvous).await?;
     let mut waiting = WaitReporter::new(console.clone());
+    let preflight = Preflight::of(&job, console);
+    if let Some(preflight) = &preflight {
+        let passed = tokio::select! {
+            passed = preflight.pass(&mut waiting) => passed,
+            signal = signals.next() => return Ok(NodeOutcome::Signalled(signal).exit_code(None)),
+        };
+        if let Err(error) = passed {
+            return Ok(shutdown::unfit(&job, error, host, console, &mut signals).await);
+        }
+    }
     let peers = tokio::select! {
         peers = open(&job, &mut waiting) => Arc::new(peers.map_err(|error| no_peers(&job, error))?),
         signal = signals.next() => return Ok(NodeOutcome::Signalled(signal).exit_code(None)),
@@ -119,7 +132,7 @@ async fn run(mut job: JobSpec, console: &Arc<Console>) -> Result<i32, LaunchErro
         return Err(LaunchError::Closed { run_id: job.rendezvous.parameters.run_id, closed });
     }
     spec.environment = job.environment(peers.node_id(), peers.use_agent_store());
-    let mut driver = AgentDriver::new(&job, spec, peers.clone(), signals, waiting);
+    let mut driver = AgentDriver::new(&job, spec, peers.clone(), signals, waiting).with(preflight);
     let result = driver.run().await;
     // A standby must not start to serve while the job ends.
     let host = match host {
@@ -136,7 +149,8 @@ async fn run(mut job: JobSpec, console: &Arc<Console>) -> Result<i32, LaunchErro
     written(&output, &result, &mut signals).await;
     finish(&job, result.clone(), exit_records, console).await;
     if let Some(host) = host {
-        stay(peers.run(), &mut signals).await;
+        let run = peers.run();
+        stay(&run.client, &run.keys, &mut signals).await;
         host.stop().await;
     }
     Ok(result.exit_code)

@@ -4,17 +4,20 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rallypoint_core::agent::{NodeOutcome, RunResult};
+use rallypoint_core::agent::{NodeError, NodeOutcome, RunResult};
+use rallypoint_core::rendezvous::keys::Keys;
 use tokio::time::timeout;
 
 use super::console::Console;
+use super::preflight::PreflightError;
 use super::report::FailureReport;
 use super::signals::SignalListener;
 use super::workers::{ExitRecord, OutputCopiers};
-use crate::embedded::clients_gone;
+use crate::client::Client;
+use crate::embedded::{EmbeddedServer, clients_gone};
 use crate::launch::job::JobSpec;
 use crate::log_target::LAUNCH;
-use crate::rendezvous::RunAccess;
+use crate::rendezvous::EtcdOptions;
 use crate::util::blocking::blocking;
 
 /// The time after which a slow reader of the workers' output is logged.
@@ -77,10 +80,35 @@ pub(super) async fn finish(
     .await;
 }
 
+/// The end of a node whose preflight command failed: it has not joined, and the run stays open. A server in this
+/// process stays as long as other nodes use it. Returns the exit code.
+pub(super) async fn unfit(
+    job: &JobSpec,
+    error: PreflightError,
+    host: Option<EmbeddedServer>,
+    console: &Arc<Console>,
+    signals: &mut SignalListener,
+) -> i32 {
+    let outcome = NodeOutcome::NodeFailed(NodeError::Unfit(error.to_string()));
+    let exit_code = outcome.exit_code(None);
+    finish(job, RunResult { exit_code, outcome, failures: Vec::new() }, Vec::new(), console).await;
+    if let Some(host) = host {
+        if host.serves()
+            && let Ok(options) = EtcdOptions::from_parameters(&job.rendezvous.parameters)
+            && let Ok(client) = Client::connect(options.connection.client_options()).await
+        {
+            let keys = Keys::new(&options.handler.prefix, &options.handler.run_id);
+            stay(&client, &keys, signals).await;
+        }
+        host.stop().await;
+    }
+    exit_code
+}
+
 /// Keeps the embedded server up until the other nodes no longer need it. A signal ends the wait.
-pub(super) async fn stay(run: &RunAccess, signals: &mut SignalListener) {
+pub(super) async fn stay(client: &Client, keys: &Keys, signals: &mut SignalListener) {
     tokio::select! {
-        gone = clients_gone(&run.client, &run.keys) => {
+        gone = clients_gone(client, keys) => {
             if let Err(error) = gone {
                 tracing::debug!(target: LAUNCH, %error, "cannot determine which nodes still need the server");
             }

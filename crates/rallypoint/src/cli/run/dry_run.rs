@@ -140,6 +140,11 @@ fn settings(job: &JobSpec) -> Vec<(&'static str, Value)> {
         ("notice_signal", json!(notice.and_then(|_| signal_name(job.notice_signal)))),
         ("exit_barrier_seconds", json!(agent.exit_barrier.map(|time| time.as_secs_f64()))),
         ("signals", json!(job.handled.signals.to_string())),
+        ("preflight", json!(job.preflight.as_ref().map(|preflight| &preflight.command))),
+        (
+            "preflight_seconds",
+            json!(job.preflight.as_ref().map(|preflight| preflight.timeout.as_secs_f64())),
+        ),
         ("stdin_of", json!(job.stdin)),
         ("numa_binding", json!(job.numa_binding.map(|binding| format!("{binding:?}")))),
         ("virtual_local_rank", json!(job.virtual_local_rank)),

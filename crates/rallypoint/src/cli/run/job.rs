@@ -15,7 +15,8 @@ use super::secret::Secret;
 use super::values::{Nodes, TimeLimit, Workers, seconds};
 use crate::embedded::RendezvousConfig;
 use crate::launch::job::{
-    Environment, HIDDEN, HandledSignals, JobSpec, LogDirectory, Logs, PrefixTemplate, Provenance,
+    Environment, HIDDEN, HandledSignals, JobSpec, LogDirectory, Logs, PrefixTemplate,
+    PreflightCommand, Provenance,
 };
 use crate::rendezvous::EtcdOptions;
 
@@ -56,8 +57,13 @@ pub(super) fn job(
     for hidden in HIDDEN {
         inherited.remove(hidden);
     }
+    let preflight = options
+        .preflight
+        .clone()
+        .map(|command| PreflightCommand { command, timeout: options.preflight_timeout });
     Ok(JobSpec {
         program,
+        preflight,
         rendezvous,
         agent,
         role: options.role.clone(),

@@ -10,6 +10,7 @@ use clap::Parser;
 
 use super::values::{
     Delay, NoRestart, Nodes, NoticeOption, TimeLimit, Workers, interval, name, seconds,
+    shell_command,
 };
 use crate::config::RALLYPOINT_BACKEND;
 use crate::launch::job::{LocalRanks, NumaBinding, PrefixTemplate, SignalList, StreamSelection};
@@ -38,6 +39,8 @@ Examples:
     srun --ntasks-per-node 1 rallypoint run --nproc-per-node gpu train.py
   On an etcd cluster, so that the job survives the loss of any of its hosts:
     rallypoint run --nnodes 4 --rdzv-endpoint a:2379,b:2379,c:2379 --rdzv-id job7 ./train
+  A node joins only if its GPUs answer:
+    rallypoint run --nnodes 2:4 --rdzv-endpoint head --rdzv-id job7 --preflight 'nvidia-smi -L' train.py
   Print the resolved job without running it:
     rallypoint run --dry-run --nproc-per-node auto train.py
 
@@ -45,6 +48,7 @@ Exit codes:
   0        the workers of this node succeeded; or it was a spare; or the job finished without it
   1        the job failed, here or elsewhere; or this node could not continue
   2        the command line is wrong
+  69       the preflight command failed (--preflight), and this node did not join
   78       a worker failed with a non-retryable exit code (--no-restart-exit-code)
   128 + n  stopped by signal n";
 
@@ -151,6 +155,13 @@ pub(crate) struct Options {
     /// Run PROGRAM without Python, even if its name ends in .py
     #[arg(long, help_heading = PROGRAM)]
     pub(super) no_python: bool,
+    /// Command of the shell that must succeed before this node joins the rendezvous: at the start, and again before
+    /// each restart that a failure of this node's workers caused. If it fails, this node stays out and exits with 69
+    #[arg(long, value_name = "CMD", value_parser = shell_command, help_heading = PROGRAM)]
+    pub(super) preflight: Option<String>,
+    /// Time limit of the preflight command, which is killed then and has failed
+    #[arg(long, value_name = "SECONDS", default_value = "300", value_parser = interval, help_heading = PROGRAM)]
+    pub(super) preflight_timeout: Duration,
     /// Show each worker one GPU only, with LOCAL_RANK=0
     #[arg(long, help_heading = PROGRAM)]
     pub(super) virtual_local_rank: bool,

@@ -83,6 +83,14 @@ pub(super) fn name(text: &str) -> Result<String, String> {
     Ok(text.to_owned())
 }
 
+/// Parses a command of the shell, which must not be blank.
+pub(super) fn shell_command(text: &str) -> Result<String, String> {
+    if text.trim().is_empty() {
+        return Err("give a command, or leave the option out".to_owned());
+    }
+    Ok(text.to_owned())
+}
+
 /// A time limit, or `none`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct TimeLimit(pub(crate) Option<Duration>);

@@ -80,6 +80,18 @@ impl AgentDriver {
         }
         (self.group, self.counting) = (None, None);
         self.events.begin();
+        match &self.preflight {
+            Some(preflight) if matches!(why, Why::WorkerFailed(_)) => {
+                let preflight = preflight.clone();
+                self.pending =
+                    Some(Box::pin(async move { DriverEvent::Preflight(preflight.run().await) }));
+            }
+            _ => self.join(),
+        }
+    }
+
+    /// Joins the next round.
+    pub(super) fn join(&mut self) {
         let peers = self.peers.clone();
         self.pending =
             Some(Box::pin(async move { DriverEvent::Rendezvous(peers.next_rendezvous().await) }));

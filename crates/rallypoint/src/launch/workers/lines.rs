@@ -5,7 +5,7 @@ const LONGEST: usize = 64 << 10;
 
 /// The lines of one stream of a worker.
 #[derive(Debug)]
-pub(super) struct Lines {
+pub(in crate::launch) struct Lines {
     prefix: String,
     /// A line without its end yet.
     begun: Vec<u8>,
@@ -15,12 +15,12 @@ pub(super) struct Lines {
 
 impl Lines {
     /// Lines with this prefix.
-    pub(super) fn new(prefix: String) -> Self {
+    pub(in crate::launch) fn new(prefix: String) -> Self {
         Self { prefix, begun: Vec::new(), after_return: false }
     }
 
     /// The lines that this piece completes. A carriage return ends a line too, for progress bars.
-    pub(super) fn feed(&mut self, piece: &[u8]) -> String {
+    pub(in crate::launch) fn feed(&mut self, piece: &[u8]) -> String {
         let mut whole = String::new();
         for part in piece.split_inclusive(|byte| matches!(byte, b'\n' | b'\r')) {
             let (text, end) = match part.split_last() {
@@ -43,7 +43,7 @@ impl Lines {
     }
 
     /// The last line, if it lacks a line end.
-    pub(super) fn finish(mut self) -> String {
+    pub(in crate::launch) fn finish(mut self) -> String {
         let mut whole = String::new();
         if !self.begun.is_empty() {
             self.end_line(&mut whole);

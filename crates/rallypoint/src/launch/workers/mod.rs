@@ -10,7 +10,7 @@
 mod copiers;
 mod error;
 pub(super) mod exit_record;
-mod lines;
+pub(super) mod lines;
 mod log_dir;
 pub(super) mod notices;
 mod numa;
@@ -233,7 +233,8 @@ fn say_where(workers: &[Worker]) {
     }
 }
 
-fn exit(status: io::Result<ExitStatus>) -> Exit {
+/// How a process ended.
+pub(super) fn exit(status: io::Result<ExitStatus>) -> Exit {
     match status {
         Ok(status) => match (status.code(), status.signal()) {
             (Some(code), _) => Exit::Code(code),

@@ -58,6 +58,7 @@ fn ground_of(local_workers: u32, path: &str, arguments: &[&str]) -> Ground {
 fn job(program: Program, local_workers: u32, directory: LogDirectory) -> JobSpec {
     let none = || StreamSelection::All(Streams::default());
     JobSpec {
+        preflight: None,
         program,
         rendezvous: RendezvousConfig {
             parameters: RendezvousParameters::new("rallypoint", "", "job", 1, 1).unwrap(),

@@ -30,6 +30,7 @@ mod output;
 mod passing;
 mod places;
 mod pods;
+mod preflight;
 mod programs;
 mod reopening;
 mod security;

@@ -40,6 +40,8 @@ notice seconds        none
 notice signal         none
 exit barrier seconds  none
 signals               SIGTERM,SIGINT,SIGHUP,SIGQUIT
+preflight             none
+preflight seconds     none
 stdin of              none
 numa binding          none
 virtual local rank    true

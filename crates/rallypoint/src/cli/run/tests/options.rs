@@ -83,6 +83,10 @@ fn rows() -> Vec<Row> {
         option("monitor-interval", "mon", "5", |_| String::new(), "", "", "0", "give seconds above 0"),
         flag("module", "mod", |p| format!("{:?}", p.program.path), "\"true\"", "\"python3\""),
         flag("no-python", "no-p", |p| format!("{:?}", p.program.path), "\"true\"", "\"true\""),
+        option("preflight", "preflight", "true", |p| format!("{:?}", p.preflight.as_ref().map(|preflight| &preflight.command)),
+            "None", "Some(\"true\")", "", "give a command"),
+        option("preflight-timeout", "preflight-t", "7", |p| format!("{:?}", p.preflight.as_ref().map(|preflight| preflight.timeout)),
+            "Some(300s)", "Some(7s)", "0", "give seconds above 0"),
         flag("virtual-local-rank", "v", |p| p.virtual_local_rank.to_string(), "false", "true"),
         option("stdin", "std", "0", |p| format!("{:?}", p.stdin), "None", "Some(0)", "1", "0 to 0"),
         option("numa-binding", "nu", "core-complex", |p| format!("{:?}", p.numa_binding), "None", "Some(CoreComplex)",
@@ -107,6 +111,7 @@ fn context(name: &str) -> &'static [&'static str] {
         "cert" => &["--key=k.pem", "--cacert=ca.pem", "--rdzv-endpoint=other"],
         "key" => &["--cert=c.pem", "--cacert=ca.pem", "--rdzv-endpoint=other"],
         "cacert" => &["--rdzv-endpoint=other"],
+        "preflight-timeout" => &["--preflight=true"],
         _ => &[],
     }
 }
