@@ -27,8 +27,11 @@ pub mod etcd_server;
 #[doc(hidden)]
 pub mod fuzzing;
 #[cfg(feature = "cli")]
+mod http;
+#[cfg(feature = "cli")]
 mod launch;
 pub mod log_target;
+mod metrics;
 #[cfg_attr(
     not(feature = "cli"),
     allow(dead_code, reason = "workers are started by the launcher, which is part of the command")

@@ -12,6 +12,8 @@ pub const CLIENT: &str = "rallypoint::client";
 pub const EMBEDDED: &str = "rallypoint::embedded";
 /// An etcd that this process runs.
 pub const ETCD_SERVER: &str = "rallypoint::etcd_server";
+/// The pages over HTTP: health, readiness and metrics.
+pub const HTTP: &str = "rallypoint::http";
 /// The launcher, as its user follows it.
 pub const LAUNCH: &str = "rallypoint::launch";
 /// Processes and their guard.
@@ -30,11 +32,12 @@ pub const STORE: &str = "rallypoint::store";
 pub const WAITING: &str = "rallypoint::waiting";
 
 /// All targets, in order.
-pub const ALL: [&str; 12] = [
+pub const ALL: [&str; 13] = [
     CLI,
     CLIENT,
     EMBEDDED,
     ETCD_SERVER,
+    HTTP,
     LAUNCH,
     PROCESS,
     RENDEZVOUS,

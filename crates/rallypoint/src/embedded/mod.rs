@@ -39,9 +39,9 @@ pub use self::decide::{DEFAULT_PORT, RendezvousConfig, SecretError, ServerPlacem
 pub(crate) use self::decide::{
     FieldNames, SECRET_USER, ServerHints, given_credential, leaves_port_open, written,
 };
-#[cfg(feature = "cli")]
-pub(crate) use self::server::runtime_directory;
 pub use self::server::{EmbeddedServer, EmbeddedServerError};
+#[cfg(feature = "cli")]
+pub(crate) use self::server::{Serving, certificate, runtime_directory};
 pub use self::this_host::ThisHost;
 #[cfg(test)]
 pub(crate) use self::this_host::tests;

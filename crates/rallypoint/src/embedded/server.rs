@@ -3,8 +3,7 @@
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use thiserror::Error;
@@ -17,7 +16,7 @@ use super::name_lookup::LateName;
 use super::standby::StandBy;
 use crate::client::{ClientError, Pem};
 use crate::log_target::EMBEDDED;
-use crate::server::{ServeError, Server, ServerOptions, ServerTls};
+use crate::server::{ServeError, Server, ServerMetrics, ServerOptions, ServerTls};
 use crate::util::blocking::blocking;
 
 /// The name of an embedded server in the list of its members begins with this, and the name of the run follows.
@@ -60,6 +59,9 @@ pub enum EmbeddedServerError {
     Serve(#[from] ServeError),
 }
 
+/// The metrics of the server in this process, from the moment that there is one.
+pub(crate) type Serving = Arc<OnceLock<ServerMetrics>>;
+
 /// The embedded server, or a stand-by for it, until this is dropped.
 ///
 /// If several processes of one host may serve, the first one does, and each of the remaining ones stands by. When the
@@ -68,7 +70,7 @@ pub enum EmbeddedServerError {
 /// Dropping it ends the server at once.
 #[derive(Debug)]
 pub struct EmbeddedServer {
-    serves: Arc<AtomicBool>,
+    serving: Serving,
     stop: CancellationToken,
     task: AbortOnDropHandle<()>,
 }
@@ -79,23 +81,23 @@ impl EmbeddedServer {
     /// # Errors
     /// [`EmbeddedServerError`] if the server cannot be started.
     pub async fn start(config: &mut RendezvousConfig) -> Result<Option<Self>, EmbeddedServerError> {
-        let (stop, serves) = (CancellationToken::new(), Arc::new(AtomicBool::new(false)));
+        let (stop, serving) = (CancellationToken::new(), Serving::default());
         let (address, required) = match config.server {
             ServerPlacement::Elsewhere => return Ok(None),
             ServerPlacement::Loopback => (SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), true),
             ServerPlacement::Here { address, required } => (address, required),
             ServerPlacement::Undecided { .. } => {
-                let standing_by = StandBy::new(config, serves.clone()).await?;
+                let standing_by = StandBy::new(config, serving.clone()).await?;
                 let Ok(name) = LateName::of(&config.parameters) else { return Ok(None) };
                 let task = tokio::spawn(standing_by.until_meant(name, stop.clone()));
-                return Ok(Some(Self { serves, stop, task: AbortOnDropHandle::new(task) }));
+                return Ok(Some(Self { serving, stop, task: AbortOnDropHandle::new(task) }));
             }
         };
         let task = match TcpListener::bind(address).await {
             Ok(listener) => {
                 let bound = listener.local_addr().unwrap_or(address);
                 let server = Server::open(options(config).await?).await?;
-                serves.store(true, Ordering::Relaxed);
+                let _ = serving.set(server.metrics());
                 if config.server == ServerPlacement::Loopback {
                     config.parameters.sole = true;
                     config.parameters.endpoint = bound.to_string();
@@ -108,7 +110,7 @@ impl EmbeddedServer {
                 tokio::spawn(run(server, listener, stop.clone()))
             }
             Err(source) if source.kind() == io::ErrorKind::AddrInUse && !required => {
-                let standing_by = StandBy::new(config, serves.clone()).await?;
+                let standing_by = StandBy::new(config, serving.clone()).await?;
                 if let Some(run) = standing_by.other_run().await {
                     return Err(EmbeddedServerError::OtherRun { address, run });
                 }
@@ -116,12 +118,18 @@ impl EmbeddedServer {
             }
             Err(source) => return Err(EmbeddedServerError::Listen { address, source }),
         };
-        Ok(Some(Self { serves, stop, task: AbortOnDropHandle::new(task) }))
+        Ok(Some(Self { serving, stop, task: AbortOnDropHandle::new(task) }))
     }
 
     /// Whether this process runs the server at the moment.
     pub fn serves(&self) -> bool {
-        self.serves.load(Ordering::Relaxed)
+        self.serving.get().is_some()
+    }
+
+    /// The metrics of the server, from the moment that this process runs it.
+    #[cfg(feature = "cli")]
+    pub(crate) fn serving(&self) -> Serving {
+        self.serving.clone()
     }
 
     /// Stops the server after it has answered the requests in flight.
@@ -137,15 +145,22 @@ pub(crate) fn runtime_directory() -> PathBuf {
     own.filter(|path| path.is_absolute() && path.is_dir()).unwrap_or_else(std::env::temp_dir)
 }
 
-pub(super) async fn options(
+/// The certificate of this node, which a server in its process shows to clients.
+pub(crate) async fn certificate(
     config: &RendezvousConfig,
-) -> Result<ServerOptions, EmbeddedServerError> {
+) -> Result<Option<ServerTls>, ClientError> {
     let identity = config.tls.as_ref().and_then(|tls| tls.identity.clone());
     let read = |(cert, key): (Pem, Pem)| {
         let (cert, key) = (cert.load("cert", "CERTIFICATE")?, key.load("key", "PRIVATE KEY")?);
         Ok::<_, ClientError>(ServerTls { cert, key, client_ca: None })
     };
-    let tls = blocking(move || identity.map(read).transpose()).await?;
+    blocking(move || identity.map(read).transpose()).await
+}
+
+pub(super) async fn options(
+    config: &RendezvousConfig,
+) -> Result<ServerOptions, EmbeddedServerError> {
+    let tls = certificate(config).await?;
     let credentials = config.credentials.clone();
     let name = format!("{NAME}{}", config.parameters.run_id);
     // A server on loopback has no successor that would read its notes.

@@ -7,8 +7,6 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio::io::AsyncReadExt;
@@ -18,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::decide::RendezvousConfig;
 use super::name_lookup::LateName;
-use super::server::{EmbeddedServerError, NAME, options, run};
+use super::server::{EmbeddedServerError, NAME, Serving, options, run};
 use crate::client::{Client, ClientError, ClientOptions};
 use crate::log_target::EMBEDDED;
 use crate::server::{Server, ServerOptions};
@@ -37,14 +35,14 @@ pub(super) struct StandBy {
     run_id: String,
     client: ClientOptions,
     options: ServerOptions,
-    serves: Arc<AtomicBool>,
+    serving: Serving,
 }
 
 impl StandBy {
-    /// A stand-by that sets `serves` when this process becomes the server.
+    /// A stand-by that sets `serving` when this process becomes the server.
     pub(super) async fn new(
         config: &RendezvousConfig,
-        serves: Arc<AtomicBool>,
+        serving: Serving,
     ) -> Result<Self, EmbeddedServerError> {
         let client = ClientOptions {
             tls: config.tls.clone(),
@@ -53,7 +51,7 @@ impl StandBy {
             ..ClientOptions::new([&config.parameters.endpoint])
         };
         let run_id = config.parameters.run_id.clone();
-        Ok(Self { run_id, client, options: options(config).await?, serves })
+        Ok(Self { run_id, client, options: options(config).await?, serving })
     }
 
     /// The run that the present server belongs to, if it is another one.
@@ -147,9 +145,11 @@ impl StandBy {
             );
             return;
         }
-        self.serves.store(true, Ordering::Relaxed);
         match Server::open(self.options).await {
-            Ok(server) => run(server, listener, stop).await,
+            Ok(server) => {
+                let _ = self.serving.set(server.metrics());
+                run(server, listener, stop).await;
+            }
             Err(error) => tracing::error!(
                 target: EMBEDDED,
                 %error, "this process cannot serve either"

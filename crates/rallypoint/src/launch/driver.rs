@@ -16,6 +16,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::events::MembershipEvents;
 use super::job::JobSpec;
+use super::pages::LauncherPages;
 use super::peers::Peers;
 use super::preflight::{self, Preflight, PreflightError};
 use super::signals::{SignalAction, SignalListener};
@@ -47,6 +48,7 @@ pub(super) struct AgentDriver {
     waiting: WaitReporter,
     /// The command that must succeed before a rendezvous that a failure of this node's workers caused.
     preflight: Option<Arc<Preflight>>,
+    pages: Arc<LauncherPages>,
     /// The signal that notifies workers of their stop.
     notice_signal: i32,
     /// Whether every node is known to have the same number of workers and the same role.
@@ -106,6 +108,7 @@ impl AgentDriver {
         peers: Arc<Peers>,
         signals: SignalListener,
         waiting: WaitReporter,
+        pages: Arc<LauncherPages>,
     ) -> Self {
         let events = peers.events();
         Self {
@@ -115,6 +118,7 @@ impl AgentDriver {
             spec,
             waiting,
             preflight: None,
+            pages,
             notice_signal: job.notice_signal,
             identical: job.inherited.get(IDENTICAL).is_some_and(|value| value == "1"),
             origin: Instant::now(),
@@ -301,7 +305,13 @@ impl AgentDriver {
             Some(until) => Some(pause(until.saturating_sub(self.now()))),
             None => self.events.waits_for(),
         };
-        self.waiting.show(self.agent.waits_for(), detail);
+        let what = self.agent.waits_for();
+        match (&self.group, &detail, what) {
+            (Some(_), ..) => self.pages.is_member(),
+            (None, Some(detail), _) => self.pages.waits_for(&detail.waits_for),
+            (None, None, what) => self.pages.waits_for(what.unwrap_or("the end of the job")),
+        }
+        self.waiting.show(what, detail);
     }
 }
 

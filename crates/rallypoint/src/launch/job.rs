@@ -6,6 +6,7 @@ mod streams;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fmt;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -47,6 +48,8 @@ pub(crate) struct JobSpec {
     pub(crate) notice_signal: i32,
     /// Destinations of the workers' output.
     pub(crate) logs: Logs,
+    /// The address at which this node tells its health and metrics over HTTP.
+    pub(crate) http: Option<SocketAddr>,
     /// The local rank of the worker that gets standard input, if the user chose one.
     pub(crate) stdin: Option<u32>,
     /// The processors that each worker is bound to.

@@ -7,6 +7,7 @@
 //! - `preflight`: the command that must succeed before this node joins.
 //! - `liveness`: the guard, the liveness socket, and the fence.
 //! - `shutdown`: the steps after the agent has finished.
+//! - `pages`: what the launcher tells over HTTP.
 //! - `signals`, `console`, `wait_reporter`, `report`: the user's side.
 
 mod console;
@@ -14,6 +15,7 @@ mod driver;
 mod events;
 pub(crate) mod job;
 mod liveness;
+mod pages;
 mod peers;
 mod preflight;
 mod report;
@@ -35,13 +37,16 @@ pub(crate) use self::console::Console;
 use self::driver::AgentDriver;
 use self::job::JobSpec;
 use self::liveness::Liveness;
+use self::pages::LauncherPages;
 use self::peers::Peers;
 use self::preflight::Preflight;
 use self::shutdown::{finish, stay, written};
 use self::signals::SignalListener;
 use self::wait_reporter::{Detail, WaitReporter};
 use self::workers::{OutputCopiers, StartError, WorkerSpec};
+use crate::client::ClientError;
 use crate::embedded::{EmbeddedServer, EmbeddedServerError, SecretError, ServerPlacement};
+use crate::http::HttpError;
 use crate::log_target::LAUNCH;
 use crate::rendezvous::RegistryError;
 use crate::util::blocking::blocking;
@@ -58,6 +63,12 @@ pub(crate) enum LaunchError {
     /// The program cannot be executed, or the log directory cannot be created.
     #[error(transparent)]
     Workers(#[from] StartError),
+    /// Health and metrics cannot be told over HTTP.
+    #[error(transparent)]
+    Http(#[from] HttpError),
+    /// The certificate for HTTP cannot be read.
+    #[error(transparent)]
+    Certificate(ClientError),
     /// The server refuses this node's secret.
     #[error("{0}; give all nodes of the job the same, by --secret-file or RALLYPOINT_SECRET")]
     Secret(SecretError),
@@ -105,15 +116,22 @@ async fn run(mut job: JobSpec, console: &Arc<Console>) -> Result<i32, LaunchErro
     // Before there is anything that a signal could leave behind.
     let mut signals = SignalListener::listen(&job.handled)?;
     say(&job);
+    // Probes are answered from the start.
+    let pages = LauncherPages::new();
+    let _http = pages.open(&job).await?;
     let mut liveness = Liveness::start(&mut job.rendezvous.parameters).await?;
     let output = Arc::new(OutputCopiers::new()?);
     let (planned, shown, copied) = (job.clone(), console.clone(), output.clone());
     let spec = move || WorkerSpec::new(&planned, planned.environment("", true), shown, copied);
     let mut spec = blocking(spec).await?;
     let host = EmbeddedServer::start(&mut job.rendezvous).await?;
+    if let Some(host) = &host {
+        pages.embeds(host.serving());
+    }
     let mut waiting = WaitReporter::new(console.clone());
     let preflight = Preflight::of(&job, console);
     if let Some(preflight) = &preflight {
+        pages.waits_for("the preflight command runs");
         let passed = tokio::select! {
             passed = preflight.pass(&mut waiting) => passed,
             signal = signals.next() => return Ok(NodeOutcome::Signalled(signal).exit_code(None)),
@@ -122,6 +140,7 @@ async fn run(mut job: JobSpec, console: &Arc<Console>) -> Result<i32, LaunchErro
             return Ok(shutdown::unfit(&job, error, host, console, &mut signals).await);
         }
     }
+    pages.waits_for(&format!("waiting for a server at {}", job.rendezvous.parameters.endpoint));
     let peers = tokio::select! {
         peers = open(&job, &mut waiting) => Arc::new(peers.map_err(|error| no_peers(&job, error))?),
         signal = signals.next() => return Ok(NodeOutcome::Signalled(signal).exit_code(None)),
@@ -132,8 +151,10 @@ async fn run(mut job: JobSpec, console: &Arc<Console>) -> Result<i32, LaunchErro
         return Err(LaunchError::Closed { run_id: job.rendezvous.parameters.run_id, closed });
     }
     spec.environment = job.environment(peers.node_id(), peers.use_agent_store());
-    let mut driver = AgentDriver::new(&job, spec, peers.clone(), signals, waiting).with(preflight);
+    let mut driver = AgentDriver::new(&job, spec, peers.clone(), signals, waiting, pages.clone())
+        .with(preflight);
     let result = driver.run().await;
+    pages.waits_for("its part of the job is over");
     // A standby must not start to serve while the job ends.
     let host = match host {
         Some(host) if !host.serves() => {

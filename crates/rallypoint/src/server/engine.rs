@@ -16,6 +16,7 @@ use tokio::sync::{Notify, mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
 
+use super::metrics::Counters;
 use super::wal::{Wal, WalError};
 use crate::log_target::SERVER;
 use crate::util::blocking::blocking;
@@ -37,6 +38,7 @@ pub(super) struct Engine {
     /// Cancelled when the disk has failed, so that nothing can be made durable any more.
     failed: CancellationToken,
     cluster_id: u64,
+    counters: Counters,
 }
 
 struct EngineState {
@@ -63,6 +65,19 @@ impl Batch {
     }
 }
 
+/// What the metrics tell of one moment.
+pub(super) struct Sizes {
+    pub(super) open: bool,
+    pub(super) watches: usize,
+    pub(super) streams: usize,
+    pub(super) leases: usize,
+    pub(super) revision: Revision,
+    pub(super) compacted: Revision,
+    pub(super) bytes: u64,
+    pub(super) in_use: u64,
+    pub(super) quota: usize,
+}
+
 /// The status of every request once the server stops.
 pub(super) fn stopped() -> Status {
     Status::unavailable("etcdserver: server stopped")
@@ -87,6 +102,7 @@ impl Engine {
             origin: Instant::now(),
             failed: CancellationToken::new(),
             cluster_id: log.map_or_else(|| random::number().max(1), Wal::cluster_id),
+            counters: Counters::new(),
         }
     }
 
@@ -159,6 +175,36 @@ impl Engine {
         state.log_bytes.max(state.store.bytes() as u64)
     }
 
+    // ---- Metrics
+
+    /// What is counted.
+    pub(super) fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// Whether writes are accepted.
+    pub(super) fn is_open(&self) -> bool {
+        self.state.lock().is_ok_and(|state| state.open)
+    }
+
+    /// What the metrics tell of this moment.
+    pub(super) fn sizes(&self) -> Sizes {
+        // A page of metrics must not be what reports a panic.
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let (store, in_use) = (&state.store, state.store.bytes() as u64);
+        Sizes {
+            open: state.open,
+            watches: store.watch_count(),
+            streams: state.streams.len(),
+            leases: store.lease_count(),
+            revision: store.revision(),
+            compacted: store.compacted(),
+            bytes: state.log_bytes.max(in_use),
+            in_use,
+            quota: store.options().max_bytes,
+        }
+    }
+
     // ---- Leases
 
     /// Renews a lease. Returns the published revision, and the time to live, which is 0 if there is no such
@@ -167,7 +213,11 @@ impl Engine {
         self.renewed.notify_one();
         let mut state = self.lock();
         let revision = state.store.revision();
-        (revision, state.store.lease_keep_alive(self.now(), id).unwrap_or(0))
+        let renewed = state.store.lease_keep_alive(self.now(), id);
+        if renewed.is_some() {
+            self.counters.leases_renewed.inc();
+        }
+        (revision, renewed.unwrap_or(0))
     }
 
     /// Waits until a lease is granted or renewed; returns at once if that has happened since the last call.
@@ -200,9 +250,22 @@ impl Engine {
             });
             match granted.await? {
                 Err(KvError::LeaseExists) if wanted.is_none() => {}
-                granted => return Ok(granted.map(|ttl| (id, ttl))),
+                Err(refused) => return Ok(Err(refused)),
+                Ok(ttl) => {
+                    self.counters.leases_granted.inc();
+                    return Ok(Ok((id, ttl)));
+                }
             }
         }
+    }
+
+    /// Revokes a lease. Returns the revision that deleted its keys.
+    pub(super) async fn revoke(&self, id: LeaseId) -> Result<Result<Revision, KvError>, Status> {
+        let revoked = self.write(|store, _| store.lease_revoke(id)).await?;
+        if revoked.is_ok() {
+            self.counters.leases_revoked.inc();
+        }
+        Ok(revoked)
     }
 
     /// Expires leases when their time is up, until the server stops.
@@ -219,7 +282,11 @@ impl Engine {
             // Leases expire however many requests wait.
             match self.commit(|store, now| store.expire(now), usize::MAX).await {
                 Ok(0) => {}
-                Ok(count) => tracing::debug!(target: SERVER, count, "leases expired"),
+                Ok(count) => {
+                    self.counters.leases_expired.inc_by(count as u64);
+                    self.counters.leases_revoked.inc_by(count as u64);
+                    tracing::debug!(target: SERVER, count, "leases expired");
+                }
                 Err(_) => return,
             }
         }
@@ -275,7 +342,10 @@ impl Engine {
                 Some(Ok(true)) => Ok(()),
                 Some(Err(error)) => Err(error),
                 _ if batch.records.is_empty() => Ok(()),
-                _ => log.append(batch.records),
+                _ => {
+                    let _timer = self.counters.wal_fsync.start_timer();
+                    log.append(batch.records)
+                }
             };
             let mut state = self.lock();
             state.writing = false;

@@ -124,10 +124,7 @@ async fn serve<H: Health>(
     let io = match tls {
         None => Io::Plain(stream),
         Some(acceptor) => match timeout(PATIENCE, acceptor.accept(stream).into_fallible()).await {
-            Ok(Ok(stream)) => {
-                builder = builder.http2_only();
-                Io::Tls(Box::new(stream))
-            }
+            Ok(Ok(stream)) => Io::Tls(Box::new(stream)),
             Ok(Err((error, stream))) => {
                 tracing::info!(target: SERVER, ?peer, %error, "a TLS handshake failed");
                 return linger(stream).await;

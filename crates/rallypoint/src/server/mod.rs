@@ -3,6 +3,7 @@
 //! - `engine`: the store with its lock, clock, log and the watch streams to wake.
 //! - `grpc`: the router, the response header, and the services, a file each.
 //! - `listener`, `tls`: connections and certificates.
+//! - `metrics`: what the server counts, under etcd's names.
 //! - `wal`: the write-ahead log in the data directory.
 //! - `predecessor`: what a server in memory knows of the server before it on the same port.
 //!
@@ -26,6 +27,7 @@
 mod engine;
 mod grpc;
 mod listener;
+mod metrics;
 mod predecessor;
 mod tls;
 pub(crate) mod wal;
@@ -41,7 +43,9 @@ use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
+pub(crate) use self::metrics::ServerMetrics;
 pub use self::tls::{ServerTls, TlsError};
+pub(crate) use self::tls::{TlsUse, acceptor};
 pub use self::wal::WalError;
 pub use crate::credentials::Credentials;
 
@@ -157,7 +161,7 @@ impl Server {
     ///
     /// Must be called on a tokio runtime.
     pub async fn open(options: ServerOptions) -> Result<Self, ServeError> {
-        let acceptor = options.tls.as_ref().map(tls::acceptor).transpose()?;
+        let acceptor = options.tls.as_ref().map(|tls| acceptor(tls, TlsUse::Calls)).transpose()?;
         let mut store = Mvcc::new(options.store.clone());
         let Some(dir) = options.data_dir.clone() else {
             let engine = CloseOnDrop(Arc::new(Engine::new(store, None)));
@@ -183,6 +187,11 @@ impl Server {
         let engine = CloseOnDrop(Arc::new(Engine::new(store, Some(&log))));
         let log = Some(engine.0.start_log(log)?);
         Ok(Self { options, acceptor, log, engine })
+    }
+
+    /// The metrics of this server, which outlast it without keeping it.
+    pub(crate) fn metrics(&self) -> ServerMetrics {
+        ServerMetrics::new(&self.engine.0)
     }
 
     /// Serves on `listener` until `shutdown` is ready, then lets requests under way finish.

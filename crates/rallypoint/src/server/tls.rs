@@ -53,7 +53,18 @@ fn certificates(what: &'static str, text: &[u8]) -> Result<Vec<CertificateDer<'s
     if found.is_empty() { Err(pem(pem::Error::NoItemsFound)) } else { Ok(found) }
 }
 
-pub(super) fn acceptor(tls: &ServerTls) -> Result<TlsAcceptor, TlsError> {
+/// What connections are for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum TlsUse {
+    /// Calls of clients, over HTTP/2 or, for metrics, HTTP/1. Where there are authorities for client certificates, a
+    /// client without a certificate is refused.
+    Calls,
+    /// Pages, over HTTP/1. A client without a certificate is not refused: each page decides.
+    #[cfg_attr(not(feature = "cli"), allow(dead_code, reason = "only the command has pages"))]
+    Pages,
+}
+
+pub(crate) fn acceptor(tls: &ServerTls, used_for: TlsUse) -> Result<TlsAcceptor, TlsError> {
     let chain = certificates("--cert", &tls.cert)?;
     let key = PrivateKeyDer::from_pem_slice(&tls.key)
         .map_err(|source| TlsError::Pem { what: "--key", source })?;
@@ -68,13 +79,19 @@ pub(super) fn acceptor(tls: &ServerTls) -> Result<TlsAcceptor, TlsError> {
             for authority in certificates("--client-ca", text)? {
                 roots.add(authority).map_err(TlsError::Identity)?;
             }
-            let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)
-                .build()
-                .map_err(TlsError::ClientCa)?;
-            builder.with_client_cert_verifier(verifier)
+            let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
+            let verifier = match used_for {
+                TlsUse::Calls => verifier,
+                TlsUse::Pages => verifier.allow_unauthenticated(),
+            };
+            builder.with_client_cert_verifier(verifier.build().map_err(TlsError::ClientCa)?)
         }
     };
     let mut config = builder.with_single_cert(chain, key).map_err(TlsError::Identity)?;
-    config.alpn_protocols = vec![b"h2".to_vec()];
+    let protocols: &[&[u8]] = match used_for {
+        TlsUse::Calls => &[b"h2", b"http/1.1"],
+        TlsUse::Pages => &[b"http/1.1"],
+    };
+    config.alpn_protocols = protocols.iter().map(|name| name.to_vec()).collect();
     Ok(TlsAcceptor::from(Arc::new(config)))
 }

@@ -27,6 +27,7 @@ mod fixtures;
 mod fuzz;
 mod gate;
 mod hash_store;
+mod http;
 mod kill;
 mod launch;
 mod limits;

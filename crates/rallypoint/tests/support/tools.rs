@@ -50,6 +50,18 @@ fn find(version: Version, program: &str, variable: &str) -> PathBuf {
     path
 }
 
+/// The path of Prometheus' `prometheus` or `promtool`.
+pub fn prometheus(program: &str) -> PathBuf {
+    let directory = std::env::var_os("RALLYPOINT_PROMETHEUS");
+    let path = directory.map_or_else(|| tools().join("prometheus"), PathBuf::from).join(program);
+    let at = path.display();
+    assert!(
+        path.is_file(),
+        "there is no {at}: run scripts/test-tools, or set RALLYPOINT_PROMETHEUS"
+    );
+    path
+}
+
 /// The path of iproute2's `ip`: the system's, or the one that `scripts/test-tools` fetched.
 pub fn ip() -> PathBuf {
     let path = std::env::var_os("PATH").unwrap_or_default();

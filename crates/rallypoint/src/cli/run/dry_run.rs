@@ -153,6 +153,7 @@ fn settings(job: &JobSpec) -> Vec<(&'static str, Value)> {
         ("copied", streams(&|rank| logs.tee.of(rank))),
         ("line_prefix", json!(logs.prefix.to_string())),
         ("on_console", json!(shown)),
+        ("http", json!(job.http)),
     ]
 }
 

@@ -1,5 +1,6 @@
 //! Resolves the options, the environment and the host into a [`JobSpec`]: a pure function of the three.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use rallypoint_core::agent::AgentSettings;
@@ -43,6 +44,7 @@ pub(super) fn job(
         let reason = "the launcher, as there are several workers; set it to what suits them best";
         notes.provenance.push(Provenance::new("OMP_NUM_THREADS", 1, reason));
     }
+    let http = http(options, &rendezvous)?;
     let agent = AgentSettings {
         host: host.here.name.clone(),
         local_workers,
@@ -74,6 +76,7 @@ pub(super) fn job(
         },
         notice_signal: notice.signal,
         logs: logs(options, environment, &mut notes)?,
+        http,
         stdin: stdin(options, local_workers)?,
         numa_binding: options.numa_binding,
         virtual_local_rank: options.virtual_local_rank,
@@ -166,6 +169,16 @@ fn stdin(options: &Options, local_workers: u32) -> Result<Option<u32>, RunError>
         }
         stdin => Ok(stdin),
     }
+}
+
+/// The address of `--http`. What it tells is encrypted if the calls of the job are.
+fn http(options: &Options, rendezvous: &RendezvousConfig) -> Result<Option<SocketAddr>, RunError> {
+    let tls = rendezvous.tls.as_ref().filter(|_| options.http.is_some());
+    if tls.is_some_and(|tls| tls.identity.is_none()) {
+        let fix = "this job uses TLS, and --http does too; give --cert and --key of this node";
+        return Err(RunError::missing("--cert", fix));
+    }
+    Ok(options.http)
 }
 
 /// Warns of a notice that exceeds the last call: nodes end their notice at different times, and the first to rejoin

@@ -33,14 +33,15 @@ use self::error::RunError;
 use self::host::HostFacts;
 pub(crate) use self::variables::{command, explain};
 use crate::launch::job::JobSpec;
-use crate::log_target::{EMBEDDED, LAUNCH};
+use crate::log_target::{EMBEDDED, HTTP, LAUNCH};
 
 /// The name of the command.
 pub(crate) const NAME: &str = "run";
 
-/// The log filter without `RUST_LOG`: warnings, the launcher's steps, and which process serves.
+/// The log filter without `RUST_LOG`: warnings, the launcher's steps, which process serves, and the address of the
+/// pages.
 pub(crate) fn default_log_filter() -> String {
-    format!("warn,{LAUNCH}=info,{EMBEDDED}=info")
+    format!("warn,{LAUNCH}=info,{EMBEDDED}=info,{HTTP}=info")
 }
 
 /// The action that a command line asks for.

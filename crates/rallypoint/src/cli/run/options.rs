@@ -3,6 +3,7 @@
 //! Names and meanings are torchrun's where torchrun has the option. The order is that of the help.
 
 use std::ffi::OsString;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -22,6 +23,7 @@ const SECURITY: &str = "Security";
 const STOPPING: &str = "Restarts and stopping";
 const PROGRAM: &str = "Program";
 const OUTPUT: &str = "Output of the workers";
+const MONITORING: &str = "Monitoring";
 
 const AFTER_HELP: &str = "\
 Option names take dashes or underscores, and may be abbreviated to any unambiguous prefix. Each option
@@ -190,6 +192,11 @@ pub(crate) struct Options {
     /// Show only these workers on the console; files contain all
     #[arg(long, value_name = "RANK,...", default_value = "", hide_default_value = true, help_heading = OUTPUT)]
     pub(super) local_ranks_filter: LocalRanks,
+
+    /// Serve health (/healthz, /readyz) and Prometheus metrics (/metrics) of this node over HTTP at this address; port
+    /// 0 picks a free port. With --cert it is HTTPS, and with a secret the metrics need it
+    #[arg(long, value_name = "IP:PORT", value_parser = crate::http::address, help_heading = MONITORING)]
+    pub(super) http: Option<SocketAddr>,
 
     /// Print the resolved job without running it
     #[arg(long)]

@@ -4,8 +4,10 @@ use std::fs;
 use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
 
 use clap::Args;
+use prometheus::proto::MetricFamily;
 use rallypoint_core::mvcc::MvccOptions;
 use thiserror::Error as ThisError;
 use tokio::net::TcpListener;
@@ -13,7 +15,9 @@ use tokio::net::TcpListener;
 use super::{Common, shutdown};
 use crate::cli::AnyError;
 use crate::embedded::runtime_directory;
-use crate::server::{Credentials, Server, ServerOptions, ServerTls};
+use crate::http::{HttpOptions, HttpServer, Told};
+use crate::metrics::process_metrics;
+use crate::server::{Credentials, Server, ServerMetrics, ServerOptions, ServerTls};
 
 /// Options of the embedded server alone.
 #[derive(Args)]
@@ -43,6 +47,11 @@ pub(super) struct Embedded {
     /// File with the user's password; a final newline is ignored
     #[arg(long, value_name = "FILE", requires = "user", help_heading = "Security (embedded)")]
     password_file: Option<PathBuf>,
+
+    /// Serve health (/healthz, /readyz) and Prometheus metrics (/metrics) over HTTP at this address; port 0 picks a
+    /// free port. With --cert it is HTTPS, and with --user the metrics need the password
+    #[arg(long, value_name = "IP:PORT", value_parser = crate::http::address, help_heading = "Monitoring (embedded)")]
+    pub(super) http: Option<SocketAddr>,
 
     /// Limit on the size of a write request, in bytes
     #[arg(long, value_name = "N", default_value_t = 1536 << 10, value_parser = limit, help_heading = "Limits (embedded)")]
@@ -85,6 +94,27 @@ pub(super) enum EmbeddedError {
     Listen { address: SocketAddr, hint: &'static str, source: std::io::Error },
 }
 
+/// What the server tells over HTTP.
+#[derive(Default)]
+struct ServerPages {
+    serving: OnceLock<ServerMetrics>,
+}
+
+impl Told for ServerPages {
+    fn readiness(&self) -> Result<(), String> {
+        match self.serving.get() {
+            None => Err("the server is starting: it reads its log".to_owned()),
+            Some(server) if !server.is_serving() => Err("the server is stopping".to_owned()),
+            Some(_) => Ok(()),
+        }
+    }
+
+    fn metrics(&self) -> Vec<MetricFamily> {
+        let server = self.serving.get().map(ServerMetrics::families);
+        [process_metrics(), server.unwrap_or_default()].concat()
+    }
+}
+
 /// Parses a limit, which must not be 0.
 fn limit(text: &str) -> Result<usize, String> {
     match text.parse() {
@@ -97,14 +127,29 @@ fn read(option: &'static str, path: &Path) -> Result<Vec<u8>, EmbeddedError> {
     fs::read(path).map_err(|source| EmbeddedError::Read { option, path: path.to_owned(), source })
 }
 
-pub(super) async fn serve(options: ServerOptions, common: Common) -> Result<(), AnyError> {
+pub(super) async fn serve(
+    options: ServerOptions,
+    http: Option<SocketAddr>,
+    common: Common,
+) -> Result<(), AnyError> {
     let scheme = if options.tls.is_some() { "https" } else { "http" };
+    // Before the log is read, which may take a while: a probe is to know that the process works.
+    let pages = Arc::new(ServerPages::default());
+    let _http = match http {
+        None => None,
+        Some(address) => {
+            let (tls, credentials) = (options.tls.clone(), options.credentials.clone());
+            let options = HttpOptions { address, tls, credentials };
+            Some(HttpServer::start(options, pages.clone())?)
+        }
+    };
     let server = Server::open(options).await?;
     let listener = TcpListener::bind(common.listen)
         .await
         .map_err(|source| cannot_listen(common.listen, source))?;
     let shutdown = shutdown(common.stop_at_eof)?;
     common.announce(scheme, &[listener.local_addr()?.to_string()])?;
+    let _ = pages.serving.set(server.metrics());
     Ok(server.run(listener, shutdown).await?)
 }
 

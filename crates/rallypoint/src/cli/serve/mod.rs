@@ -27,6 +27,8 @@ Examples:
     rallypoint serve --listen 0.0.0.0:2379 --data-dir /var/lib/rallypoint \\
         --user root --password-file secret
     etcdctl --endpoints head:2379 --user root get --prefix /
+  With metrics for Prometheus, and health for probes:
+    rallypoint serve --http 0.0.0.0:9480
   On a free port, written to a file for a script:
     rallypoint serve --listen 127.0.0.1:0 --ready-file address
   A real etcd, which ends with this command; and a cluster of three, to try out the loss of a member:
@@ -122,7 +124,7 @@ impl Serve {
         let serving: BoxFuture<'static, _> = match self.engine {
             EngineKind::Embedded => {
                 let options = self.embedded.options(self.common.data_dir.clone())?;
-                Box::pin(embedded::serve(options, self.common))
+                Box::pin(embedded::serve(options, self.embedded.http, self.common))
             }
             EngineKind::Etcd => Box::pin(etcd::serve(self.members, self.common)),
         };

@@ -79,6 +79,7 @@ fn job(program: Program, local_workers: u32, directory: LogDirectory) -> JobSpec
             prefix: PrefixTemplate::default(),
             console: LocalRanks::default(),
         },
+        http: None,
         stdin: None,
         numa_binding: None,
         virtual_local_rank: false,

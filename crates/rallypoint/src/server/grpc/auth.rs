@@ -4,7 +4,6 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use subtle::ConstantTimeEq;
 use tonic::{Request, Response, Status};
 
 use super::header::ResponseHeaders;
@@ -41,9 +40,7 @@ impl Authenticator {
     }
 
     fn login(&self, user: &str, password: &str) -> Result<String, Status> {
-        let right = user.as_bytes().ct_eq(self.credentials.user.as_bytes())
-            & password.as_bytes().ct_eq(self.credentials.password.as_bytes());
-        if !bool::from(right) {
+        if !self.credentials.are(user.as_bytes(), password.as_bytes()) {
             tracing::warn!(target: SERVER, user, "a login was refused");
             let text = "etcdserver: authentication failed, invalid user ID or password";
             return Err(Status::invalid_argument(text));

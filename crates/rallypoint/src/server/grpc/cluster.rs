@@ -10,7 +10,7 @@ use crate::proto::etcd as pb;
 use crate::server::engine::Engine;
 
 /// The version of etcd that the responses conform to. Clients choose by it which requests they send.
-const ETCD_VERSION: &str = "3.5.30";
+pub(in crate::server) const ETCD_VERSION: &str = "3.5.30";
 
 /// The server's address of the connection that a request arrived on.
 #[derive(Clone, Copy)]

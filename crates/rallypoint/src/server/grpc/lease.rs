@@ -4,13 +4,14 @@ use std::sync::Arc;
 
 use futures_util::stream::{self, BoxStream, StreamExt};
 use tokio_util::sync::CancellationToken;
-use tonic::{Request, Response, Status, Streaming};
+use tonic::{Code, Request, Response, Status, Streaming};
 
 use super::calls::CallPermit;
 use super::header::ResponseHeaders;
 use crate::convert;
 use crate::proto::etcd as pb;
 use crate::server::engine::{Engine, stopped};
+use crate::server::metrics::ActiveCall;
 
 pub(super) struct LeaseService {
     pub(super) engine: Arc<Engine>,
@@ -36,8 +37,7 @@ impl pb::lease_server::Lease for LeaseService {
         request: Request<pb::LeaseRevokeRequest>,
     ) -> Result<Response<pb::LeaseRevokeResponse>, Status> {
         let id = request.into_inner().id;
-        let revision =
-            self.engine.write(|store, _| store.lease_revoke(id)).await?.map_err(convert::status)?;
+        let revision = self.engine.revoke(id).await?.map_err(convert::status)?;
         Ok(Response::new(pb::LeaseRevokeResponse { header: self.headers.header(revision) }))
     }
 
@@ -49,9 +49,15 @@ impl pb::lease_server::Lease for LeaseService {
     ) -> Result<Response<Self::LeaseKeepAliveStream>, Status> {
         let headers = self.headers;
         let permit = request.extensions_mut().remove::<CallPermit>();
-        let state = (request.into_inner(), self.engine.clone(), self.stopping.clone(), permit);
+        let call = request.extensions_mut().remove::<Arc<ActiveCall>>();
+        let end = move |code| {
+            if let Some(call) = &call {
+                call.ends_with(code);
+            }
+        };
+        let state = (request.into_inner(), self.engine.clone(), self.stopping.clone(), permit, end);
         let answers = stream::unfold(Some(state), move |state| async move {
-            let (mut renewals, engine, stopping, permit) = state?;
+            let (mut renewals, engine, stopping, permit, end) = state?;
             let renewal = tokio::select! {
                 renewal = renewals.message() => renewal,
                 () = stopping.cancelled() => Err(stopped()),
@@ -61,10 +67,16 @@ impl pb::lease_server::Lease for LeaseService {
                     let (revision, ttl) = engine.keep_alive(id);
                     let header = headers.header(revision);
                     let answer = pb::LeaseKeepAliveResponse { header, id, ttl };
-                    Some((Ok(answer), Some((renewals, engine, stopping, permit))))
+                    Some((Ok(answer), Some((renewals, engine, stopping, permit, end))))
                 }
-                Ok(None) => None,
-                Err(status) => Some((Err(status), None)),
+                Ok(None) => {
+                    end(Code::Ok);
+                    None
+                }
+                Err(status) => {
+                    end(status.code());
+                    Some((Err(status), None))
+                }
             }
         });
         Ok(Response::new(answers.boxed()))

@@ -6,6 +6,7 @@
 //! - `auth`: users and tokens.
 //! - `kv`, `lease`, `watch`: the services of the store.
 //! - `cluster`: the services that describe the server itself.
+//! - `plain_http`: what a client sees that does not speak gRPC.
 
 mod auth;
 mod calls;
@@ -13,8 +14,12 @@ mod cluster;
 mod header;
 mod kv;
 mod lease;
+mod plain_http;
 mod router;
 mod watch;
 
 pub(super) use self::calls::{Calls, MOST_STREAMS};
-pub(super) use self::router::{Router, router};
+pub(super) use self::cluster::ETCD_VERSION;
+pub(super) use self::router::{
+    AUTH, CLUSTER, HEALTH, KV, LEASE, MAINTENANCE, Router, WATCH, router,
+};

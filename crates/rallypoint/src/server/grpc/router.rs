@@ -4,7 +4,7 @@ use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, header};
+use http::{HeaderMap, HeaderValue, Request, Response, header};
 use hyper::body::Incoming;
 use tokio_util::sync::CancellationToken;
 use tonic::body::Body;
@@ -18,6 +18,7 @@ use super::cluster::{ClusterService, LocalAddress, MaintenanceService};
 use super::header::ResponseHeaders;
 use super::kv::KvService;
 use super::lease::LeaseService;
+use super::plain_http::PlainHttp;
 use super::watch::WatchService;
 use crate::proto::etcd::auth_server::AuthServer;
 use crate::proto::etcd::cluster_server::ClusterServer;
@@ -28,13 +29,13 @@ use crate::proto::etcd::watch_server::WatchServer;
 use crate::server::ServerOptions;
 use crate::server::engine::Engine;
 
-pub(super) const KV: &str = "etcdserverpb.KV";
-pub(super) const LEASE: &str = "etcdserverpb.Lease";
-pub(super) const WATCH: &str = "etcdserverpb.Watch";
-pub(super) const CLUSTER: &str = "etcdserverpb.Cluster";
-pub(super) const MAINTENANCE: &str = "etcdserverpb.Maintenance";
-pub(super) const AUTH: &str = "etcdserverpb.Auth";
-pub(super) const HEALTH: &str = "grpc.health.v1.Health";
+pub(in crate::server) const KV: &str = "etcdserverpb.KV";
+pub(in crate::server) const LEASE: &str = "etcdserverpb.Lease";
+pub(in crate::server) const WATCH: &str = "etcdserverpb.Watch";
+pub(in crate::server) const CLUSTER: &str = "etcdserverpb.Cluster";
+pub(in crate::server) const MAINTENANCE: &str = "etcdserverpb.Maintenance";
+pub(in crate::server) const AUTH: &str = "etcdserverpb.Auth";
+pub(in crate::server) const HEALTH: &str = "grpc.health.v1.Health";
 
 /// What gRPC may add around a request that is just within the limit; etcd's number.
 const GRPC_OVERHEAD: usize = 512 << 10;
@@ -44,6 +45,8 @@ const GRPC_OVERHEAD: usize = 512 << 10;
 /// Routing is a plain match on the path, since there are seven services and will not be many more: a
 /// router with layers took a third of the time that a small request takes.
 pub(in crate::server) struct Router<H: Health> {
+    engine: Arc<Engine>,
+    plain_http: PlainHttp,
     authenticator: Option<Arc<Authenticator>>,
     max_message_bytes: usize,
     kv: KvServer<KvService>,
@@ -82,6 +85,8 @@ pub(in crate::server) fn router(
     // The reporter is dropped: a server that answers at all is healthy.
     let (_, health) = tonic_health::server::health_reporter();
     Router {
+        engine: engine(),
+        plain_http: PlainHttp { engine: engine(), credentials: options.credentials.clone() },
         authenticator,
         max_message_bytes: limit,
         kv: KvServer::new(kv).max_decoding_message_size(limit),
@@ -103,10 +108,36 @@ impl<H: Health> Router<H> {
         calls: &Calls,
     ) -> Response<Body> {
         if !is_grpc(request.headers()) {
-            return not_grpc();
+            return self.plain_http.answer(&request).await;
         }
         let uri = request.uri().clone();
         let (service, method) = service_and_method(uri.path());
+        let metrics = self.engine.counters().calls.of(service, method);
+        if is_lasting(service, method) {
+            let call = Arc::new(metrics.start());
+            // The stream ends long after its response has begun, and then is counted.
+            request.extensions_mut().insert(call.clone());
+            let response = self.respond(service, method, request, local_address, calls).await;
+            if let Some(refused) = Status::from_header_map(response.headers()) {
+                call.ends_with(refused.code());
+            }
+            return response;
+        }
+        let call = metrics.start();
+        let response = self.respond(service, method, request, local_address, calls).await;
+        let status = Status::from_header_map(response.headers());
+        call.ends_with(status.map_or(Code::Ok, |status| status.code()));
+        response
+    }
+
+    async fn respond(
+        &self,
+        service: &str,
+        method: &str,
+        mut request: Request<Incoming>,
+        local_address: SocketAddr,
+        calls: &Calls,
+    ) -> Response<Body> {
         let _permit = match self.admit(service, method, request.headers(), calls) {
             Ok(permit) => permit,
             Err(status) => return status.into_http(),
@@ -136,9 +167,7 @@ impl<H: Health> Router<H> {
             None => response,
         }
     }
-}
 
-impl<H: Health> Router<H> {
     /// Checks the token of a call. An unauthenticated call that needs none gets a permit instead.
     ///
     /// A stream without a token is refused here like any other call, where etcd would open it and refuse
@@ -187,17 +216,6 @@ fn is_lasting(service: &str, method: &str) -> bool {
 fn is_grpc(headers: &HeaderMap) -> bool {
     let kind = headers.get(header::CONTENT_TYPE).map(HeaderValue::as_bytes);
     kind.is_some_and(|kind| kind.starts_with(b"application/grpc"))
-}
-
-/// The response to a browser or a probe that takes the server for a web server.
-fn not_grpc() -> Response<Body> {
-    let text = "This is a Rallypoint server. It speaks etcd's v3 API over gRPC; \
-                try etcdctl, or rallypoint itself.\n";
-    let mut response = Response::new(Body::new(text.to_owned()));
-    *response.status_mut() = StatusCode::UNSUPPORTED_MEDIA_TYPE;
-    let kind = HeaderValue::from_static("text/plain; charset=utf-8");
-    response.headers_mut().insert(header::CONTENT_TYPE, kind);
-    response
 }
 
 /// The status for a service that is not served, in the words of etcd's gRPC library. Invariant W1.

@@ -21,6 +21,7 @@ use super::header::ResponseHeaders;
 use crate::proto::etcd as pb;
 use crate::proto::etcd::watch_request::RequestUnion;
 use crate::server::engine::{Engine, stopped};
+use crate::server::metrics::ActiveCall;
 
 /// The id of a watch that was refused, and of a progress notification for the whole stream.
 const NO_WATCH: i64 = -1;
@@ -51,6 +52,7 @@ impl pb::watch_server::Watch for WatchService {
         let session = WatchSession {
             id,
             _permit: request.extensions_mut().remove::<CallPermit>(),
+            call: request.extensions_mut().remove::<Arc<ActiveCall>>(),
             notify,
             progress,
             requests: Some(request.into_inner()),
@@ -66,7 +68,12 @@ impl pb::watch_server::Watch for WatchService {
             let mut session = session?;
             match session.next().await {
                 Ok(response) => Some((Ok(response), Some(session))),
-                Err(status) => Some((Err(status), None)),
+                Err(status) => {
+                    if let Some(call) = &session.call {
+                        call.ends_with(status.code());
+                    }
+                    Some((Err(status), None))
+                }
             }
         });
         Ok(Response::new(responses.boxed()))
@@ -83,6 +90,8 @@ struct WatchSession {
     requests: Option<Streaming<pb::WatchRequest>>,
     /// Counts the stream among those of its connection.
     _permit: Option<CallPermit>,
+    /// Counts the stream as handled when it ends.
+    call: Option<Arc<ActiveCall>>,
     stopping: CancellationToken,
     progress: Interval,
     /// Responses to the last request, or the fragments of the last message.
