@@ -26,7 +26,7 @@ fn node_with(entropy: u64) -> Node {
         lease_ttl: Duration::from_secs(2),
         rank_policy: RankPolicy::Stable,
         sole: false,
-        wall_origin: 0,
+        started: None,
     };
     Node::new(config, NodeDocument { id: "me".to_owned(), ..NodeDocument::default() }, entropy)
 }

@@ -5,7 +5,7 @@ use super::observer::Observation;
 use super::time::rfc3339;
 use super::{Event, FORMAT, millis};
 use crate::kv::Time;
-use crate::rendezvous::documents::{Active, Status};
+use crate::rendezvous::documents::{Active, DisplayTime, Status};
 
 /// The number of events that are kept in the keys of a run.
 pub const RUN_EVENTS: u64 = 256;
@@ -82,8 +82,8 @@ fn how_lost(group: &Active) -> String {
 pub(crate) struct Stamp<'a> {
     pub(crate) node_id: &'a str,
     pub(crate) now: Time,
-    /// The wall-clock time at time zero, in milliseconds since 1970.
-    pub(crate) wall_origin: u64,
+    /// The time of day at time zero.
+    pub(crate) started: Option<DisplayTime>,
 }
 
 /// The events that are kept in the keys of the run when `after` takes the place of `before`, with their numbers. The
@@ -96,6 +96,7 @@ pub(crate) fn stored_events(
     let events = run_events(before, after);
     let first = after.events.saturating_sub(events.len() as u64);
     let ms = millis(stamp.now);
+    let started = stamp.started.map_or(0, DisplayTime::unix_millis);
     let stored = |(seq, Observation { round, body, mut why }): (u64, Observation)| {
         if why.len() > LONGEST_WHY {
             let end = (0..=LONGEST_WHY).rev().find(|end| why.is_char_boundary(*end));
@@ -105,7 +106,7 @@ pub(crate) fn stored_events(
         let event = Event {
             format: FORMAT,
             seq,
-            time: rfc3339(stamp.wall_origin.saturating_add(ms)),
+            time: rfc3339(started.saturating_add(ms)),
             ms,
             run_id: String::new(),
             node_id: stamp.node_id.to_owned(),

@@ -10,7 +10,7 @@ use crate::agent::{
 };
 use crate::kv::{OpResult, RangeResult, Time, TxnResult};
 use crate::rendezvous::documents::{
-    Active, Address, Limits, NodeDocument, NodeName, Status, decode,
+    Active, Address, DisplayTime, Limits, NodeDocument, NodeName, Status, decode,
 };
 use crate::rendezvous::keys::Keys;
 use crate::rendezvous::ranks::RankPolicy;
@@ -240,7 +240,11 @@ fn what_is_kept_of_a_run_is_bounded_and_numbered() {
     let reason = "ä".repeat(5_000);
     let closed =
         active(&format!(r#""round":3,"status":"closed","reason":"{reason}","events":300"#));
-    let stamp = Stamp { node_id: "a", now: seconds(2), wall_origin: 5_000 };
+    let stamp = Stamp {
+        node_id: "a",
+        now: seconds(2),
+        started: Some(DisplayTime::from_unix_millis(5_000)),
+    };
     let stored = stored_events(None, &closed, stamp);
     let [(300, line)] = &stored[..] else { panic!("{stored:?}") };
     assert!(line.len() < 1_024, "{} bytes", line.len());
@@ -267,7 +271,7 @@ fn config() -> NodeConfig {
         lease_ttl: seconds(5),
         rank_policy: RankPolicy::Stable,
         sole: false,
-        wall_origin: 0,
+        started: None,
     }
 }
 

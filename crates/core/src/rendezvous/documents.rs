@@ -4,6 +4,7 @@
 //! Within a format a later version may add fields: an older version reads the document without them, and keeps them when
 //! it rewrites the document.
 
+mod display_time;
 mod format;
 
 use std::collections::BTreeMap;
@@ -12,8 +13,8 @@ use std::fmt;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
+pub use self::display_time::DisplayTime;
 pub use self::format::{DocumentError, decode, encode};
-
 use super::ranks::PreviousAssignment;
 use crate::events::run_events;
 use crate::kv::Revision;
@@ -124,7 +125,11 @@ pub struct NodeName {
 
 impl fmt::Display for NodeName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "node {} ({})", self.id, self.address)
+        match self.address.as_str() {
+            // An operator, who is no node.
+            "" => f.write_str(&self.id),
+            address => write!(f, "node {} ({address})", self.id),
+        }
     }
 }
 
@@ -175,9 +180,12 @@ pub struct Active {
     pub limits: Limits,
     /// How ranks are assigned, on which all nodes must agree.
     pub rank_policy: String,
-    /// The coordinator of the round, or the node that closed the run. The coordinator of a final round is a member of
-    /// its group.
+    /// The coordinator of the round, or the node or the operator that closed the run. The coordinator of a final round is
+    /// a member of its group.
     pub coordinator: NodeName,
+    /// When the round was opened, its group formed, or the run was closed.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub since: Option<DisplayTime>,
     /// Why the round began, or the run was closed.
     #[serde(default, skip_serializing_if = "is_default")]
     pub reason: String,
@@ -354,6 +362,9 @@ pub struct NodeDocument {
     /// The socket that is refused when the node and its workers are dead.
     #[serde(default, skip_serializing_if = "is_default")]
     pub liveness: Option<LivenessAddress>,
+    /// When the node was started.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub started: Option<DisplayTime>,
 }
 
 impl NodeDocument {

@@ -1,8 +1,10 @@
 //! Every key of a run. No other module builds a key (invariant A3).
 
 pub mod agent;
+mod parsed;
 mod store;
 
+pub use self::parsed::RunKey;
 pub use self::store::{Digit, NameKeys, StoreKeys};
 
 use serde::{Deserialize, Serialize};

@@ -5,11 +5,12 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize, Serializer};
 
 use super::documents::{
-    Address, BootstrapStore, DocumentError, Limits, LivenessAddress, NodeName, RunOutcome,
+    Address, BootstrapStore, DisplayTime, DocumentError, Limits, LivenessAddress, NodeName,
+    RunOutcome,
 };
 use super::keys::{self, Keys};
 use super::ranks::RankPolicy;
-use crate::kv::{Event, LeaseId, Txn, TxnResult, Watch};
+use crate::kv::{Event, LeaseId, Time, Txn, TxnResult, Watch};
 
 /// How a node takes part in the rendezvous.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -33,9 +34,16 @@ pub struct NodeConfig {
     /// No other node can join, not even as a spare, because the server is embedded in this node and serves it alone.
     /// Then no node can replace this one, and it is never fenced.
     pub sole: bool,
-    /// The wall-clock time at [`Time`](crate::kv::Time) zero, in milliseconds since 1970, for the events of the run.
-    /// It is for display only: no decision depends on it.
-    pub wall_origin: u64,
+    /// The time of day at which the clock of the node's inputs read zero, for the times in its documents, which are for
+    /// display only. Without it the documents have none.
+    pub started: Option<DisplayTime>,
+}
+
+impl NodeConfig {
+    /// The time of day at this time of the node's clock.
+    pub(super) fn display_time(&self, now: Time) -> Option<DisplayTime> {
+        self.started.map(|started| started.plus(now))
+    }
 }
 
 /// Identifies a request. A node never uses an id twice.

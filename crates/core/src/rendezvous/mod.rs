@@ -4,6 +4,7 @@
 //! - [`documents`]: the values of those keys.
 //! - [`Node`]: one node's part in the rendezvous, as a state machine.
 //! - `coordinator`: the part of the one node that coordinates a round, with its [join window](window).
+//! - [`Operator`]: the commands of an operator, who is no node.
 //! - [`ranks`]: the selection of members, and the assignment of ranks.
 //! - `txn`: the transactions, and the readers of their replies.
 //! - [`dynamic`]: the same rendezvous over a single document, for a store that has only compare-and-set.
@@ -20,6 +21,7 @@ pub mod dynamic;
 pub mod keys;
 mod messages;
 mod node;
+mod operator;
 pub mod ranks;
 mod txn;
 
@@ -29,3 +31,4 @@ pub use self::messages::{
     RendezvousFailure, RendezvousView, RequestId, RunClosed, WatchSetId,
 };
 pub use self::node::{AnnouncedState, Node, Registration};
+pub use self::operator::{Operator, OperatorStep};

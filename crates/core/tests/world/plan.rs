@@ -239,7 +239,7 @@ impl Plan {
                 lease_ttl: Duration::from_secs(ttl),
                 rank_policy: POLICIES[random.below(POLICIES.len())].1,
                 sole: false,
-                wall_origin: 0,
+                started: None,
             },
             ttl: ttl as i64,
             nodes,

@@ -31,6 +31,7 @@ use super::error::ConfigError;
 use super::parameters::{RendezvousParameters, validate_run};
 use super::values::{MIN_SECONDS, PortRange};
 use crate::client::ClientOptions;
+use crate::util::clock::display_time;
 #[cfg(doc)]
 use crate::{rendezvous::RendezvousHandler, store::AgentStore};
 
@@ -295,7 +296,7 @@ impl HandlerOptions {
             lease_ttl: self.lease_ttl,
             rank_policy: self.rank_policy,
             sole: self.sole,
-            wall_origin: 0,
+            started: Some(display_time()),
         }
     }
 

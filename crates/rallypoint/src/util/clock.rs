@@ -1,8 +1,9 @@
-//! The clock of leases and fencing deadlines, which all processes of a host share.
+//! The clock of leases and fencing deadlines, which all processes of a host share; and the time of day, for display.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rallypoint_core::kv::Time;
+use rallypoint_core::rendezvous::documents::DisplayTime;
 use rustix::time::{ClockId, clock_gettime};
 
 /// The current time on a clock that cannot be set and that runs while the host is suspended. All processes of a host
@@ -17,6 +18,12 @@ pub(crate) fn boot_time() -> Time {
     let now = clock_gettime(CLOCK);
     let seconds = u64::try_from(now.tv_sec).unwrap_or(0);
     Duration::new(seconds, u32::try_from(now.tv_nsec).unwrap_or(0))
+}
+
+/// The time of day. Documents hold it for people to read, and nothing compares it (invariant A5).
+pub(crate) fn display_time() -> DisplayTime {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    DisplayTime::from_unix_millis(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
 }
 
 #[cfg(test)]

@@ -126,7 +126,8 @@ fn the_plugin_shows_loggers_that_exist() {
     }
 }
 
-/// A5: a time of day means something else on another host, so nothing that nodes share may hold one.
+/// A5: a time of day means something else on another host, so the code of what nodes share reads none. What documents
+/// hold for people to read is a `DisplayTime`, which has no order.
 #[test]
 fn nodes_share_no_time_of_day() {
     for (file, line) in lines_of_code() {

@@ -394,8 +394,8 @@ impl Coordinator {
                 (NodeName { id, address }, confirmation.lease)
             };
             self.stage = RoundStage::Finalizing(until);
-            let formed =
-                Active { status: Status::Final, store: Some(store), coordinator, ..active.clone() };
+            let (status, store, since) = (Status::Final, Some(store), config.display_time(now));
+            let formed = Active { status, store, coordinator, since, ..active.clone() };
             let formed = own.followed_by(formed);
             let txn = txns.finalize(own, &formed, lease);
             let formed = Some(Box::new(formed));

@@ -8,6 +8,7 @@ fn active() -> Active {
         limits: Limits { min: 1, max: 2 },
         rank_policy: "stable".into(),
         coordinator: NodeName { id: "a".into(), address: "host".into() },
+        since: None,
         reason: "the run begins".into(),
         outcome: None,
         frozen_because: String::new(),

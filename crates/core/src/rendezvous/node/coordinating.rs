@@ -62,8 +62,7 @@ impl Node {
             let extra = self.observed.rounds_extra();
             let Some((coordinator, _)) = &mut self.coordinator else { return };
             let InForce { active, revision, .. } = &in_force;
-            let stamp =
-                Stamp { node_id: self.announced.id(), now, wall_origin: self.config.wall_origin };
+            let stamp = Stamp { node_id: self.announced.id(), now, started: self.config.started };
             let revision = *revision;
             let own = OwnedRound { active, revision, lease, stamp, rounds_extra: &extra };
             let history_since = self.history_since;

@@ -163,6 +163,7 @@ impl Node {
             limits: self.config.limits,
             rank_policy: self.config.rank_policy.to_string(),
             coordinator: self.announced.document.name(),
+            since: self.config.display_time(self.now),
             reason,
             outcome: None,
             previous: self.observed.rounds().map_or(0, |rounds| rounds.formed),

@@ -32,6 +32,7 @@ pub use self::announced::{AnnouncedState, Registration};
 use self::commands::{NodeCommand, SuspectReport};
 use self::observed::{InForce, Observed};
 use self::resume::Resuming;
+pub(super) use self::view::run_closed;
 use super::coordinator::Coordinator;
 use super::documents::{Active, BootstrapStore, Earlier, NodeDocument, RunHistory};
 use super::messages::{
@@ -125,7 +126,7 @@ pub struct Node {
     next_round_reason: Option<String>,
     outputs: VecDeque<NodeOutput>,
     last_id: u64,
-    /// The time of the last input, for the events of the run.
+    /// The time of the last input.
     now: Time,
 }
 
@@ -331,7 +332,7 @@ impl Node {
     /// The stamp of the events that this node writes for the run.
     fn stamp(&self) -> Stamp<'_> {
         let Self { now, announced, config, .. } = self;
-        Stamp { node_id: announced.id(), now: *now, wall_origin: config.wall_origin }
+        Stamp { node_id: announced.id(), now: *now, started: config.started }
     }
 
     fn next_id(&mut self) -> u64 {

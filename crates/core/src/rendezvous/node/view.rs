@@ -7,7 +7,7 @@ use crate::rendezvous::documents::{Active, Status};
 use crate::rendezvous::messages::{RendezvousView, RunClosed};
 
 /// How the run was closed, by this document.
-pub(super) fn run_closed(closed: &Active) -> RunClosed {
+pub(in crate::rendezvous) fn run_closed(closed: &Active) -> RunClosed {
     let Active { coordinator, outcome, reason, .. } = closed;
     let outcome = outcome.unwrap_or_default();
     RunClosed { by: coordinator.clone(), outcome, reason: reason.clone() }

@@ -160,8 +160,7 @@ fn read(key: String) -> Op {
 impl NodeConfig {
     /// Reads the documents in force, for [`NodeInput::Snapshot`](super::NodeInput::Snapshot).
     pub fn snapshot_txn(&self) -> Txn {
-        let documents = documents_in_force(&self.keys);
-        Txn::reading(documents.map(|key| Range::new(KeyRange::key(key))))
+        Txns::new(self).snapshot()
     }
 }
 
@@ -181,6 +180,17 @@ pub(super) struct Txns {
 impl Txns {
     pub(super) fn new(config: &NodeConfig) -> Self {
         Self { keys: config.keys.clone(), run_lease: config.run_lease }
+    }
+
+    /// The transactions of the run with these keys, for a program that is no node of it.
+    pub(super) fn of(keys: &Keys) -> Self {
+        Self { keys: keys.clone(), run_lease: keys.run_lease() }
+    }
+
+    /// Reads the documents in force, as a refusal does.
+    pub(super) fn snapshot(&self) -> Txn {
+        let documents = documents_in_force(&self.keys);
+        Txn::reading(documents.map(|key| Range::new(KeyRange::key(key))))
     }
 
     /// Begins a round, which lives as long as its coordinator's lease, and joins it.

@@ -37,6 +37,7 @@ use crate::rendezvous::{
 };
 use crate::session::Loss;
 use crate::store::{EtcdStore, StoreError};
+use crate::util::clock::display_time;
 use crate::util::host::host_name;
 use crate::util::random;
 
@@ -115,6 +116,7 @@ impl EtcdRendezvousHandler {
             local_workers: options.local_workers,
             rank_hints: RankHints { hint: options.node_rank, topology: options.topology.clone() },
             liveness: liveness.clone(),
+            started: Some(display_time()),
         };
         let config = options.node_config(&keys);
         let (commands, receiver) = mpsc::unbounded_channel();

@@ -1,0 +1,125 @@
+//! What an operator does to a run without being a node of it: close it, or open it again.
+//!
+//! Send [`Operator::read`], give the reply to a command, and send what it says. If the server refuses that, the refusal
+//! tells the documents in force: give it to the same command again.
+
+use super::documents::{
+    Active, DisplayTime, DocumentError, Limits, NodeName, Rounds, RunOutcome, Status, decode,
+};
+use super::keys::Keys;
+use super::messages::RunClosed;
+use super::node::run_closed;
+use super::txn::{ActiveSnapshot, RoundDocuments, RoundGuard, Txns};
+use crate::events::Stamp;
+use crate::kv::{Time, Txn, TxnResult};
+
+/// An operator of a run.
+#[derive(Debug, Clone)]
+pub struct Operator {
+    txns: Txns,
+    /// The author of what is done, as `user@host`.
+    by: String,
+    /// When it is done, for display.
+    at: Option<DisplayTime>,
+}
+
+/// The next step of a command.
+#[derive(Debug)]
+pub enum OperatorStep {
+    /// Send this transaction. If it succeeds, the command is done.
+    Send(Txn),
+    /// The run is closed already.
+    Closed(RunClosed),
+    /// The run is not closed.
+    NotClosed,
+    /// The server has no such run.
+    NoRun,
+    /// A document in force cannot be read.
+    Unreadable(DocumentError),
+}
+
+impl Operator {
+    /// An operator of the run with these keys.
+    pub fn new(keys: &Keys, by: impl Into<String>, at: Option<DisplayTime>) -> Self {
+        Self { txns: Txns::of(keys), by: by.into(), at }
+    }
+
+    /// Reads the documents in force.
+    pub fn read(&self) -> Txn {
+        self.txns.snapshot()
+    }
+
+    /// Closes the run.
+    pub fn close(&self, found: &TxnResult, outcome: RunOutcome, reason: &str) -> OperatorStep {
+        let found = ActiveSnapshot::of_refusal(found);
+        let (Some(history), Some(rounds_kv)) = (found.history(), found.rounds) else {
+            return OperatorStep::NoRun;
+        };
+        let rounds: Rounds = match decode(&rounds_kv.key, &rounds_kv.value) {
+            Ok(rounds) => rounds,
+            Err(error) => return OperatorStep::Unreadable(error),
+        };
+        let (guard, before) = match found.active {
+            None => (RoundGuard::NoActive(history, rounds_kv.mod_revision), None),
+            Some(kv) => match decode::<Active>(&kv.key, &kv.value) {
+                Ok(active) if active.status == Status::Closed => {
+                    return OperatorStep::Closed(run_closed(&active));
+                }
+                Ok(active) => (RoundGuard::Active(history, kv.mod_revision), Some(active)),
+                Err(error) => return OperatorStep::Unreadable(error),
+            },
+        };
+        let (limits, rank_policy, extra) = match before.clone() {
+            Some(Active { limits, rank_policy, extra, .. }) => (limits, rank_policy, extra),
+            // No node will read them: it is told of the closure first.
+            None => (Limits { min: 0, max: 0 }, String::new(), rounds.extra.clone()),
+        };
+        let closed = Active {
+            history,
+            round: rounds.round,
+            status: Status::Closed,
+            limits,
+            rank_policy,
+            coordinator: NodeName { id: self.by.clone(), address: String::new() },
+            since: self.at,
+            reason: reason.to_owned(),
+            outcome: Some(outcome),
+            frozen_because: String::new(),
+            began: 0,
+            previous: rounds.formed,
+            outlived: rounds.outlived,
+            world: 0,
+            rank0: String::new(),
+            store: None,
+            waiting: 0,
+            lost: 0,
+            lost_names: Vec::new(),
+            lost_because: Vec::new(),
+            unreached: Vec::new(),
+            waits_for: String::new(),
+            events: 0,
+            extra,
+        };
+        let events = before.as_ref().map_or(rounds.events, |active| active.events);
+        let (before, closed) = (before.as_ref(), closed.numbered(before.as_ref(), events));
+        let stamp = Stamp { node_id: &self.by, now: Time::ZERO, started: self.at };
+        let documents =
+            RoundDocuments { before, active: &closed, stamp, rounds_extra: &rounds.extra };
+        OperatorStep::Send(self.txns.close(guard, documents))
+    }
+
+    /// Opens a closed run again.
+    pub fn reopen(&self, found: &TxnResult) -> OperatorStep {
+        let found = ActiveSnapshot::of_refusal(found);
+        let Some(history) = found.history() else { return OperatorStep::NoRun };
+        let Some(kv) = found.active else { return OperatorStep::NotClosed };
+        match decode::<Active>(&kv.key, &kv.value) {
+            Ok(active) if active.status == Status::Closed => {
+                let guard = RoundGuard::Active(history, kv.mod_revision);
+                OperatorStep::Send(self.txns.delete_active(guard))
+            }
+            Ok(_) => OperatorStep::NotClosed,
+            Err(error) => OperatorStep::Unreadable(error),
+        }
+    }
+}
