@@ -2,6 +2,7 @@
 //! agents of other programs.
 
 use super::messages::{AgentInput, GroupChange};
+use super::operator::OperatorAction;
 use super::outcome::{CloseReason, RunClosure};
 use super::restarts::{RestartBudget, RestartVerdict};
 use super::why::Why;
@@ -34,12 +35,12 @@ pub fn membership_events(
     if let Some(later) = view.replaced_by {
         changed(GroupChange::Replaced(later));
     } else if !view.lost.is_empty() {
-        changed(GroupChange::PeerLost(view.lost.clone()));
+        changed(GroupChange::PeerLost(lost(view, budget, round)));
     } else if view.nodes_waiting == 0 {
         // Also while a node checks whether it still has its rank.
     } else if view.round < round {
         // The document went with the lease of its coordinator.
-        changed(GroupChange::PeerLost(Vec::new()));
+        changed(GroupChange::PeerLost(lost(view, budget, round)));
     } else if view.round > round {
         changed(GroupChange::GoneAhead(format!("round {} has begun", view.round)));
     }
@@ -55,6 +56,23 @@ pub fn membership_events(
         changed(GroupChange::NodesWaiting(view.nodes_waiting));
     }
     news
+}
+
+/// The lost members, with the operator who evicted them. The loss of a coordinator takes the list of lost members with
+/// it, but not the record of an eviction.
+fn lost(view: &RendezvousView, budget: &RestartBudget, round: u64) -> Vec<String> {
+    let evicted =
+        |id: &str, action: &OperatorAction| format!("{id}, evicted by {}", action.author());
+    match view.lost.is_empty() {
+        true => budget.evictions_in(round).map(|(id, action)| evicted(id, action)).collect(),
+        false => {
+            let with_author = |id: &String| match budget.eviction_of(id) {
+                Some(action) => evicted(id, action),
+                None => id.clone(),
+            };
+            view.lost.iter().map(with_author).collect()
+        }
+    }
 }
 
 /// Why the workers of the node `id` must stop, for an agent that needs no more than that; `None` if they need not.

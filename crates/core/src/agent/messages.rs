@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::backoff::RestartBackoff;
 use super::failure::Exit;
+use super::operator::OperatorAction;
 use super::outcome::{CloseReason, RunClosure, RunResult};
 use super::placement::Placement;
 use super::restarts::{Departure, RestartAnswer};
@@ -211,6 +212,8 @@ pub enum AgentInput {
     },
     /// The run was closed.
     Closed(RunClosure),
+    /// An operator evicted this node.
+    Evicted(OperatorAction),
     /// The launcher received a signal.
     Signal(i32),
     /// The time of [`Agent::next_wake`](super::Agent::next_wake) has come.

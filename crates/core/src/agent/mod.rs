@@ -65,6 +65,8 @@
 //!   signal kills.
 //! - **The preflight command fails**, before the first rendezvous or before one that a failure of this node's workers
 //!   caused: the node leaves, and its peers form a group without it.
+//! - **An operator evicts this node**: its workers are stopped, and the node leaves without closing the run. Until it
+//!   has, no other node takes its place.
 //! - **This node cannot continue** (no ranks, no start, workers that survive SIGKILL): it leaves. A local error
 //!   never closes the job for the other nodes.
 //!
@@ -76,6 +78,7 @@
 //! | 1 | the job failed, here or elsewhere; or this node could not continue |
 //! | 69 ([`UNFIT`]) | the preflight command failed, and the node did not join |
 //! | 78, or [`AgentSettings::no_restart_exit_code`] | a worker failed with a non-retryable exit code; on every node that was stopped for it |
+//! | 77 | an operator evicted this node |
 //! | 128 + n | signal n stopped the launcher |
 //!
 //! A wrong command line is 2, but that is before there is an agent. torchrun exits with 1 in all of
@@ -97,6 +100,7 @@ pub mod error_file;
 mod events;
 mod failure;
 mod messages;
+mod operator;
 mod outcome;
 pub mod placement;
 mod restarts;
@@ -111,6 +115,7 @@ pub use self::messages::{
     AgentInput, AgentOutput, AgentSettings, EXIT_BARRIER, Exited, GroupChange, NoGroup, NodeGroup,
     SIGKILL, SIGTERM, Start,
 };
+pub use self::operator::{Operation, OperatorAction};
 pub use self::outcome::{
     CloseReason, NodeError, NodeOutcome, PeersAtExit, RunClosure, RunResult, UNFIT,
 };

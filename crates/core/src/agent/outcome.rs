@@ -5,9 +5,13 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::failure::WorkerFailure;
+use super::operator::OperatorAction;
 use super::why::Why;
 use crate::rendezvous::RunClosed;
 use crate::rendezvous::documents::RunOutcome;
+
+/// The exit code of an evicted node: EX_NOPERM. A scheduler can tell it from a failure, and need not start the node again.
+const EVICTED: i32 = 77;
 
 /// The outcome that a node closes the run with, and the explanation.
 ///
@@ -111,6 +115,8 @@ pub enum NodeOutcome {
     RunFailed(RunClosure),
     /// This node could not continue; its peers may.
     NodeFailed(NodeError),
+    /// An operator evicted this node; its peers go on.
+    Evicted(OperatorAction),
     /// This signal stopped the launcher.
     Signalled(i32),
 }
@@ -170,6 +176,7 @@ impl NodeOutcome {
             }
             Self::NodeFailed(NodeError::Unfit(_)) => UNFIT,
             Self::WorkerFailed(_) | Self::RunFailed(_) | Self::NodeFailed(_) => 1,
+            Self::Evicted(_) => EVICTED,
             Self::Signalled(signal) => signal.saturating_add(128),
         }
     }
@@ -192,6 +199,7 @@ impl fmt::Display for NodeOutcome {
             Self::WorkerFailed(reason) => write!(f, "the job {reason}"),
             Self::RunFailed(closed) => closed.fmt(f),
             Self::NodeFailed(trouble) => trouble.fmt(f),
+            Self::Evicted(action) => Why::Evicted(action.clone()).fmt(f),
             Self::Signalled(signal) => Why::Signal(*signal).fmt(f),
         }
     }

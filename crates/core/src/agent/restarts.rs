@@ -9,6 +9,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::backoff::in_a_row;
+use super::operator::{MOST_ACTIONS, Operation, OperatorAction};
 use crate::rendezvous::documents::Extra;
 
 /// The restarts that a job has used. The empty document belongs to a job without failures.
@@ -39,6 +40,12 @@ pub struct RestartBudget {
     /// The last node that was asked to leave, and its deadline.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub departure: Option<Departure>,
+    /// The limit of the nodes, `--max-restarts`, for operators.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max: Option<u32>,
+    /// What operators did to the run, the latest last.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub actions: Vec<OperatorAction>,
     /// Fields of later versions.
     #[serde(flatten)]
     pub extra: Extra,
@@ -163,6 +170,38 @@ impl RestartBudget {
             return self.clone();
         }
         Self { departure: Some(departure), ..self.clone() }
+    }
+
+    /// The document with the limit of the nodes.
+    #[must_use]
+    pub fn limited_to(&self, max: u32) -> Self {
+        Self { max: Some(max), ..self.clone() }
+    }
+
+    /// The document after an operator did this. The oldest of many actions is forgotten.
+    #[must_use]
+    pub fn record(&self, action: OperatorAction) -> Self {
+        let mut next = self.clone();
+        next.actions.push(action);
+        let more = next.actions.len().saturating_sub(MOST_ACTIONS);
+        next.actions.drain(..more);
+        next
+    }
+
+    /// The eviction of this node, if an operator evicted it.
+    pub fn eviction_of(&self, id: &str) -> Option<&OperatorAction> {
+        let is_of = |action: &&OperatorAction| matches!(&action.operation, Operation::Evict { node } if node == id);
+        self.actions.iter().rev().find(is_of)
+    }
+
+    /// The evictions of members of the group of this round.
+    pub fn evictions_in(&self, round: u64) -> impl Iterator<Item = (&str, &OperatorAction)> {
+        self.actions.iter().filter(move |action| action.round == round).filter_map(|action| {
+            match &action.operation {
+                Operation::Evict { node } => Some((node.as_str(), action)),
+                Operation::Close | Operation::Reopen => None,
+            }
+        })
     }
 
     /// The number of restarts used before `round`: the same for all of its nodes, whenever they read it.

@@ -144,6 +144,7 @@ impl Agent {
             AgentInput::Changed { round, change } => self.changed(now, round, change),
             AgentInput::SessionLost { deadline, reason } => self.fenced(now, deadline, reason),
             AgentInput::Closed(closed) => self.run_closed(now, closed),
+            AgentInput::Evicted(action) => self.evicted(now, action),
             AgentInput::Signal(signal) => self.signalled(now, signal),
             AgentInput::Started { .. } | AgentInput::Wake => {}
         }

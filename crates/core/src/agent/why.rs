@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::failure::{WorkerFailure, signal_name};
 use super::messages::GroupChange;
+use super::operator::OperatorAction;
 use super::outcome::RunClosure;
 
 /// The reason of a decision of the agent.
@@ -26,6 +27,8 @@ pub enum Why {
     NotStarted(String),
     /// The run was closed.
     Closed(RunClosure),
+    /// An operator evicted this node.
+    Evicted(OperatorAction),
     /// The launcher received this signal.
     Signal(i32),
 }
@@ -40,6 +43,7 @@ impl fmt::Display for Why {
             Self::NotPlaced(reason) => write!(f, "the workers got no ranks: {reason}"),
             Self::NotStarted(reason) => write!(f, "the workers could not be started: {reason}"),
             Self::Closed(closed) => closed.fmt(f),
+            Self::Evicted(action) => write!(f, "this node was evicted by {}", action.author()),
             Self::Signal(signal) => {
                 let name = signal_name(*signal).unwrap_or("unnamed");
                 write!(f, "the launcher got signal {signal} ({name})")

@@ -16,7 +16,7 @@ use crate::world::invariants::{Verdict, violation};
 #[derive(Debug, Default)]
 pub(crate) struct Seen(BTreeSet<&'static str>);
 
-const TO_SEE: [&str; 21] = [
+const TO_SEE: [&str; 22] = [
     "again for WorkerFailed",
     "again for Changed",
     "again for SessionLost",
@@ -35,6 +35,7 @@ const TO_SEE: [&str; 21] = [
     "WorkerFailed",
     "RunFailed",
     "Signalled",
+    "Evicted",
     "NoGroup",
     "NotStarted",
     "NotStopped",
@@ -72,6 +73,7 @@ impl Seen {
                 NodeOutcome::WorkerFailed(_) => "WorkerFailed",
                 NodeOutcome::RunFailed(_) => "RunFailed",
                 NodeOutcome::Signalled(_) => "Signalled",
+                NodeOutcome::Evicted(_) => "Evicted",
                 NodeOutcome::NodeFailed(NodeError::NoGroup(_)) => "NoGroup",
                 NodeOutcome::NodeFailed(NodeError::NotStarted(_)) => "NotStarted",
                 NodeOutcome::NodeFailed(NodeError::NotStopped(_)) => "NotStopped",
@@ -161,6 +163,7 @@ impl World {
             NodeOutcome::Succeeded(_) => result.exit_code == 0 && top.succeeded(),
             NodeOutcome::NotNeeded(_) => result.exit_code == 0 && result.failures.is_empty(),
             NodeOutcome::Signalled(signal) => result.exit_code == 128 + signal && top.signalled,
+            NodeOutcome::Evicted(_) => result.exit_code == 77 && top.signalled,
             NodeOutcome::WorkerFailed(_) => {
                 let known = result.failures.first().map(|failure| failure.exit.clone());
                 result.exit_code != 0

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use rallypoint_core::agent::{AgentSettings, RestartBackoff};
 
+use crate::top::EVICTION;
 use crate::world::plan::{Death, Fault, Millis, Plan};
 use crate::world::random::Random;
 
@@ -100,7 +101,7 @@ pub(crate) fn fault(random: &mut Random, kinds: u64) -> Fault {
             12 | 13 => Fault::WorkersFail(who),
             14 | 15 => Fault::Reset(who),
             16 => Fault::Close(who, None),
-            _ => Fault::Signal(who, random.pick(&[2, 15]), random.chance(300)),
+            _ => Fault::Signal(who, random.pick(&[2, 15, EVICTION]), random.chance(300)),
         };
     }
 }

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use rallypoint_core::agent::placement::Placement;
 use rallypoint_core::agent::{
-    Agent, AgentInput, AgentOutput, CloseReason, Exit, KnownGroup, NoGroup, NodeGroup,
-    RestartBudget, RunClosure, RunResult, Why,
+    Agent, AgentInput, AgentOutput, CloseReason, Exit, KnownGroup, NoGroup, NodeGroup, Operation,
+    OperatorAction, RestartBudget, RunClosure, RunResult, Why,
 };
 use rallypoint_core::rendezvous::documents::RunOutcome;
 use rallypoint_core::rendezvous::{
@@ -27,6 +27,15 @@ use crate::world::plan::{Fault, Millis};
 
 /// How long the end of this node's part may take to tell the other nodes.
 const GOODBYE: Millis = 10_000;
+
+/// No signal: an operator evicts the node instead.
+pub(crate) const EVICTION: i32 = 0;
+
+fn evicted() -> AgentInput {
+    let operation = Operation::Evict { node: String::new() };
+    let (by, reason) = ("an operator".into(), String::new());
+    AgentInput::Evicted(OperatorAction { operation, by, reason, round: 0, at: None })
+}
 
 /// What all agents have in common: their settings, the job's restarts, and who is done.
 #[derive(Debug)]
@@ -364,6 +373,7 @@ impl World {
         match alarm {
             Alarm::Wake => self.takes(who, Some(AgentInput::Wake)),
             Alarm::Process(input) => self.takes(who, Some(input)),
+            Alarm::Signal(EVICTION) => self.takes(who, Some(evicted())),
             Alarm::Signal(signal) => self.takes(who, Some(AgentInput::Signal(signal))),
             // Workers start only while the node is sure of its place: it may have stood still.
             Alarm::Errand(number, input)

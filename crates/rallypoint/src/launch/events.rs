@@ -15,6 +15,8 @@ use crate::session::Loss;
 
 /// The events of the group and the run.
 pub(super) struct MembershipEvents {
+    /// The id of this node.
+    node: String,
     source: EventSource,
     /// The inputs already given for this group.
     told: Vec<AgentInput>,
@@ -30,11 +32,12 @@ enum EventSource {
 
 impl MembershipEvents {
     pub(super) fn new(
+        node: String,
         status: watch::Receiver<HandlerStatus>,
         budget: watch::Receiver<RestartBudget>,
     ) -> Self {
         let source = EventSource::Live { status, budget };
-        Self { source, told: Vec::new(), fenced: None }
+        Self { node, source, told: Vec::new(), fenced: None }
     }
 
     /// Waits until there may be a new event. Cancel-safe.
@@ -70,8 +73,11 @@ impl MembershipEvents {
     pub(super) fn tell(&mut self, now: Time, known: Option<KnownGroup>) -> Vec<AgentInput> {
         let (mut events, fenced) = match &mut self.source {
             EventSource::Live { status, budget } => {
-                let status = status.borrow();
-                (membership_events(&status.view, &budget.borrow(), known), status.fenced.clone())
+                let (status, budget) = (status.borrow(), budget.borrow());
+                let mut events = membership_events(&status.view, &budget, known);
+                let evicted = budget.eviction_of(&self.node).cloned();
+                events.extend(evicted.map(AgentInput::Evicted));
+                (events, status.fenced.clone())
             }
             EventSource::Ended { told: true } => return Vec::new(),
             EventSource::Ended { told } => {

@@ -90,14 +90,15 @@ impl Peers {
 
     /// The membership events of this node.
     pub(super) fn events(&self) -> MembershipEvents {
-        MembershipEvents::new(self.run.status.clone(), self.restarts.changes())
+        let node = self.run.node_id.clone();
+        MembershipEvents::new(node, self.run.status.clone(), self.restarts.changes())
     }
 
     /// Waits for the next group. Dropping the future leaves the round.
     pub(super) async fn next_rendezvous(&self) -> Result<(NodeGroup, RendezvousInfo), NoGroup> {
         let info = self.handler.next_rendezvous().await.map_err(no_group)?;
         let RendezvousInfo { rank, world_size, round, .. } = info;
-        let restarts = self.restarts.used_before(round).await;
+        let restarts = self.restarts.used_before(round, rank == 0).await;
         let store = info.bootstrap_store_info.clone();
         let store = Address { host: store.master_addr, port: store.master_port };
         Ok((NodeGroup { round, rank, nodes: world_size, restarts, store }, info))

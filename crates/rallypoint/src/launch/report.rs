@@ -34,9 +34,10 @@ impl<'a> FailureReport<'a> {
         record: impl Fn(u32) -> Option<Arc<ExitRecord>>,
     ) -> Option<Self> {
         match result.outcome {
-            NodeOutcome::Succeeded(_) | NodeOutcome::NotNeeded(_) | NodeOutcome::Signalled(_) => {
-                return None;
-            }
+            NodeOutcome::Succeeded(_)
+            | NodeOutcome::NotNeeded(_)
+            | NodeOutcome::Evicted(_)
+            | NodeOutcome::Signalled(_) => return None,
             NodeOutcome::WorkerFailed(_)
             | NodeOutcome::RunFailed(_)
             | NodeOutcome::NodeFailed(_) => {}

@@ -65,9 +65,14 @@ impl RestartCounter {
         self.update(|budget| (budget.announce(departure()), ())).await;
     }
 
-    /// The number of restarts used before `round`.
-    pub(super) async fn used_before(&self, round: u64) -> u32 {
-        self.update(|budget| (budget.clone(), budget.used_before(round))).await
+    /// The number of restarts used before `round`. One node of the group, `writes_limit`, also writes the limit, for
+    /// operators.
+    pub(super) async fn used_before(&self, round: u64, writes_limit: bool) -> u32 {
+        let limited = |budget: &RestartBudget| match writes_limit {
+            true => budget.limited_to(self.max),
+            false => budget.clone(),
+        };
+        self.update(|budget| (limited(budget), budget.used_before(round))).await
     }
 
     /// Applies `change` to the budget by compare-and-set, and returns its result.
@@ -86,8 +91,8 @@ impl RestartCounter {
 
     /// The budget after the server lost its state: the counts that this node remembers. Rounds start again from 0.
     fn remembered(&self) -> RestartBudget {
-        let RestartBudget { used, short_lives, .. } = *self.known.latest().borrow();
-        RestartBudget { used, short_lives, ..RestartBudget::default() }
+        let RestartBudget { used, short_lives, max, .. } = *self.known.latest().borrow();
+        RestartBudget { used, short_lives, max, ..RestartBudget::default() }
     }
 
     /// One attempt. `None` if another node wrote first. A failed attempt may have been executed; the change is

@@ -1,5 +1,5 @@
 use super::*;
-use crate::agent::RoundFailure;
+use crate::agent::{Operation, RoundFailure};
 use crate::rendezvous::RunClosed;
 use crate::rendezvous::documents::{NodeName, RunOutcome};
 
@@ -125,4 +125,22 @@ fn an_agent_that_has_only_a_number_is_told_to_stop_by_it() {
     for (view, fenced, expected) in table {
         assert_eq!(num_nodes_waiting(&view, fenced, "me"), expected, "{view:?}");
     }
+}
+
+#[test]
+fn a_lost_member_is_told_with_the_operator_who_evicted_it() {
+    let operation = Operation::Evict { node: "node7".into() };
+    let (by, reason) = ("ali@login".into(), String::new());
+    let action = OperatorAction { operation, by, reason, round: ROUND, at: None };
+    let budget = RestartBudget::default().record(action);
+    let told = vec![GroupChange::PeerLost(vec!["node7, evicted by ali@login".into()])];
+    let lost = vec!["node7".to_owned()];
+    let view = RendezvousView { nodes_waiting: 1, lost, ..running() };
+    assert_eq!(changes(&view, &budget, false), told);
+    // The coordinator took the list of lost members with it.
+    let gone = RendezvousView { round: 0, nodes_waiting: 1, ..running() };
+    assert_eq!(changes(&gone, &budget, false), told);
+    let earlier = RestartBudget::default()
+        .record(OperatorAction { round: ROUND - 1, ..budget.actions[0].clone() });
+    assert_eq!(changes(&gone, &earlier, false), [GroupChange::PeerLost(vec![])]);
 }

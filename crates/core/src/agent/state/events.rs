@@ -4,6 +4,7 @@ use super::stopping::Next;
 use super::{Agent, AgentState, Noticing, StartedWorkers};
 use crate::agent::collateral::excuses;
 use crate::agent::messages::{AgentOutput, GroupChange, SIGKILL, SIGTERM};
+use crate::agent::operator::OperatorAction;
 use crate::agent::outcome::{CloseReason, NodeOutcome, PeersAtExit, RunClosure};
 use crate::agent::why::Why;
 use crate::kv::Time;
@@ -143,6 +144,26 @@ impl Agent {
             AgentState::Stopping(_) => self.finish_instead(NodeOutcome::RunFailed(closed)),
             // The rendezvous reports it by itself, and also whether this node was needed.
             _ => {}
+        }
+    }
+
+    /// The node leaves when its workers are gone, and not before: another node may take its place then (invariant L1).
+    pub(super) fn evicted(&mut self, now: Time, action: OperatorAction) {
+        let why = Why::Evicted(action.clone());
+        match &self.state {
+            AgentState::Finished => {}
+            AgentState::AtBarrier(_) => {
+                self.finish(NodeOutcome::Succeeded(PeersAtExit::WentOn(why)));
+            }
+            AgentState::Running(workers) | AgentState::Noticing(Noticing { workers, .. }) => {
+                let workers = workers.clone();
+                let next = Next::Finish(NodeOutcome::Evicted(action));
+                self.stop(workers, SIGTERM, self.kill_at(now), why, next);
+            }
+            AgentState::Stopping(_) => self.finish_instead(NodeOutcome::Evicted(action)),
+            AgentState::Idle | AgentState::Rendezvous | AgentState::Placing(_) => {
+                self.finish(NodeOutcome::Evicted(action));
+            }
         }
     }
 

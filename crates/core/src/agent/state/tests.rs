@@ -1,5 +1,6 @@
 //! The policy, line by line. An output is written in a few words, so that a test reads as a story.
 
+mod evictions;
 mod outcomes;
 mod restarts;
 mod stops;

@@ -23,7 +23,7 @@ fn news() -> (watch::Sender<HandlerStatus>, watch::Sender<RestartBudget>, Member
     let (say, status) =
         watch::channel(HandlerStatus { view: running(), ..HandlerStatus::default() });
     let (charge, budget) = watch::channel(RestartBudget::default());
-    (say, charge, MembershipEvents::new(status, budget))
+    (say, charge, MembershipEvents::new("this".to_owned(), status, budget))
 }
 
 fn known() -> Option<KnownGroup> {

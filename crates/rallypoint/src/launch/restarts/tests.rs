@@ -44,7 +44,10 @@ async fn a_round_costs_one_restart_however_many_nodes_ask_at_once() {
         assert_eq!(answer.unwrap(), RestartAnswer::Granted { short_lives: 0 });
     }
     for restarts in &ledgers {
-        assert_eq!((restarts.used_before(3).await, restarts.used_before(4).await), (0, 1));
+        assert_eq!(
+            (restarts.used_before(3, false).await, restarts.used_before(4, false).await),
+            (0, 1)
+        );
         let mut known = restarts.changes();
         known.wait_for(|budget| budget.used == 1).await.unwrap();
     }
@@ -78,8 +81,8 @@ async fn a_server_that_forgets_does_not_make_the_restarts_new() {
     };
     // The new server has rounds of its own, and they begin at 1.
     let second = restarts(address, 1).await;
-    assert_eq!(first.used_before(1).await, 1);
-    assert_eq!(second.used_before(1).await, 1, "who came later is told by who remembers");
+    assert_eq!(first.used_before(1, false).await, 1);
+    assert_eq!(second.used_before(1, false).await, 1, "who came later is told by who remembers");
     assert!(matches!(
         first.consume(1, "rank 1 failed", LONG).await,
         RestartAnswer::Refused { used: 1, .. }
