@@ -13,6 +13,7 @@
 //! - [`rendezvous`]: the decisions of a rendezvous, made on top of a versioned store.
 //! - [`agent`]: the decisions of a launcher, between a rendezvous and the workers of a node.
 //! - [`events`]: what these machines decided and why, for people and programs, and the record to decide it again.
+//! - [`status`]: the documents of a run as an operator wants to see them, and what a run waits for in sentences.
 //!
 //! ```
 //! use rallypoint_core::kv::{KeyRange, Put, Range};
@@ -34,3 +35,4 @@ pub mod events;
 pub mod kv;
 pub mod mvcc;
 pub mod rendezvous;
+pub mod status;

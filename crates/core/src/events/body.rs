@@ -270,6 +270,11 @@ pub enum EventBody {
         /// The signal.
         signal: i32,
     },
+    /// An operator told this node to stop its workers and to leave.
+    Evicted {
+        /// The operator, as `user@host`.
+        by: String,
+    },
     /// The part of this node in the job is over.
     Finished {
         /// The exit code of the launcher.

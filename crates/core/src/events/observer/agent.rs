@@ -93,6 +93,9 @@ impl AgentObserver {
                 let body = EventBody::Signalled { signal: *signal };
                 event(body).because(signal_name(*signal).unwrap_or_default())
             }
+            AgentInput::Evicted(action) => {
+                event(EventBody::Evicted { by: action.by.clone() }).because(&action.reason)
+            }
             // The node tells that the run is closed.
             AgentInput::Begin | AgentInput::Closed(_) | AgentInput::Wake => return None,
         })

@@ -64,6 +64,7 @@ fn every_kind() -> Vec<EventBody> {
         EventBody::BarrierPassed { barrier_ms: some },
         EventBody::Closing { outcome: CloseReason::Succeeded.outcome() },
         EventBody::Signalled { signal: 1 },
+        EventBody::Evicted { by: text() },
         EventBody::Finished { exit_code: 1, failures: 1 },
         EventBody::AgentBegan { version: text(), settings },
         EventBody::AgentStep { at_ns: 1, input: AgentInput::Begin, outputs: Vec::new() },

@@ -1,0 +1,106 @@
+//! The documents of a run, by kind.
+
+use std::collections::BTreeMap;
+
+use serde::de::DeserializeOwned;
+
+use crate::agent::RestartBudget;
+use crate::kv::{KeyValue, LeaseId, Revision};
+use crate::rendezvous::documents::{
+    Active, Joined, NodeDocument, Objection, Ranked, Rounds, Unreached, decode,
+};
+use crate::rendezvous::keys::{Keys, RunKey};
+
+/// The documents of a run, as one read found them. A document that cannot be read is a problem, and is left out.
+#[derive(Debug, Default)]
+pub(super) struct Documents {
+    pub(super) active: Option<Active>,
+    pub(super) rounds: Option<Rounds>,
+    pub(super) budget: RestartBudget,
+    pub(super) nodes: BTreeMap<String, Live>,
+    pub(super) waiting: BTreeMap<String, Revision>,
+    pub(super) spare: BTreeMap<String, Revision>,
+    pub(super) objectors: BTreeMap<String, Objection>,
+    pub(super) suspects: BTreeMap<String, Revision>,
+    pub(super) joined: BTreeMap<u64, BTreeMap<String, JoinedAt>>,
+    pub(super) ranks: BTreeMap<u64, BTreeMap<String, u32>>,
+    /// The nodes that confirmed in each round, and whom they do not reach.
+    pub(super) ready: BTreeMap<u64, BTreeMap<String, Option<String>>>,
+    pub(super) problems: Vec<String>,
+}
+
+/// A live node.
+#[derive(Debug)]
+pub(super) struct Live {
+    pub(super) document: NodeDocument,
+    pub(super) lease: LeaseId,
+    pub(super) since: Revision,
+}
+
+/// A node that joined a round.
+#[derive(Debug)]
+pub(super) struct JoinedAt {
+    pub(super) joined: Joined,
+    pub(super) at: Revision,
+}
+
+impl Documents {
+    pub(super) fn new<'a>(keys: &Keys, kvs: impl IntoIterator<Item = &'a KeyValue>) -> Self {
+        let mut found = Self::default();
+        for kv in kvs {
+            found.take(keys, kv);
+        }
+        found
+    }
+
+    fn take(&mut self, keys: &Keys, kv: &KeyValue) {
+        let at = kv.mod_revision;
+        match keys.parse(&kv.key) {
+            None => {}
+            Some(RunKey::Active) => self.active = self.read(kv),
+            Some(RunKey::Round) => self.rounds = self.read(kv),
+            Some(RunKey::Restarts) => self.budget = self.read(kv).unwrap_or_default(),
+            Some(RunKey::Node(id)) => {
+                if let Some(document) = self.read(kv) {
+                    let live = Live { document, lease: kv.lease, since: kv.create_revision };
+                    self.nodes.insert(id.to_owned(), live);
+                }
+            }
+            Some(RunKey::Waiting(id)) => drop(self.waiting.insert(id.to_owned(), at)),
+            Some(RunKey::Spare(id)) => drop(self.spare.insert(id.to_owned(), at)),
+            Some(RunKey::Suspect(id)) => drop(self.suspects.insert(id.to_owned(), at)),
+            Some(RunKey::Objector(id)) => {
+                if let Some(objection) = self.read(kv) {
+                    self.objectors.insert(id.to_owned(), objection);
+                }
+            }
+            Some(RunKey::Member(round, id)) => {
+                if let Some(joined) = self.read(kv) {
+                    let joined = JoinedAt { joined, at };
+                    self.joined.entry(round).or_default().insert(id.to_owned(), joined);
+                }
+            }
+            Some(RunKey::Rank(round, id)) => {
+                if let Some(Ranked { rank, .. }) = self.read(kv) {
+                    self.ranks.entry(round).or_default().insert(id.to_owned(), rank);
+                }
+            }
+            Some(RunKey::Ready(round, id)) => {
+                // A confirmation is empty, or rank 0's store, or says that rank 0 is not reached.
+                let unreached = decode::<Unreached>(&kv.key, &kv.value).ok();
+                let unreached = unreached.map(|unreached| unreached.unreached);
+                self.ready.entry(round).or_default().insert(id.to_owned(), unreached);
+            }
+        }
+    }
+
+    fn read<T: DeserializeOwned>(&mut self, kv: &KeyValue) -> Option<T> {
+        match decode(&kv.key, &kv.value) {
+            Ok(document) => Some(document),
+            Err(error) => {
+                self.problems.push(error.to_string());
+                None
+            }
+        }
+    }
+}

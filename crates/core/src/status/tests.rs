@@ -1,0 +1,330 @@
+//! Runs as documents, and what an operator reads of them.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use serde::Serialize;
+
+use super::*;
+use crate::agent::{Operation, RestartBudget, RoundFailure};
+use crate::kv::{KeyValue, LeaseId, Revision};
+use crate::rendezvous::documents::{
+    Active, Extra, Joined, NodeDocument, NodeName, Objection, RankHints, Ranked, RunHistory,
+    Status, Unreached, encode,
+};
+use crate::rendezvous::keys::Keys;
+
+const NOW: DisplayTime = DisplayTime::from_unix_millis(1_000_000_000);
+
+/// The keys of a run, as a server has them.
+struct Run {
+    keys: Keys,
+    kvs: Vec<KeyValue>,
+    leases: BTreeMap<LeaseId, LeaseMargin>,
+    revision: Revision,
+}
+
+impl Run {
+    fn new() -> Self {
+        let keys = Keys::new("/p", "job");
+        Self { keys, kvs: Vec::new(), leases: BTreeMap::new(), revision: 10 }
+    }
+
+    fn bytes(mut self, key: String, value: Bytes, lease: LeaseId) -> Self {
+        self.revision += 1;
+        let (create_revision, mod_revision) = (self.revision, self.revision);
+        let key = key.into();
+        self.kvs.push(KeyValue { key, value, create_revision, mod_revision, version: 1, lease });
+        self
+    }
+
+    fn put(self, key: String, value: &impl Serialize) -> Self {
+        self.bytes(key, encode(value), 0)
+    }
+
+    /// `rdzv/active` and `rdzv/round`, as they are written together.
+    fn active(self, status: Status, change: impl FnOnce(&mut Active)) -> Self {
+        let mut active = Active {
+            history: RunHistory::new(7),
+            round: 4,
+            status,
+            limits: Limits { min: 3, max: 3 },
+            rank_policy: "stable".into(),
+            coordinator: NodeName { id: "h0_1".into(), address: "10.0.0.1".into() },
+            since: Some(DisplayTime::from_unix_millis(1_000_000_000 - 75_000)),
+            reason: "the run begins".into(),
+            outcome: None,
+            frozen_because: String::new(),
+            began: 4,
+            previous: 0,
+            outlived: 0,
+            world: 3,
+            rank0: "h0_1".into(),
+            store: None,
+            waiting: 0,
+            lost: 0,
+            lost_names: Vec::new(),
+            lost_because: Vec::new(),
+            unreached: Vec::new(),
+            waits_for: String::new(),
+            events: 0,
+            extra: Extra::new(),
+        };
+        change(&mut active);
+        let (at, round) = (self.keys.active(), self.keys.round());
+        self.put(at, &active).put(round, &active.rounds(Extra::new()))
+    }
+
+    /// A live node, with a lease that has this much of 10 s left.
+    fn node(mut self, number: u32, hint: Option<u32>, left_s: i64) -> Self {
+        let lease = LeaseId::from(number) + 100;
+        self.leases.insert(lease, LeaseMargin { left_s, ttl_s: 10 });
+        let id = id(number);
+        let document = NodeDocument {
+            id: id.clone(),
+            address: format!("10.0.0.{}", number + 1),
+            host: format!("h{number}"),
+            pid: 1,
+            local_workers: 8,
+            rank_hints: RankHints { hint, topology: None },
+            ..NodeDocument::default()
+        };
+        let key = self.keys.node(&id);
+        self.bytes(key, encode(&document), lease)
+    }
+
+    fn joined(self, round: u64, number: u32, hint: Option<u32>) -> Self {
+        let rank_hints = RankHints { hint, topology: None };
+        let key = self.keys.member(round, &id(number));
+        self.put(key, &Joined { rank_hints, ..Joined::default() })
+    }
+
+    /// A rank, and its confirmation.
+    fn ranked(self, round: u64, number: u32, is_ready: bool) -> Self {
+        let key = self.keys.rank(round, &id(number));
+        let ready = self.keys.ready(round, &id(number));
+        let run = self.put(key, &Ranked { rank: number, world: 3 });
+        if is_ready { run.bytes(ready, Bytes::new(), 0) } else { run }
+    }
+
+    fn member(self, number: u32) -> Self {
+        self.node(number, None, 9).joined(4, number, None).ranked(4, number, true)
+    }
+
+    fn budget(self, budget: &RestartBudget) -> Self {
+        let key = self.keys.restarts();
+        self.put(key, budget)
+    }
+
+    fn status(&self) -> RunStatus {
+        RunStatus::new("job", &self.keys, &self.kvs, &self.leases)
+    }
+
+    fn states(&self) -> String {
+        let one = |node: &NodeStatus| {
+            let rank = node.rank.map_or_else(|| "-".to_owned(), |rank| rank.to_string());
+            format!("{rank} {} {}", node.id, node.state.word())
+        };
+        self.status().nodes.iter().map(one).collect::<Vec<_>>().join(", ")
+    }
+
+    fn told(&self) -> String {
+        let sentences = explain(&self.status(), NOW);
+        sentences.iter().map(|sentence| format!("{}\n", sentence.text)).collect()
+    }
+}
+
+fn id(number: u32) -> String {
+    format!("h{number}_1")
+}
+
+fn action(operation: Operation) -> OperatorAction {
+    let (by, reason) = ("ali@login".to_owned(), "its disk is full".to_owned());
+    OperatorAction { operation, by, reason, round: 4, at: None }
+}
+
+fn running() -> Run {
+    let budget = RestartBudget { used: 1, max: Some(3), ..RestartBudget::default() };
+    Run::new().active(Status::Final, |_| {}).member(0).member(1).member(2).budget(&budget)
+}
+
+#[test]
+fn an_unknown_run_is_said_to_be_unknown() {
+    let run = Run::new();
+    let status = run.status();
+    assert_eq!((status.state, &*status.reason), (RunState::None, "no such run on this server"));
+    assert!(run.told().starts_with("This server has no run \"job\": no node has joined it"));
+}
+
+#[test]
+fn a_round_that_waits_names_the_nodes_that_are_missing() {
+    let run = Run::new()
+        .active(Status::Joinable, |active| active.limits = Limits { min: 4, max: 4 })
+        .node(0, Some(0), 9)
+        .joined(4, 0, Some(0))
+        .node(2, Some(2), 9)
+        .joined(4, 2, Some(2));
+    let status = run.status();
+    assert_eq!(status.reason, "waits for 2 more nodes");
+    let counts = NodeCounts { present: 2, min: 4, max: 4, needed: 2, ..NodeCounts::default() };
+    assert_eq!(status.counts, counts);
+    let ranks: Vec<_> = status.missing.iter().map(|node| node.rank).collect();
+    assert_eq!(ranks, [Some(1), Some(3)]);
+    assert_eq!(
+        run.told(),
+        "Run \"job\" forms a group: round 4 takes nodes, for 1 min 15 s now.\n\
+         It has 2 of 4 nodes (h0_1 and h2_1), and waits for 2 more.\n\
+         Node ranks 1 and 3 have not been seen.\n\
+         Round 4 began because: the run begins.\n\
+         Start 2 more nodes with the same --rdzv-id and --rdzv-endpoint, or look at the logs of those that \
+         should be there.\n"
+    );
+}
+
+#[test]
+fn a_running_group_has_its_members_its_spare_and_its_restarts() {
+    let spare = running().node(7, None, 9);
+    let key = spare.keys.spare(&id(7));
+    let run = spare.bytes(key, Bytes::new(), 107);
+    assert_eq!(run.states(), "0 h0_1 member, 1 h1_1 member, 2 h2_1 member, - h7_1 spare");
+    let status = run.status();
+    assert_eq!((&*status.reason, status.counts.spare, status.counts.present), ("running", 1, 3));
+    assert_eq!(status.restarts, RestartStatus { used: 1, max: Some(3), left: Some(2) });
+    let orders: Vec<usize> = status.nodes.iter().map(|node| node.order).collect();
+    assert_eq!(orders, [1, 2, 3, 4]);
+    assert_eq!(
+        run.told(),
+        "Run \"job\" runs: round 4 has a group of 3 nodes (3 wanted), for 1 min 15 s now.\n\
+         h7_1 stands by as a spare: the group is full.\n\
+         Round 4 began because: the run begins.\n"
+    );
+}
+
+#[test]
+fn a_lost_member_is_listed_and_not_left_out() {
+    let mut run = running();
+    let gone = [run.keys.node("h1_1"), run.keys.member(4, "h1_1"), run.keys.ready(4, "h1_1")];
+    run.kvs.retain(|kv| !gone.iter().any(|key| key.as_bytes() == kv.key));
+    assert_eq!(run.states(), "0 h0_1 member, 1 h1_1 lost, 2 h2_1 member");
+    assert_eq!(run.status().reason, "lost h1_1");
+    assert_eq!(run.status().missing[0].id.as_deref(), Some("h1_1"));
+    let told = run.told();
+    let gone = "h1_1, rank 1 of the last group, is gone: its lease has expired, or it has left.\n";
+    assert!(told.contains(gone), "{told}");
+}
+
+#[test]
+fn a_round_after_a_group_waits_for_workers_to_stop() {
+    let mut run = running().active(Status::Joinable, |active| {
+        (active.round, active.previous) = (5, 4);
+        active.reason = "round 4 lost h2_1".into();
+    });
+    let gone = [run.keys.node("h2_1"), run.keys.member(4, "h2_1"), run.keys.ready(4, "h2_1")];
+    run.kvs.retain(|kv| !gone.iter().any(|key| key.as_bytes() == kv.key));
+    // Node 0 has stopped its workers and joined.
+    let ready = run.keys.ready(4, "h0_1");
+    run.kvs.retain(|kv| kv.key != ready);
+    let run = run.joined(5, 0, None);
+    assert_eq!(run.states(), "0 h0_1 joined, 1 h1_1 stopping, 2 h2_1 lost");
+    assert_eq!(run.status().reason, "waits for 2 more nodes");
+    let told = run.told();
+    for part in [
+        "It waits for h1_1 to stop its workers of the last group: no group forms beside them.",
+        "h2_1, rank 2 of the last group, is gone",
+        "Round 5 began because: round 4 lost h2_1.",
+        "the round goes on when its lease expires in 9 s at the latest.",
+    ] {
+        assert!(told.contains(part), "{part}: {told}");
+    }
+}
+
+#[test]
+fn a_frozen_round_names_the_nodes_that_have_not_confirmed() {
+    let mut run = Run::new().active(Status::Frozen, |_| {});
+    for number in 0..3 {
+        run = run.node(number, None, 9).joined(4, number, None).ranked(4, number, number != 1);
+    }
+    assert_eq!(run.states(), "0 h0_1 confirmed, 1 h1_1 joined, 2 h2_1 confirmed");
+    assert_eq!(run.status().reason, "waits for h1_1 to confirm");
+}
+
+#[test]
+fn contradictions_between_nodes_are_named() {
+    let mut run = Run::new().active(Status::Joinable, |_| {});
+    for number in 0..2 {
+        run = run.node(number, Some(0), 9).joined(4, number, Some(0));
+    }
+    let key = run.keys.objector(&id(5));
+    let (limits, rank_policy) = (Limits { min: 2, max: 4 }, "stable".to_owned());
+    let node = NodeName { id: id(5), address: "10.0.0.6".into() };
+    let run = run.node(5, None, 9).put(key, &Objection { limits, rank_policy, node });
+    let told = run.told();
+    for part in [
+        "Node rank 0 was given to h0_1 and h1_1.\n",
+        "Give each node a --node-rank of its own",
+        "h5_1 does not join: it has min:max nodes 2:4 and rank policy stable, and the \
+             round has min:max nodes 3:3.",
+    ] {
+        assert!(told.contains(part), "{part}: {told}");
+    }
+}
+
+#[test]
+fn a_closed_run_says_by_whom_and_why() {
+    let run = Run::new().active(Status::Closed, |active| {
+        active.coordinator = NodeName { id: "ali@login".into(), address: String::new() };
+        active.outcome = Some(RunOutcome::Failed);
+        active.reason = "the learning rate is wrong".into();
+        (active.world, active.previous) = (0, 4);
+    });
+    assert_eq!(run.status().reason, "failed: the learning rate is wrong");
+    assert_eq!(
+        run.told(),
+        "Run \"job\" failed, and was closed 1 min 15 s ago by ali@login.\n\
+         The reason given: the learning rate is wrong.\n\
+         `rallypoint reopen job` lets nodes join again; a new job takes another --rdzv-id.\n"
+    );
+}
+
+#[test]
+fn failures_evictions_and_late_renewals_are_told() {
+    let last = RoundFailure {
+        round: 3,
+        blame: "rank 5 on h1 exited with 1".into(),
+        verdict: RestartVerdict::Counted,
+    };
+    let evict = action(Operation::Evict { node: id(1) });
+    let budget = RestartBudget {
+        used: 3,
+        max: Some(3),
+        last: Some(last),
+        actions: vec![evict],
+        ..RestartBudget::default()
+    };
+    let mut run = running().budget(&budget);
+    run.leases.insert(102, LeaseMargin { left_s: 1, ttl_s: 10 });
+    let key = run.keys.ready(4, "h0_1");
+    let unreached = "no connection to rank 0 at 10.0.0.9:1".to_owned();
+    let run = run.put(key, &Unreached { unreached });
+    let told = run.told();
+    for part in [
+        "h0_1 has no connection to rank 0 at 10.0.0.9:1.\n",
+        "h1_1 evicted by ali@login: its disk is full.\n",
+        "No restart is left: the next failure of a worker closes the run.\n",
+        "Workers failed in round 3: rank 5 on h1 exited with 1; it used a restart (3 of 3 used).\n",
+        "Node h1_1 was evicted by ali@login: its disk is full.\n",
+        "h2_1 renews its lease late, with 1 of 10 s left,",
+    ] {
+        assert!(told.contains(part), "{part}: {told}");
+    }
+}
+
+#[test]
+fn a_document_that_cannot_be_read_is_a_problem_and_no_panic() {
+    let run = Run::new();
+    let key = run.keys.active();
+    let run = run.bytes(key, Bytes::from_static(b"{\"format\": 9}"), 0);
+    let status = run.status();
+    assert_eq!(status.state, RunState::None);
+    assert!(status.problems[0].contains("has format 9"), "{:?}", status.problems);
+}
