@@ -22,6 +22,7 @@ mod codec;
 pub mod config;
 mod convert;
 mod credentials;
+mod doctor;
 pub mod embedded;
 pub mod etcd_server;
 #[doc(hidden)]

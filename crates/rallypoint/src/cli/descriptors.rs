@@ -4,11 +4,9 @@ use std::sync::Once;
 
 use rustix::process::{Resource, getrlimit};
 
+use crate::doctor::descriptors::{REMEDY, needed};
 use crate::log_target::CLI;
 use crate::process;
-
-/// Descriptors that a process has open besides connections.
-const BESIDES: u64 = 64;
 
 /// The factor on the known number of connections: a worker may have several to the store.
 const AT_MOST: u64 = 4;
@@ -21,17 +19,14 @@ pub(super) fn raise_descriptor_limit(connections: Option<u64>) {
         Err(error) => {
             tracing::warn!(target: CLI, %error, "the limit of open descriptors stays as it is")
         }
-        Ok(Some(limit))
-            if connections.is_some_and(|needed| limit < needed.saturating_add(BESIDES)) =>
-        {
-            let needed = connections.map_or(0, |needed| needed.saturating_add(BESIDES));
+        Ok(Some(limit)) if connections.is_some_and(|connections| limit < needed(connections)) => {
+            let needed = connections.map_or(0, needed);
             SAID.call_once(|| {
                 tracing::warn!(
                     target: CLI,
                     limit,
                     needed,
-                    "too few descriptors may be open if this node runs the server: raise the hard limit \
-                     (`ulimit -Hn`, LimitNOFILE= of systemd, `--ulimit nofile=` of docker)"
+                    "too few descriptors may be open if this node runs the server: {REMEDY}"
                 );
             });
         }
@@ -43,7 +38,7 @@ pub(super) fn raise_descriptor_limit(connections: Option<u64>) {
 /// Returns the former soft limit, if it was raised, so that the caller can restore it in children.
 pub fn make_room(connections: u64) -> Option<u64> {
     let soft = getrlimit(Resource::Nofile).current?;
-    if connections.saturating_mul(AT_MOST).saturating_add(BESIDES) <= soft {
+    if needed(connections.saturating_mul(AT_MOST)) <= soft {
         return None;
     }
     raise_descriptor_limit(Some(connections));

@@ -5,6 +5,7 @@
 
 mod bench;
 mod descriptors;
+mod doctor;
 mod reopen;
 pub(crate) mod run;
 mod serve;
@@ -26,6 +27,7 @@ use self::run::RunAction;
 use self::run::error::RunError;
 use self::run::host::HostFacts;
 pub use self::run::surroundings::{FoundIn, SurroundingsError, master, node_rank};
+use crate::doctor::descriptors::connections;
 use crate::launch::job::Environment;
 use crate::launch::{Console, launch};
 use crate::log_target::CLI;
@@ -82,6 +84,13 @@ pub fn exit_code(arguments: impl IntoIterator<Item = OsString>, python: Option<S
         Ok(Parsed::Run(matches, format)) => {
             return run_job(&matches, format, HostFacts::look(environment).under(python));
         }
+        Ok(Parsed::Doctor(matches, format)) => {
+            start_log(format, "error", std::io::stderr);
+            return match doctor::run(&matches, HostFacts::look(environment)) {
+                Ok(code) => code,
+                Err(error) => refuse(&error),
+            };
+        }
         Ok(Parsed::Other(cli)) => {
             // A benchmark runs thousands of nodes, each of which logs.
             let usual = if matches!(cli.command, CliCommand::Serve(_)) { "info" } else { "warn" };
@@ -107,6 +116,7 @@ pub fn exit_code(arguments: impl IntoIterator<Item = OsString>, python: Option<S
 /// A parsed command line.
 enum Parsed {
     Run(ArgMatches, LogFormat),
+    Doctor(ArgMatches, LogFormat),
     Other(Cli),
 }
 
@@ -116,11 +126,15 @@ fn parse(
 ) -> Result<Parsed, RunError> {
     let arguments: Vec<OsString> = arguments.into_iter().collect();
     let usage = |error| RunError::Usage(Box::new(error));
-    let mut command = Cli::command().subcommand(run::command(environment).display_order(0));
+    let mut command = Cli::command()
+        .subcommand(run::command(environment).display_order(0))
+        .subcommand(doctor::command(environment).display_order(0));
     let given = command.try_get_matches_from_mut(&arguments).map_err(|error| {
         let is_command = |word: &&OsString| command.find_subcommand(word).is_some();
         match arguments.iter().skip(1).find(is_command) {
-            Some(word) if word == run::NAME => run::explain(error, environment),
+            Some(word) if word == run::NAME || word == doctor::NAME => {
+                run::explain(error, environment)
+            }
             _ => usage(error),
         }
     })?;
@@ -131,9 +145,11 @@ fn parse(
         let command = command.find_subcommand_mut(name).expect("it was just found");
         return Err(usage(command.error(ErrorKind::ArgumentConflict, reason)));
     }
-    if let Some((run::NAME, matches)) = given.subcommand() {
-        let format = given.get_one("log_format").copied().unwrap_or(LogFormat::Text);
-        return Ok(Parsed::Run(matches.clone(), format));
+    let format = given.get_one("log_format").copied().unwrap_or(LogFormat::Text);
+    match given.subcommand() {
+        Some((run::NAME, matches)) => return Ok(Parsed::Run(matches.clone(), format)),
+        Some((doctor::NAME, matches)) => return Ok(Parsed::Doctor(matches.clone(), format)),
+        _ => {}
     }
     let cli = Cli::from_arg_matches(&given);
     cli.map(Parsed::Other).map_err(|error| usage(error.format(&mut command)))
@@ -168,11 +184,9 @@ fn run_job(matches: &ArgMatches, format: LogFormat, host: HostFacts) -> u8 {
         }
     };
     start_log(format, &run::default_log_filter(), console.clone());
-    // This node may run the server, and may have rank 0: each node has a connection to both, and each worker
-    // one to the store of rank 0.
-    let of_a_node = u64::from(job.agent.local_workers) + 2;
-    let nodes = u64::try_from(job.rendezvous.parameters.max_nodes).unwrap_or(u64::MAX);
-    raise_descriptor_limit(Some(nodes.saturating_mul(of_a_node)));
+    // This node may run the server, and may have rank 0.
+    let nodes = job.rendezvous.parameters.max_nodes;
+    raise_descriptor_limit(Some(connections(nodes, job.agent.local_workers)));
     let code = match launch(job, &console) {
         Ok(code) => u8::try_from(code).unwrap_or(FAILED),
         Err(error) => {

@@ -201,12 +201,16 @@ impl RendezvousConfig {
     /// The error of a node without the shared secret of its peers, if `error` is a failed authentication at a server
     /// that the nodes bring, and they were given no other credentials for it.
     pub fn secret_error(&self, error: &RendezvousError) -> Option<SecretError> {
+        let RendezvousError::Connection { source, .. } = error else { return None };
+        self.secret_refused(source.downcast_ref()?)
+    }
+
+    /// The same for the error of a client.
+    pub(crate) fn secret_refused(&self, error: &ClientError) -> Option<SecretError> {
         let is_secret = |credentials: &Credentials| credentials.user == SECRET_USER;
         let by_secret = self.parameters.backend == RALLYPOINT_BACKEND
             && self.credentials.as_ref().is_none_or(is_secret);
-        let RendezvousError::Connection { source, .. } = error else { return None };
-        let refused = source.downcast_ref().is_some_and(ClientError::is_unauthenticated);
-        (by_secret && refused).then(|| {
+        (by_secret && error.is_unauthenticated()).then(|| {
             let endpoint = self.parameters.endpoint.clone();
             SecretError { endpoint, has_secret: self.credentials.is_some() }
         })

@@ -41,7 +41,8 @@ pub(crate) use self::decide::{
 };
 pub use self::server::{EmbeddedServer, EmbeddedServerError};
 #[cfg(feature = "cli")]
-pub(crate) use self::server::{Serving, certificate, runtime_directory};
+pub(crate) use self::server::{RUN_NAME, Serving, certificate, runtime_directory};
 pub use self::this_host::ThisHost;
 #[cfg(test)]
 pub(crate) use self::this_host::tests;
+pub(crate) use self::this_host::{NameMeaning, meaning};

@@ -20,7 +20,7 @@ use crate::server::{ServeError, Server, ServerMetrics, ServerOptions, ServerTls}
 use crate::util::blocking::blocking;
 
 /// The name of an embedded server in the list of its members begins with this, and the name of the run follows.
-pub(super) const NAME: &str = "rallypoint run ";
+pub(crate) const RUN_NAME: &str = "rallypoint run ";
 
 /// How long a server that stops may take to answer the requests in flight.
 const DRAIN: Duration = Duration::from_secs(1);
@@ -162,7 +162,7 @@ pub(super) async fn options(
 ) -> Result<ServerOptions, EmbeddedServerError> {
     let tls = certificate(config).await?;
     let credentials = config.credentials.clone();
-    let name = format!("{NAME}{}", config.parameters.run_id);
+    let name = format!("{RUN_NAME}{}", config.parameters.run_id);
     // A server on loopback has no successor that would read its notes.
     let notes = (config.server != ServerPlacement::Loopback).then(runtime_directory);
     Ok(ServerOptions { name, tls, credentials, notes, drain: DRAIN, ..ServerOptions::default() })

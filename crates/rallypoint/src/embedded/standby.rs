@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::decide::RendezvousConfig;
 use super::name_lookup::LateName;
-use super::server::{EmbeddedServerError, NAME, Serving, options, run};
+use super::server::{EmbeddedServerError, RUN_NAME, Serving, options, run};
 use crate::client::{Client, ClientError, ClientOptions};
 use crate::log_target::EMBEDDED;
 use crate::server::{Server, ServerOptions};
@@ -161,7 +161,7 @@ impl StandBy {
 /// The run of the launcher that embeds the server; nothing if the server is not embedded.
 async fn run_of(client: &ClientOptions) -> Result<Option<String>, ClientError> {
     let members = Client::connect(client.clone()).await?.members().await?;
-    let run = |name: &str| name.strip_prefix(NAME).map(str::to_owned);
+    let run = |name: &str| name.strip_prefix(RUN_NAME).map(str::to_owned);
     Ok(members.first().and_then(|member| run(&member.name)))
 }
 

@@ -20,6 +20,15 @@ impl ThisHost {
         let name = host_name();
         Self { name, addresses: addresses(), resolve }
     }
+
+    /// The addresses that other hosts can use: neither loopback nor link-local.
+    pub(crate) fn addresses_for_others(&self) -> Vec<IpAddr> {
+        let is_for_others = |address: &&IpAddr| match address {
+            IpAddr::V4(v4) => !v4.is_loopback() && !v4.is_link_local(),
+            IpAddr::V6(v6) => !v6.is_loopback() && !v6.is_unicast_link_local(),
+        };
+        self.addresses.iter().filter(is_for_others).copied().collect()
+    }
 }
 
 fn addresses() -> Vec<IpAddr> {

@@ -22,7 +22,7 @@ const ANYWHERE: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
 /// # Errors
 /// If the servers are known here by a name that means this host to itself alone, and it cannot be told which of its
 /// addresses other nodes use.
-pub(super) async fn address(
+pub(crate) async fn address(
     given: Option<&str>,
     servers: &[(String, u16)],
     alone: bool,
@@ -70,14 +70,9 @@ fn among(own: Vec<IpAddr>, usual: Option<IpAddr>) -> Result<Option<IpAddr>, Vec<
     }
 }
 
-/// The addresses that other hosts can use.
+/// The addresses that other hosts can use, of one family.
 fn own_addresses() -> Vec<IpAddr> {
-    let is_for_others = |address: &IpAddr| match address {
-        IpAddr::V4(v4) => !v4.is_loopback() && !v4.is_link_local(),
-        IpAddr::V6(v6) => !v6.is_loopback() && !v6.is_unicast_link_local(),
-    };
-    let mut own: Vec<IpAddr> = ThisHost::look().addresses;
-    own.retain(is_for_others);
+    let mut own = ThisHost::look().addresses_for_others();
     // A host with IPv4 and IPv6 addresses is known by the former.
     if own.iter().any(IpAddr::is_ipv4) {
         own.retain(IpAddr::is_ipv4);

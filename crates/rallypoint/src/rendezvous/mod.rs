@@ -8,7 +8,7 @@
 //! - [`RendezvousHandlerRegistry`]: the backends by name.
 //! - [`dynamic`]: the protocol over one shared document, for stores that have only compare-and-set.
 
-mod address;
+pub(crate) mod address;
 pub mod dynamic;
 mod error;
 mod etcd;

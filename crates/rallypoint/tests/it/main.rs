@@ -16,6 +16,7 @@ mod connections;
 mod damage;
 mod defects;
 mod differential;
+mod doctor;
 mod dynamic;
 mod embedded;
 mod etcd_server;

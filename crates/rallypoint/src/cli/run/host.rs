@@ -34,6 +34,11 @@ impl HostFacts {
         }
     }
 
+    /// These facts with name lookups that end in time.
+    pub(crate) fn within_time(self) -> Self {
+        Self { here: crate::doctor::within_time(self.here), ..self }
+    }
+
     /// These facts with the interpreter of the Python package that has this command.
     pub(crate) fn under(self, python: Option<String>) -> Self {
         Self { python: python.unwrap_or(self.python), ..self }

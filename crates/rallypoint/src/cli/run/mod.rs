@@ -18,7 +18,7 @@ mod environment;
 pub(crate) mod error;
 pub(crate) mod host;
 mod job;
-mod options;
+pub(crate) mod options;
 mod program;
 pub(crate) mod rendezvous;
 mod scheduler;
@@ -31,7 +31,11 @@ use clap::ArgMatches;
 
 use self::error::RunError;
 use self::host::HostFacts;
+use self::options::Purpose;
+use self::values::Workers;
 pub(crate) use self::variables::{command, explain};
+use crate::doctor::Devices;
+use crate::embedded::ThisHost;
 use crate::launch::job::JobSpec;
 use crate::log_target::{EMBEDDED, HTTP, LAUNCH};
 
@@ -51,6 +55,39 @@ pub(crate) enum RunAction {
     Launch(Box<JobSpec>),
     /// Print this text.
     Show(String),
+}
+
+/// Resolves the command line of a job that is to be checked, not run. Blocks on name lookups.
+///
+/// # Errors
+/// As for [`prepare`].
+pub(crate) fn checked_job(matches: &ArgMatches, host: &HostFacts) -> Result<CheckedJob, RunError> {
+    let (mut options, taken) = variables::read(matches, &host.environment)?;
+    options.purpose = Purpose::Check;
+    let secret = secret::read(&options, &host.environment)?;
+    let job = job::job(&options, taken, secret, host)?;
+    let gpus = devices::visible(&host.environment, &host.devices);
+    let devices = Devices {
+        gpus: gpus.devices,
+        source: gpus.source,
+        workers: job.agent.local_workers,
+        one_each: options.nproc_per_node == Workers::Gpu,
+    };
+    let has_run_id = job.rendezvous.parameters.run_id != host.fresh_id;
+    let host = host.here.clone();
+    Ok(CheckedJob { job, devices, has_run_id, host, json: options.json })
+}
+
+/// A job that is to be checked.
+#[derive(Debug)]
+pub(crate) struct CheckedJob {
+    pub(crate) job: JobSpec,
+    pub(crate) devices: Devices,
+    /// Whether the run has a name that other nodes know.
+    pub(crate) has_run_id: bool,
+    pub(crate) host: ThisHost,
+    /// Whether the result is to be JSON.
+    pub(crate) json: bool,
 }
 
 /// Resolves the command line into an action. Blocks on name lookups.

@@ -54,6 +54,16 @@ Exit codes:
   78       a worker failed with a non-retryable exit code (--no-restart-exit-code)
   128 + n  stopped by signal n";
 
+/// What the options of a job are read for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum Purpose {
+    /// The job is to be run.
+    #[default]
+    Run,
+    /// The job is to be checked: it needs no program, no name and no GPU yet.
+    Check,
+}
+
 /// The text after the options, with the options of the backend from their table.
 fn after_help() -> String {
     let (first, rest) = AFTER_HELP.split_once("Examples:").unwrap_or((AFTER_HELP, ""));
@@ -204,6 +214,10 @@ pub(crate) struct Options {
     /// With --dry-run, print JSON
     #[arg(long)]
     pub(super) json: bool,
+
+    /// What the options are read for.
+    #[arg(skip)]
+    pub(super) purpose: Purpose,
 
     /// Program of the workers and its arguments, passed on unchanged. A *.py file runs under python3 -u, or under the
     /// Python environment that this command is installed in (PYTHON_EXEC overrides it); any other file is executed

@@ -6,7 +6,7 @@ use std::path::Path;
 use super::environment::text;
 use super::error::RunError;
 use super::host::HostFacts;
-use super::options::Options;
+use super::options::{Options, Purpose};
 use crate::launch::job::Program;
 
 /// The program that the options name, with its interpreter.
@@ -17,6 +17,9 @@ pub(super) fn program(options: &Options, host: &HostFacts) -> Result<Program, Ru
             "--no-python",
             "a module needs Python; leave one of them out",
         ));
+    }
+    if options.program.is_empty() && options.purpose == Purpose::Check {
+        return Ok(Program { path: OsString::new(), arguments: Vec::new() });
     }
     let Some((path, arguments)) =
         options.program.split_first().filter(|(path, _)| !path.is_empty())

@@ -4,7 +4,7 @@
 //! its parts are beside those.
 
 mod ground;
-mod hosts;
+pub mod hosts;
 mod launcher;
 mod processes;
 mod workers;

@@ -5,6 +5,7 @@ use std::net::Ipv6Addr;
 
 use super::{Known, Notes};
 use crate::cli::run::error::RunError;
+use crate::cli::run::options::Purpose;
 use crate::cli::run::values::Nodes;
 use crate::config::{Endpoint, RALLYPOINT_BACKEND};
 use crate::embedded::{DEFAULT_PORT, FieldNames, leaves_port_open};
@@ -141,6 +142,9 @@ pub(super) fn run_id(
         );
         notes.provenance.push(Provenance::new("run id", &id, "--master-addr and --master-port"));
         return Ok(id);
+    }
+    if known.options.purpose == Purpose::Check {
+        return Ok(known.host.fresh_id.clone());
     }
     let mut fix =
         "give a name that only the nodes of this job share, the same on each of them".to_owned();

@@ -1,0 +1,163 @@
+//! All checks at once, each within its time limit.
+
+use std::future::Future;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use rallypoint_core::rendezvous::keys::Keys;
+use rustix::process::{Resource, getrlimit};
+use tokio::time::timeout;
+
+use super::devices::Devices;
+use super::disk::Directory;
+use super::endpoint::Job;
+use super::finding::Finding;
+use super::place::Place;
+use super::server::Expected;
+use super::{address, clock, descriptors, devices, disk, endpoint, host_name, peers, server};
+use crate::config::{Endpoint, EtcdOptions, RALLYPOINT_BACKEND};
+use crate::embedded::{RendezvousConfig, ServerPlacement, ThisHost};
+use crate::util::blocking::blocking;
+
+/// The time limit of the checks that ask a name server, a file system or this host itself.
+const OWN: Duration = Duration::from_millis(3500);
+
+/// The time limit of the checks of the server, and then of what it tells.
+const SERVER: Duration = Duration::from_millis(3500);
+const TOLD: Duration = Duration::from_millis(1000);
+
+/// What is checked: a node's part in a job, and its host.
+#[derive(Debug, Clone)]
+pub(crate) struct CheckedNode {
+    /// This host, with lookups that end in time.
+    pub(crate) host: ThisHost,
+    /// The rendezvous as the launcher would use it.
+    pub(crate) rendezvous: RendezvousConfig,
+    /// Whether the run has a name that other nodes know.
+    pub(crate) has_run_id: bool,
+    pub(crate) local_workers: u32,
+    pub(crate) devices: Devices,
+    pub(crate) directories: Vec<Directory>,
+}
+
+/// Runs all checks, and returns their findings in a fixed order. Takes less than five seconds, whatever hangs.
+pub(crate) async fn run_checks(node: &CheckedNode) -> Vec<Finding> {
+    let (name, server, address, disk) = tokio::join!(
+        within(OWN, "host_name", name(node)),
+        servers(node),
+        within(OWN, "address", own_address(node)),
+        within(OWN, "disk", disk(node)),
+    );
+    let nodes = node.rendezvous.parameters.max_nodes;
+    let hard_limit = getrlimit(Resource::Nofile).maximum;
+    let serves = node.rendezvous.server.is_here();
+    let descriptors = descriptors::judge(hard_limit, nodes, node.local_workers, serves);
+    let rest = [descriptors, devices::judge(&node.devices)];
+    [name, server, address].into_iter().flatten().chain(rest).chain(disk).collect()
+}
+
+/// The findings of a check, or one that says that it took too long.
+async fn within(
+    limit: Duration,
+    check: &'static str,
+    findings: impl Future<Output = Vec<Finding>>,
+) -> Vec<Finding> {
+    timeout(limit, findings).await.unwrap_or_else(|_| {
+        let message = format!("The check took longer than {limit:?}.");
+        vec![Finding::fail(
+            check,
+            message,
+            "A name server or a file system does not answer: find out which",
+        )]
+    })
+}
+
+async fn name(node: &CheckedNode) -> Vec<Finding> {
+    let (host, nodes) = (node.host.clone(), node.rendezvous.parameters.max_nodes);
+    vec![blocking(move || host_name::judge(&host_name::measure(&host), nodes)).await]
+}
+
+async fn disk(node: &CheckedNode) -> Vec<Finding> {
+    let directories = node.directories.clone();
+    let check = |directory: &Directory| disk::judge(directory, &disk::measure(&directory.path));
+    blocking(move || directories.iter().map(check).collect()).await
+}
+
+fn endpoints(node: &CheckedNode) -> Vec<Endpoint> {
+    match node.rendezvous.server {
+        // No other node needs to find it.
+        ServerPlacement::Loopback => Vec::new(),
+        _ => Endpoint::parse_list(&node.rendezvous.parameters.endpoint).unwrap_or_default(),
+    }
+}
+
+async fn own_address(node: &CheckedNode) -> Vec<Finding> {
+    let parameters = &node.rendezvous.parameters;
+    if parameters.max_nodes == 1 {
+        return vec![Finding::ok("address", "A job of one node tells its address to no other.")];
+    }
+    let endpoints = endpoints(node);
+    let is_loopback = |endpoint: &Endpoint| {
+        endpoint.ip().is_some_and(|ip: IpAddr| ip.is_loopback())
+            || endpoint.host.eq_ignore_ascii_case("localhost")
+    };
+    let has_loopback = endpoints.iter().any(is_loopback);
+    let servers: Vec<(String, u16)> =
+        endpoints.into_iter().map(|endpoint| (endpoint.host, endpoint.port)).collect();
+    let measured = address::measure(parameters.local_addr.as_deref(), &servers).await;
+    vec![address::judge(&measured, &node.host.addresses_for_others(), has_loopback)]
+}
+
+/// The endpoint's names, what answers there, and what that tells.
+async fn servers(node: &CheckedNode) -> Vec<Finding> {
+    let endpoints = endpoints(node);
+    if endpoints.is_empty() {
+        return vec![Finding::ok(
+            "endpoint",
+            "A job of one node brings its own server, on loopback.",
+        )];
+    }
+    let check = |endpoint: Endpoint| async move {
+        within(SERVER, "server", one_server(node, endpoint)).await
+    };
+    join_all(endpoints.into_iter().map(check)).await.into_iter().flatten().collect()
+}
+
+async fn one_server(node: &CheckedNode, endpoint: Endpoint) -> Vec<Finding> {
+    let config = &node.rendezvous;
+    let parameters = &config.parameters;
+    let (host, name) = (node.host.clone(), endpoint.host.clone());
+    let place = blocking(move || Place::look(&name, &host)).await;
+    let options = EtcdOptions::from_parameters(parameters).ok();
+    let node_rank = options.as_ref().and_then(|options| options.handler.node_rank);
+    let job = Job { nodes: parameters.max_nodes, node_rank };
+    let mut found = vec![endpoint::judge(&place, job)];
+    let is_embedded =
+        parameters.backend == RALLYPOINT_BACKEND && !parameters.endpoint.contains(',');
+    let run_id = node.has_run_id.then(|| parameters.run_id.clone());
+    let expected = Expected { is_embedded, run_id };
+    let (answer, server) = server::measure(&endpoint, &place, config).await;
+    found.push(server::judge(&endpoint, &place, &expected, &answer));
+    let Some((client, address)) = server else { return found };
+    let clock = within(TOLD, "clock", async {
+        // The header could be read over TLS as well, but by another client.
+        let measured = if config.tls.is_some() { None } else { clock::measure(address).await };
+        vec![clock::judge(measured)]
+    });
+    let peers = within(TOLD, "peers", async {
+        let Some(options) = options.filter(|_| node.has_run_id) else {
+            let message =
+                "Not checked: without --rdzv-id it is not known which run's nodes these are.";
+            return vec![Finding::skip("peers", message)];
+        };
+        let keys = Keys::new(&options.handler.prefix, &options.handler.run_id);
+        match peers::measure(&client, keys.nodes()).await {
+            Ok(nodes) => peers::judge(&nodes, &parameters.run_id, node_rank),
+            Err(error) => vec![Finding::skip("peers", format!("Not checked: {error}."))],
+        }
+    });
+    let (clock, peers) = tokio::join!(clock, peers);
+    found.extend(clock.into_iter().chain(peers));
+    found
+}
