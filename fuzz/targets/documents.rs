@@ -1,7 +1,8 @@
-//! The documents that nodes share: what was read is read again from what is written for it.
+//! The documents that nodes share, and their events: what was read is read again from what is written for it.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
+use rallypoint_core::events::Event;
 use rallypoint_core::rendezvous::documents::{
     Active, BootstrapStore, Joined, NodeDocument, Objection, Predecessor, Ranked, Rounds, decode,
     encode,
@@ -27,4 +28,8 @@ fuzz_target!(|bytes: &[u8]| {
         Ranked,
         Rounds
     );
+    // Outputs in a record may have numbers that are not written as they were read.
+    if let Some(event) = std::str::from_utf8(bytes).ok().and_then(|line| Event::parse(line).ok()) {
+        assert!(Event::parse(&event.to_line()).is_ok());
+    }
 });

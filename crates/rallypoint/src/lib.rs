@@ -9,6 +9,7 @@
 //! - [`embedded`]: the coordination server inside a node's own process, and which node runs it.
 //! - [`store`]: what the nodes of a group share.
 //! - [`etcd_server`]: a real etcd as a child process, or a cluster of them.
+//! - [`events`]: what a node decided and why, in a file.
 //! - [`process`]: children that never outlive us, and what a program that starts any begins with.
 //! - [`proto`]: the wire as generated code, for those who need it bare.
 //! - [`core`]: the pure part below: the vocabulary of a versioned store, and the store.
@@ -25,6 +26,7 @@ mod credentials;
 mod doctor;
 pub mod embedded;
 pub mod etcd_server;
+pub mod events;
 #[doc(hidden)]
 pub mod fuzzing;
 #[cfg(feature = "cli")]

@@ -7,6 +7,7 @@ mod bench;
 mod descriptors;
 mod doctor;
 mod reopen;
+mod replay;
 pub(crate) mod run;
 mod serve;
 
@@ -54,6 +55,9 @@ enum CliCommand {
     /// Open a closed run again
     #[command(after_help = reopen::AFTER_HELP)]
     Reopen(reopen::Reopen),
+    /// Check a file of events: the recorded inputs must lead to the recorded decisions
+    #[command(after_help = replay::AFTER_HELP)]
+    Replay(replay::Replay),
     /// Benchmark this host, its network and its servers
     #[command(subcommand)]
     Bench(bench::Bench),
@@ -98,6 +102,7 @@ pub fn exit_code(arguments: impl IntoIterator<Item = OsString>, python: Option<S
             let done = match cli.command {
                 CliCommand::Serve(serve) => serve.run(),
                 CliCommand::Reopen(reopen) => reopen.run(),
+                CliCommand::Replay(replay) => replay.run(),
                 CliCommand::Bench(bench) => bench.run(),
             };
             (done, cli.log_format)

@@ -31,6 +31,7 @@ use super::error::ConfigError;
 use super::parameters::{RendezvousParameters, validate_run};
 use super::values::{MIN_SECONDS, PortRange};
 use crate::client::ClientOptions;
+use crate::events::EventRecorder;
 use crate::util::clock::display_time;
 #[cfg(doc)]
 use crate::{rendezvous::RendezvousHandler, store::AgentStore};
@@ -230,6 +231,8 @@ pub struct HandlerOptions {
     /// No other node can join, not even as a spare: the server is this node's own and on loopback. No node can take
     /// its place then, and it is never fenced.
     pub sole: bool,
+    /// Records the events of the node.
+    pub recorder: Option<EventRecorder>,
 }
 
 impl HandlerOptions {
@@ -261,7 +264,14 @@ impl HandlerOptions {
         // torchrun gives a `timeout` in any case, so it does not contradict what its user calls `join_timeout`.
         let timeout = reader.time("timeout")?;
         let RendezvousParameters {
-            run_id, min_nodes, max_nodes, local_addr, liveness, sole, ..
+            run_id,
+            min_nodes,
+            max_nodes,
+            local_addr,
+            liveness,
+            sole,
+            recorder,
+            ..
         } = reader.parameters();
         Ok(Self {
             run_id: run_id.clone(),
@@ -281,6 +291,7 @@ impl HandlerOptions {
             reopen: reader.switch("reopen")?,
             liveness: liveness.clone(),
             sole: *sole,
+            recorder: recorder.clone(),
         })
     }
 

@@ -9,6 +9,7 @@ use rallypoint_core::rendezvous::documents::LivenessAddress;
 
 use super::error::ConfigError;
 use super::values;
+use crate::events::EventRecorder;
 
 /// Options may not have these names: they are parameters of their own.
 const RESERVED: [&str; 6] =
@@ -46,6 +47,8 @@ pub struct RendezvousParameters {
     pub liveness: Option<LivenessAddress>,
     /// Whether no other node can join, not even as a spare.
     pub sole: bool,
+    /// Records the events of the node.
+    pub recorder: Option<EventRecorder>,
     /// The backend's options.
     pub config: BTreeMap<String, String>,
 }
@@ -96,8 +99,19 @@ impl RendezvousParameters {
         max_nodes: usize,
     ) -> Self {
         let config = BTreeMap::new();
-        let (local_addr, liveness, sole) = (None, None, false);
-        Self { backend, endpoint, run_id, min_nodes, max_nodes, local_addr, liveness, sole, config }
+        let (local_addr, liveness, sole, recorder) = (None, None, false, None);
+        Self {
+            backend,
+            endpoint,
+            run_id,
+            min_nodes,
+            max_nodes,
+            local_addr,
+            liveness,
+            sole,
+            recorder,
+            config,
+        }
     }
 
     /// Adds an option, or replaces its value.

@@ -11,7 +11,7 @@ use super::foreign::{Foreign, identify, listen};
 use super::obstacle::Obstacle;
 use super::place::{Place, listed};
 use super::way::connect;
-use crate::client::{Client, ClientError, ClientOptions, Member};
+use crate::client::{Client, ClientError, ClientOptions, ClusterMember};
 use crate::config::{ConnectionOptions, Endpoint};
 use crate::embedded::{RUN_NAME, RendezvousConfig, ServerPlacement};
 
@@ -104,7 +104,7 @@ async fn ask(
     let client = Client::connect(options).await?;
     let members = client.members().await?;
     // An etcd has a port of its own for its peers.
-    let is_ours = |member: &Member| member.peer_urls == member.client_urls;
+    let is_ours = |member: &ClusterMember| member.peer_urls == member.client_urls;
     let answer = match members.iter().find(|member| is_ours(member)) {
         Some(own) => Answer::Rallypoint { run: own.name.strip_prefix(RUN_NAME).map(str::to_owned) },
         None => Answer::Etcd { version: client.status().await?.version },

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use rallypoint_core::agent::{
-    Agent, AgentInput, Exit, Exited, KnownGroup, NoGroup, NodeGroup, RunResult,
+    Agent, AgentInput, AgentOutput, Exit, Exited, KnownGroup, NoGroup, NodeGroup, RunResult,
 };
 use rallypoint_core::kv::Time;
 use tokio::task::JoinSet;
@@ -22,6 +22,7 @@ use super::preflight::{self, Preflight, PreflightError};
 use super::signals::{SignalAction, SignalListener};
 use super::wait_reporter::{Detail, WaitReporter};
 use super::workers::{StartError, WorkerGroup, WorkerSpec};
+use crate::events::EventRecorder;
 use crate::log_target::LAUNCH;
 use crate::process;
 use crate::rendezvous::RendezvousInfo;
@@ -54,6 +55,7 @@ pub(super) struct AgentDriver {
     /// Whether every node is known to have the same number of workers and the same role.
     identical: bool,
     origin: Instant,
+    recorder: Option<EventRecorder>,
     events: MembershipEvents,
     /// The current group, and its store.
     group: Option<(NodeGroup, RendezvousInfo)>,
@@ -111,6 +113,11 @@ impl AgentDriver {
         pages: Arc<LauncherPages>,
     ) -> Self {
         let events = peers.events();
+        let parameters = &job.rendezvous.parameters;
+        let recorder = parameters.recorder.clone();
+        if let Some(recorder) = &recorder {
+            recorder.agent_began(&parameters.run_id, peers.node_id(), &job.agent);
+        }
         Self {
             agent: Agent::new(job.agent.clone()),
             peers,
@@ -121,7 +128,8 @@ impl AgentDriver {
             pages,
             notice_signal: job.notice_signal,
             identical: job.inherited.get(IDENTICAL).is_some_and(|value| value == "1"),
-            origin: Instant::now(),
+            origin: recorder.as_ref().map_or_else(Instant::now, EventRecorder::origin),
+            recorder,
             events,
             group: None,
             asked: None,
@@ -257,9 +265,10 @@ impl AgentDriver {
                 // A stop or a notice may have been requested before the workers were started.
                 self.signal_again();
                 self.give_notice();
-                if let Err(error) = started {
-                    self.handle(AgentInput::NotStarted { attempt, reason: error.to_string() });
-                }
+                self.handle(match started {
+                    Ok(()) => AgentInput::Started { attempt },
+                    Err(error) => AgentInput::NotStarted { attempt, reason: error.to_string() },
+                });
             }
         }
         let group = self.group.as_ref().map(|(group, _)| group.round);
@@ -291,8 +300,14 @@ impl AgentDriver {
     }
 
     fn handle(&mut self, input: AgentInput) {
-        self.agent.handle(self.now(), input);
-        while let Some(output) = self.agent.poll_output() {
+        let now = self.now();
+        let recorded = self.recorder.is_some().then(|| input.clone());
+        self.agent.handle(now, input);
+        let outputs: Vec<AgentOutput> = std::iter::from_fn(|| self.agent.poll_output()).collect();
+        if let (Some(recorder), Some(input)) = (&self.recorder, recorded) {
+            recorder.agent_step(now, &input, &outputs);
+        }
+        for output in outputs {
             self.execute(output);
         }
     }

@@ -50,6 +50,8 @@ pub(crate) struct JobSpec {
     pub(crate) logs: Logs,
     /// The address at which this node tells its health and metrics over HTTP.
     pub(crate) http: Option<SocketAddr>,
+    /// The file to which the events of this node are appended.
+    pub(crate) events: Option<PathBuf>,
     /// The local rank of the worker that gets standard input, if the user chose one.
     pub(crate) stdin: Option<u32>,
     /// The processors that each worker is bound to.

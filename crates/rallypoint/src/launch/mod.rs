@@ -26,6 +26,7 @@ mod wait_reporter;
 mod workers;
 
 use std::io;
+use std::path::PathBuf;
 use std::pin::pin;
 use std::sync::Arc;
 
@@ -46,6 +47,7 @@ use self::wait_reporter::{Detail, WaitReporter};
 use self::workers::{OutputCopiers, StartError, WorkerSpec};
 use crate::client::ClientError;
 use crate::embedded::{EmbeddedServer, EmbeddedServerError, SecretError, ServerPlacement};
+use crate::events::EventFile;
 use crate::http::HttpError;
 use crate::log_target::LAUNCH;
 use crate::rendezvous::RegistryError;
@@ -60,6 +62,11 @@ pub(crate) enum LaunchError {
     /// The embedded server cannot be started on this host.
     #[error(transparent)]
     Host(#[from] EmbeddedServerError),
+    /// The file of events cannot be opened.
+    #[error(
+        "--events {path:?} cannot be opened for appending; give a file in a directory that exists"
+    )]
+    Events { path: PathBuf, source: io::Error },
     /// The program cannot be executed, or the log directory cannot be created.
     #[error(transparent)]
     Workers(#[from] StartError),
@@ -87,14 +94,29 @@ pub(crate) enum LaunchError {
 ///
 /// # Errors
 /// [`LaunchError`], if the job did not start.
-pub(crate) fn launch(job: JobSpec, console: &Arc<Console>) -> Result<i32, LaunchError> {
+pub(crate) fn launch(mut job: JobSpec, console: &Arc<Console>) -> Result<i32, LaunchError> {
     // Before other nodes count on this one.
     workers::check(&job.program)?;
+    let events = open_events(&mut job)?;
     let runtime = runtime(&job)?;
-    let done = runtime.block_on(run(job, console));
+    let done = runtime.block_on(async {
+        let done = run(job, console).await;
+        if let Some(events) = events {
+            events.close().await;
+        }
+        done
+    });
     // Remaining blocking calls, such as name lookups, need not finish; everything required has finished.
     runtime.shutdown_background();
     done
+}
+
+/// Opens the file of events, if there is one, and gives the recorder to the rendezvous and to the agent.
+fn open_events(job: &mut JobSpec) -> Result<Option<EventFile>, LaunchError> {
+    let Some(path) = job.events.clone() else { return Ok(None) };
+    let events = EventFile::append(&path).map_err(|source| LaunchError::Events { path, source })?;
+    job.rendezvous.parameters.recorder = Some(events.recorder());
+    Ok(Some(events))
 }
 
 /// An embedded server for several nodes uses several threads; everything else needs one.

@@ -36,6 +36,12 @@ impl DisplayTime {
         Self(self.0.saturating_add(u64::try_from(time.as_millis()).unwrap_or(u64::MAX)))
     }
 
+    /// The time so much earlier.
+    #[must_use]
+    pub fn minus(self, time: Duration) -> Self {
+        Self(self.0.saturating_sub(u64::try_from(time.as_millis()).unwrap_or(u64::MAX)))
+    }
+
     /// The time between `earlier` and this, for display; zero if the clocks of the two authors contradict it.
     pub fn elapsed_since(self, earlier: Self) -> Duration {
         Duration::from_millis(self.0.saturating_sub(earlier.0))

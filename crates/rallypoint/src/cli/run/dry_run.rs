@@ -154,6 +154,7 @@ fn settings(job: &JobSpec) -> Vec<(&'static str, Value)> {
         ("line_prefix", json!(logs.prefix.to_string())),
         ("on_console", json!(shown)),
         ("http", json!(job.http)),
+        ("events", json!(job.events.as_ref().map(|file| file.to_string_lossy()))),
     ]
 }
 

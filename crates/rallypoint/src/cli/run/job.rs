@@ -77,6 +77,7 @@ pub(super) fn job(
         notice_signal: notice.signal,
         logs: logs(options, environment, &mut notes)?,
         http,
+        events: options.events.clone(),
         stdin: stdin(options, local_workers)?,
         numa_binding: options.numa_binding,
         virtual_local_rank: options.virtual_local_rank,

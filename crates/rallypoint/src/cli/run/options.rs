@@ -208,6 +208,11 @@ pub(crate) struct Options {
     #[arg(long, value_name = "IP:PORT", value_parser = crate::http::address, help_heading = MONITORING)]
     pub(super) http: Option<SocketAddr>,
 
+    /// File to which this node appends its events, one JSON object a line: what it decided and why. `rallypoint replay`
+    /// reads it
+    #[arg(long, value_name = "FILE", help_heading = MONITORING)]
+    pub(super) events: Option<PathBuf>,
+
     /// Print the resolved job without running it
     #[arg(long)]
     pub(super) dry_run: bool,

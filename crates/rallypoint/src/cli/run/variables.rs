@@ -13,7 +13,7 @@ use crate::launch::job::{Environment, Provenance};
 /// Options of torchrun that `rallypoint run` does not have, and their replacements.
 const REFUSED: [(&str, &str); 8] = [
     ("start-method", "workers are programs, and start as such"),
-    ("event-log-handler", "events are in the log; --log-format json makes one object a line of it"),
+    ("event-log-handler", "use --events, which appends events to a file, one JSON object a line"),
     ("run-path", "leave it out; a *.py file runs under python3 -u by itself"),
     ("logs-specs", "use --log-dir, --redirects and --tee"),
     ("duplicate-stdout-filters", "use --tee, and search its files"),

@@ -80,6 +80,7 @@ fn job(program: Program, local_workers: u32, directory: LogDirectory) -> JobSpec
             console: LocalRanks::default(),
         },
         http: None,
+        events: None,
         stdin: None,
         numa_binding: None,
         virtual_local_rank: false,

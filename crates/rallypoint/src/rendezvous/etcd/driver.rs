@@ -3,7 +3,9 @@
 //! Each handler has one such task. The task owns the node, the session, the watches and the requests in
 //! flight, and ends with all of them when the handler is dropped.
 
-use std::collections::BTreeMap;
+mod report;
+
+use std::collections::{BTreeMap, VecDeque};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -22,7 +24,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 use super::bootstrap::Bootstrap;
 use super::commands::{HandlerCommand, PendingReplies};
 use super::errors::rendezvous_error;
-use super::peer_liveness::{PeerLiveness, UNREACHED_ADVICE};
+use super::peer_liveness::PeerLiveness;
 use super::probe::PeerEvent;
 use super::request::{RUN_TTL, hold_run_lease, send};
 use super::revoke::revoke_dead;
@@ -30,6 +32,7 @@ use super::session_events::{lost, open_session, ready, renewed};
 use super::wait_log::WaitLog;
 use super::watches::{ActiveWatch, CoordinatorWatches};
 use crate::client::{Client, ClientError};
+use crate::events::EventRecorder;
 use crate::log_target::RENDEZVOUS;
 use crate::rendezvous::HandlerStatus;
 use crate::session::{Loss, Session};
@@ -59,6 +62,9 @@ pub(super) struct NodeDriver {
     bootstrap: Bootstrap,
     /// The origin of the times that the node is given.
     origin: Instant,
+    recorder: Option<EventRecorder>,
+    /// Outputs of the node that are yet to be executed.
+    outputs: VecDeque<NodeOutput>,
     session: Option<(Session, Boxed<Loss>)>,
     opening: Option<Boxed<Result<Session, ClientError>>>,
     /// Follows the renewals of the session.
@@ -81,6 +87,8 @@ pub(super) struct NodeDriver {
 pub(super) struct DriverSetup {
     pub(super) client: Client,
     pub(super) config: NodeConfig,
+    pub(super) origin: Instant,
+    pub(super) recorder: Option<EventRecorder>,
     pub(super) servers: String,
     pub(super) run_id: String,
     pub(super) node_id: String,
@@ -109,7 +117,9 @@ impl NodeDriver {
             status: setup.status,
             fence: setup.fence,
             bootstrap: setup.bootstrap,
-            origin: Instant::now(),
+            origin: setup.origin,
+            recorder: setup.recorder,
+            outputs: VecDeque::new(),
             session: None,
             opening: None,
             renewals: None,
@@ -170,11 +180,11 @@ impl NodeDriver {
     }
 
     async fn handle(&mut self, input: NodeInput) {
-        self.node.handle(self.now(), input);
+        self.give(input);
         // Before a caller gets its answer: the caller must find the fencing deadline and the status set.
         self.set_fence();
         self.publish();
-        while let Some(output) = self.node.poll_output() {
+        while let Some(output) = self.outputs.pop_front() {
             self.execute(output).await;
         }
         self.under_way.retain(|id, request| {
@@ -184,6 +194,18 @@ impl NodeDriver {
             }
             awaited
         });
+    }
+
+    /// Gives the node an input, and takes its outputs.
+    fn give(&mut self, input: NodeInput) {
+        let now = self.now();
+        let recorded = self.recorder.is_some().then(|| input.clone());
+        self.node.handle(now, input);
+        let outputs: Vec<NodeOutput> = std::iter::from_fn(|| self.node.poll_output()).collect();
+        if let (Some(recorder), Some(input)) = (&self.recorder, recorded) {
+            recorder.node_step(now, input, &outputs, &self.node);
+        }
+        self.outputs.extend(outputs);
     }
 
     async fn execute(&mut self, output: NodeOutput) {
@@ -205,7 +227,7 @@ impl NodeDriver {
             NodeOutput::Fenced(_) => self.fenced(),
             NodeOutput::ServeBootstrapStore { round } => {
                 let input = self.bootstrap.begin(round);
-                self.node.handle(self.now(), input);
+                self.give(input);
             }
             NodeOutput::Formed(formed) => {
                 let FormedGroup { round, rank, world, .. } = formed;
@@ -238,7 +260,7 @@ impl NodeDriver {
                     // If the server cannot be reached, the lease expires.
                     let _ = timeout(GOODBYE, session.close()).await;
                 }
-                self.node.handle(self.now(), NodeInput::SessionLost { slept: false });
+                self.give(NodeInput::SessionLost { slept: false });
                 self.fence.send_replace(None);
                 self.publish();
                 self.replies.left();
@@ -326,9 +348,9 @@ impl NodeDriver {
             PeerEvent::Unreached { round, reason } => Some(NodeInput::Unreached { round, reason }),
             PeerEvent::Dead { node } => {
                 let (client, keys) = (self.client.clone(), self.config.keys.clone());
-                let revoking = revoke_dead(client, keys, node);
+                let revoking = revoke_dead(client, keys, node.clone());
                 self.requests.push(Box::pin(revoking.map(|()| Err(Aborted))));
-                None
+                Some(NodeInput::ProvedDead { node })
             }
         }
     }
@@ -369,39 +391,6 @@ impl NodeDriver {
             run_id = self.run_id, %loss, "fenced: the workers of this node must stop"
         );
         self.status.send_modify(|status| status.fenced = Some(loss));
-    }
-
-    /// Sets the fencing deadline from the session. The deadline stays as it is while the node has no place in a
-    /// group: workers that are being stopped get no more time.
-    fn set_fence(&mut self) {
-        if !self.node.holds_place() || self.config.sole {
-            return;
-        }
-        let Some((session, _)) = &self.session else { return };
-        let at = Some(*session.fence_at().borrow());
-        self.fence.send_if_modified(|fence| std::mem::replace(fence, at) != at);
-    }
-
-    fn publish(&mut self) {
-        let view = self.node.view(self.now());
-        self.wait_log.update(&view);
-        self.log_unreached(&view.unreached);
-        self.status.send_if_modified(|status| {
-            let changed = status.view != view;
-            status.view = view;
-            changed
-        });
-    }
-
-    /// Logs which other members have no connection to rank 0, once each.
-    fn log_unreached(&self, unreached: &[String]) {
-        let status = self.status.borrow();
-        let is_news = |says: &&String| {
-            !says.starts_with(&self.node_id) && !status.view.unreached.contains(says)
-        };
-        for says in unreached.iter().filter(is_news) {
-            tracing::warn!(target: RENDEZVOUS, run_id = self.run_id, "{says}; {UNREACHED_ADVICE}");
-        }
     }
 
     /// Renews the run's lease in the background, while this node has a session.

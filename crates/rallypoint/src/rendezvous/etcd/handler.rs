@@ -27,6 +27,7 @@ use super::ending::Ending;
 use super::errors::connection_error;
 use crate::client::{Client, ClientOptions};
 use crate::config::Backend;
+use crate::events::EventRecorder;
 use crate::log_target::RUN;
 use crate::rendezvous::address::address;
 use crate::rendezvous::local::{self, HeldPort};
@@ -118,7 +119,13 @@ impl EtcdRendezvousHandler {
             liveness: liveness.clone(),
             started: Some(display_time()),
         };
-        let config = options.node_config(&keys);
+        let origin = options.recorder.as_ref().map_or_else(Instant::now, EventRecorder::origin);
+        let mut config = options.node_config(&keys);
+        config.started = Some(display_time().minus(origin.elapsed()));
+        let entropy = random::number();
+        if let Some(recorder) = &options.recorder {
+            recorder.node_began(run_id, &config, &node, entropy);
+        }
         let (commands, receiver) = mpsc::unbounded_channel();
         let (sender, status) = watch::channel(HandlerStatus::default());
         let (fence, fence_at) = watch::channel(None);
@@ -133,8 +140,10 @@ impl EtcdRendezvousHandler {
         };
         let driver = NodeDriver::new(DriverSetup {
             client: client.clone(),
-            node: Node::new(config.clone(), node, random::number()),
+            node: Node::new(config.clone(), node, entropy),
             config,
+            origin,
+            recorder: options.recorder.clone(),
             servers: servers.clone(),
             run_id: options.run_id.clone(),
             node_id: id.clone(),

@@ -15,6 +15,7 @@ mod defects;
 mod devices;
 mod environment;
 mod error_files;
+mod events;
 mod exit_codes;
 mod first_command;
 mod guarding;

@@ -51,6 +51,7 @@ copied                ["1/stdout.log","1/stderr.log"]
 line prefix           [${role_name}${local_rank}]:
 on console            [1]
 http                  none
+events                none
 provenance            --max-restarts 3 from PET_MAX_RESTARTS
 provenance            OMP_NUM_THREADS 1 from the launcher, as there are several workers; set it to what suits them best
 

@@ -10,7 +10,7 @@ fn options_of_torchrun_that_are_not_here_are_refused_by_name() {
             "--start-method is an option of torchrun that there is no use for here: workers",
         ),
         ("--start_method", "--start_method is an option of torchrun"),
-        ("--event-log-handler=console", "--log-format json"),
+        ("--event-log-handler=console", "use --events"),
         ("--run-path", "a *.py file runs under python3 -u by itself"),
         ("--logs-specs=x", "use --log-dir, --redirects and --tee"),
         ("--duplicate-stdout-filters=x", "use --tee"),

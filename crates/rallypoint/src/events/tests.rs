@@ -1,0 +1,63 @@
+use rallypoint_core::events::{EventBody, Replay};
+
+use super::*;
+
+fn read(path: &Path) -> Vec<Event> {
+    let text = std::fs::read_to_string(path).unwrap();
+    text.lines().map(|line| Event::parse(line).unwrap()).collect()
+}
+
+fn begin(file: &EventFile, node_id: &str) {
+    let recorder = file.recorder();
+    recorder.agent_began("job", node_id, &AgentSettings::default());
+    let mut agent = rallypoint_core::agent::Agent::new(AgentSettings::default());
+    let now = recorder.origin().elapsed();
+    agent.handle(now, AgentInput::Begin);
+    let outputs: Vec<AgentOutput> = std::iter::from_fn(|| agent.poll_output()).collect();
+    recorder.agent_step(now, &AgentInput::Begin, &outputs);
+}
+
+#[tokio::test]
+async fn a_later_start_appends_also_after_a_line_that_was_cut_off() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("events.jsonl");
+    let file = EventFile::append(&path).unwrap();
+    begin(&file, "a");
+    file.close().await;
+    let events = read(&path);
+    assert_eq!(events.iter().map(|event| event.seq).collect::<Vec<_>>(), [1, 2, 3]);
+    assert_eq!(events[2].body, EventBody::RendezvousBegan);
+    use std::os::unix::fs::PermissionsExt;
+    assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+    let mut cut = OpenOptions::new().append(true).open(&path).unwrap();
+    cut.write_all(b"{\"format\":1,\"se").unwrap();
+    let file = EventFile::append(&path).unwrap();
+    begin(&file, "b");
+    file.close().await;
+    let mut replay = Replay::default();
+    for line in std::fs::read_to_string(&path).unwrap().lines() {
+        replay.line(line).unwrap();
+    }
+    let replayed = replay.end();
+    assert_eq!((replayed.starts, replayed.cut_off, replayed.events), (2, 1, 2));
+}
+
+#[tokio::test]
+async fn a_full_disk_stops_nothing() {
+    let file = EventFile::append(Path::new("/dev/full")).unwrap();
+    begin(&file, "a");
+    begin(&file, "a");
+    file.close().await;
+}
+
+#[tokio::test]
+async fn nothing_is_recorded_after_the_end() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("events.jsonl");
+    let file = EventFile::append(&path).unwrap();
+    let recorder = file.recorder();
+    file.close().await;
+    recorder.agent_began("job", "a", &AgentSettings::default());
+    assert!(read(&path).is_empty());
+    assert!(EventFile::append(&directory.path().join("none/events")).is_err());
+}
