@@ -32,6 +32,9 @@ const QUEUE: usize = 8192;
 /// The time limit for writing the last lines.
 const GOODBYE: Duration = Duration::from_secs(5);
 
+/// Takes each event of a node as it happens, and must not wait.
+pub(crate) type EventObserver = Box<dyn Fn(&Event) + Send>;
+
 /// Records what a node is told and what it decides. Its clones share the file.
 #[derive(Clone)]
 pub struct EventRecorder(Arc<Recording>);
@@ -47,6 +50,7 @@ struct State {
     journal: Option<Journal>,
     /// Until the file is closed.
     lines: Option<SyncSender<String>>,
+    observer: Option<EventObserver>,
     /// The log has said that lines were dropped.
     said: bool,
 }
@@ -66,6 +70,20 @@ impl PartialEq for EventRecorder {
 impl Eq for EventRecorder {}
 
 impl EventRecorder {
+    /// A recorder without a file, for an observer.
+    #[cfg(feature = "cli")]
+    pub(crate) fn without_file() -> Self {
+        let state = State { journal: None, lines: None, observer: None, said: false };
+        let (path, origin, state) = (PathBuf::new(), Instant::now(), Mutex::new(state));
+        Self(Arc::new(Recording { path, origin, state }))
+    }
+
+    /// Passes all events from now on to the observer as well.
+    #[cfg(feature = "cli")]
+    pub(crate) fn observe(&self, observer: EventObserver) {
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner).observer = Some(observer);
+    }
+
     /// The origin of the times of all events, and of the machines that are recorded.
     pub fn origin(&self) -> Instant {
         self.0.origin
@@ -118,12 +136,17 @@ impl EventRecorder {
         lines: impl FnOnce(&mut Journal) -> Vec<Event>,
     ) {
         let mut state = self.0.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let State { journal, lines: queue, said } = &mut *state;
+        let State { journal, lines: queue, observer, said } = &mut *state;
         if journal.is_none() {
             *journal = begin();
         }
-        let (Some(journal), Some(queue)) = (journal, queue) else { return };
+        let wanted = queue.is_some() || observer.is_some();
+        let Some(journal) = journal.as_mut().filter(|_| wanted) else { return };
         for event in lines(journal) {
+            if let Some(observe) = observer {
+                observe(&event);
+            }
+            let Some(queue) = queue else { continue };
             let sent = queue.try_send(event.to_line());
             if matches!(sent, Err(TrySendError::Full(_))) && !std::mem::replace(said, true) {
                 let path = &self.0.path;
@@ -160,7 +183,7 @@ impl EventFile {
             writer.run(&lines);
             let _ = finished.send(());
         })?;
-        let state = State { journal: None, lines: Some(sender), said: false };
+        let state = State { journal: None, lines: Some(sender), observer: None, said: false };
         let (path, origin, state) = (path.to_owned(), Instant::now(), Mutex::new(state));
         let recorder = EventRecorder(Arc::new(Recording { path, origin, state }));
         Ok(Self { recorder, writer, done })

@@ -7,7 +7,7 @@
 //! - `preflight`: the command that must succeed before this node joins.
 //! - `liveness`: the guard, the liveness socket, and the fence.
 //! - `shutdown`: the steps after the agent has finished.
-//! - `pages`: what the launcher tells over HTTP.
+//! - `pages`, `run_metrics`: what the launcher tells over HTTP.
 //! - `signals`, `console`, `wait_reporter`, `report`: the user's side.
 
 mod console;
@@ -20,6 +20,7 @@ mod peers;
 mod preflight;
 mod report;
 mod restarts;
+mod run_metrics;
 mod shutdown;
 mod signals;
 mod wait_reporter;
@@ -33,6 +34,7 @@ use std::sync::Arc;
 use rallypoint_core::agent::{NodeOutcome, RunClosure};
 use thiserror::Error;
 use tokio::runtime::{Builder, Runtime};
+use tokio_util::task::AbortOnDropHandle;
 
 pub(crate) use self::console::Console;
 use self::driver::AgentDriver;
@@ -139,8 +141,8 @@ async fn run(mut job: JobSpec, console: &Arc<Console>) -> Result<i32, LaunchErro
     let mut signals = SignalListener::listen(&job.handled)?;
     say(&job);
     // Probes are answered from the start.
-    let pages = LauncherPages::new();
-    let _http = pages.open(&job).await?;
+    let pages = LauncherPages::new(&job);
+    let _http = pages.open(&mut job).await?;
     let mut liveness = Liveness::start(&mut job.rendezvous.parameters).await?;
     let output = Arc::new(OutputCopiers::new()?);
     let (planned, shown, copied) = (job.clone(), console.clone(), output.clone());
@@ -168,6 +170,8 @@ async fn run(mut job: JobSpec, console: &Arc<Console>) -> Result<i32, LaunchErro
         signal = signals.next() => return Ok(NodeOutcome::Signalled(signal).exit_code(None)),
     };
     liveness.follow(&peers);
+    let fence = peers.run().fence_at.clone();
+    let _margin = AbortOnDropHandle::new(tokio::spawn(pages.clone().follow_fence(fence)));
     if let Some(closed) = peers.closed() {
         peers.leave().await;
         return Err(LaunchError::Closed { run_id: job.rendezvous.parameters.run_id, closed });

@@ -3,32 +3,52 @@
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use prometheus::proto::MetricFamily;
+use rallypoint_core::kv::Time;
+use tokio::sync::watch;
 
 use super::LaunchError;
 use super::job::JobSpec;
+use super::run_metrics::{RunFacts, RunMetrics};
 use crate::embedded::{Serving, certificate};
+use crate::events::EventRecorder;
 use crate::http::{HttpOptions, HttpServer, Told};
 use crate::metrics::process_metrics;
+use crate::rendezvous::EtcdOptions;
+use crate::util::clock::boot_time;
 
 /// What the launcher tells, as its parts report it.
 pub(super) struct LauncherPages {
     /// What this node waits for; nothing while it is a member of a group.
     waits_for: Mutex<Option<String>>,
     server: OnceLock<Serving>,
+    run: Arc<RunMetrics>,
 }
 
 impl LauncherPages {
-    pub(super) fn new() -> Arc<Self> {
+    pub(super) fn new(job: &JobSpec) -> Arc<Self> {
         let waits_for = Mutex::new(Some("the launcher is starting".to_owned()));
-        Arc::new(Self { waits_for, server: OnceLock::new() })
+        let parameters = &job.rendezvous.parameters;
+        let options = EtcdOptions::from_parameters(parameters).ok();
+        let run = RunMetrics::new(RunFacts {
+            run_id: parameters.run_id.clone(),
+            min_nodes: parameters.min_nodes,
+            max_nodes: parameters.max_nodes,
+            max_restarts: job.max_restarts,
+            lease_ttl: options.map(|options| options.handler.lease_ttl).unwrap_or_default(),
+        });
+        Arc::new(Self { waits_for, server: OnceLock::new(), run: Arc::new(run) })
     }
 
     /// Starts to tell it, if the user asks for it.
     pub(super) async fn open(
         self: &Arc<Self>,
-        job: &JobSpec,
+        job: &mut JobSpec,
     ) -> Result<Option<HttpServer>, LaunchError> {
         let Some(address) = job.http else { return Ok(None) };
+        let recorder = &mut job.rendezvous.parameters.recorder;
+        let recorder = recorder.get_or_insert_with(EventRecorder::without_file);
+        let run = self.run.clone();
+        recorder.observe(Box::new(move |event| run.take(event)));
         let tls = certificate(&job.rendezvous).await.map_err(LaunchError::Certificate)?;
         let credentials = job.rendezvous.credentials.clone();
         let options = HttpOptions { address, tls, credentials };
@@ -38,6 +58,18 @@ impl LauncherPages {
     /// This process runs the server of the job, or may do so later.
     pub(super) fn embeds(&self, server: Serving) {
         let _ = self.server.set(server);
+    }
+
+    /// Follows the fence, which each renewal of the lease moves on.
+    pub(super) async fn follow_fence(self: Arc<Self>, mut fence: watch::Receiver<Option<Time>>) {
+        let mut before = *fence.borrow_and_update();
+        while fence.changed().await.is_ok() {
+            let now = *fence.borrow_and_update();
+            if let (Some(before), true) = (before, now > before) {
+                self.run.renewed(before.saturating_sub(boot_time()));
+            }
+            before = now;
+        }
     }
 
     /// This node is no member of a group, and waits for this.
@@ -63,6 +95,6 @@ impl Told for LauncherPages {
     fn metrics(&self) -> Vec<MetricFamily> {
         let server = self.server.get().and_then(|serving| serving.get());
         let server = server.map(crate::server::ServerMetrics::families).unwrap_or_default();
-        [process_metrics(), server].concat()
+        [process_metrics(), server, self.run.families()].concat()
     }
 }

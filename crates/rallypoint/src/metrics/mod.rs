@@ -8,6 +8,8 @@ mod process;
 use prometheus::core::Collector;
 use prometheus::proto::MetricFamily;
 use prometheus::{Counter, Gauge, TextEncoder};
+#[cfg(feature = "cli")]
+use prometheus::{CounterVec, GaugeVec, Opts, proto::LabelPair};
 
 pub(crate) use self::process::process_metrics;
 
@@ -33,6 +35,54 @@ pub(crate) fn counter(name: &str, help: &str, value: f64) -> Vec<MetricFamily> {
     let counter = Counter::new(name, help).expect(VALID);
     counter.inc_by(value);
     counter.collect()
+}
+
+/// A gauge with one label: a value for each value of the label.
+#[cfg(feature = "cli")]
+pub(crate) fn gauges(
+    name: &str,
+    help: &str,
+    label: &str,
+    values: &[(&str, f64)],
+) -> Vec<MetricFamily> {
+    let gauges = GaugeVec::new(Opts::new(name, help), &[label]).expect(VALID);
+    for (of, value) in values {
+        gauges.with_label_values(&[*of]).set(*value);
+    }
+    gauges.collect()
+}
+
+/// A counter with one label: a value for each value of the label.
+#[cfg(feature = "cli")]
+pub(crate) fn counters(
+    name: &str,
+    help: &str,
+    label: &str,
+    values: &[(&str, f64)],
+) -> Vec<MetricFamily> {
+    let counters = CounterVec::new(Opts::new(name, help), &[label]).expect(VALID);
+    for (of, value) in values {
+        counters.with_label_values(&[*of]).inc_by(*value);
+    }
+    counters.collect()
+}
+
+/// These families with one more label.
+#[cfg(feature = "cli")]
+pub(crate) fn with_label(
+    mut families: Vec<MetricFamily>,
+    name: &str,
+    value: &str,
+) -> Vec<MetricFamily> {
+    let mut label = LabelPair::default();
+    label.set_name(name.to_owned());
+    label.set_value(value.to_owned());
+    for metric in families.iter_mut().flat_map(MetricFamily::mut_metric) {
+        let mut labels = metric.take_label();
+        labels.push(label.clone());
+        metric.set_label(labels);
+    }
+    families
 }
 
 /// Why metrics can always be created.

@@ -1,10 +1,11 @@
-//! The page of metrics in the book lists what is exported, and nothing else.
+//! The page of metrics in the book, the alerts and the dashboard: they name what is exported.
 
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use super::{get, told_address};
-use crate::launch::{Job, until};
+use super::{get, promtool, told_address};
+use crate::launch::{Job, free_endpoint, until};
+use crate::support::process::Directory;
 
 fn document(name: &str) -> String {
     let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs").join(name);
@@ -37,11 +38,21 @@ fn listed() -> BTreeSet<(String, String)> {
 #[test]
 fn every_metric_is_in_the_book_and_every_metric_of_the_book_is_exported() {
     // A launcher that embeds the server tells all of them.
-    let job = Job::new(&["--standalone", "--max-restarts", "1", "--http", "127.0.0.1:0"]);
-    let mut launcher = job.launch();
+    let job = Job::with_conf(&free_endpoint(), "1", "lease_ttl=3,last_call_timeout=1");
+    let mut launcher = job.launch_with(&["--max-restarts", "1", "--http", "127.0.0.1:0"]);
     let group = job.group(1);
     let address = until("the address", || told_address(&launcher.stderr()));
-    let exported = exported(&get(&address, "/metrics").body);
+    // Series that begin with their first event: an exit, and the margin of the lease.
+    group.workers[0].tell("exit 7");
+    let group = job.group_after(&group, 1);
+    let page = until("the lease is renewed", || {
+        let page = get(&address, "/metrics").body;
+        page.contains("rallypoint_lease_margin_seconds").then_some(page)
+    });
+    let mut said = promtool(&["check", "metrics"], &page);
+    said.retain(|line| !line.starts_with("etcd_"));
+    assert_eq!(said, Vec::<String>::new());
+    let exported = exported(&page);
     group.workers[0].tell("exit 0");
     launcher.ends_with(0);
     let listed = listed();
@@ -49,4 +60,61 @@ fn every_metric_is_in_the_book_and_every_metric_of_the_book_is_exported() {
     assert!(missing.is_empty(), "not in docs/reference/metrics.md: {missing:?}");
     let superfluous: Vec<_> = listed.difference(&exported).collect();
     assert!(superfluous.is_empty(), "not exported: {superfluous:?}");
+}
+
+/// Every expression of the dashboard, and that of its variable.
+fn expressions(value: &serde_json::Value, found: &mut Vec<String>) {
+    match value {
+        serde_json::Value::Object(fields) => {
+            for (name, value) in fields {
+                match value.as_str() {
+                    Some(text) if name == "expr" => found.push(text.replace("$run", ".*")),
+                    _ => expressions(value, found),
+                }
+            }
+        }
+        serde_json::Value::Array(values) => {
+            values.iter().for_each(|value| expressions(value, found));
+        }
+        _ => {}
+    }
+}
+
+/// The metrics that a text names, in the way of PromQL.
+fn named(text: &str) -> BTreeSet<String> {
+    let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+    let of_ours = ["rallypoint_", "etcd_", "grpc_server_", "process_"];
+    let names = words.filter(|word| of_ours.iter().any(|start| word.starts_with(start)));
+    names
+        .map(|name| {
+            let ends = ["_bucket", "_sum", "_count"];
+            ends.iter().find_map(|end| name.strip_suffix(end)).unwrap_or(name).to_owned()
+        })
+        .collect()
+}
+
+#[test]
+fn the_dashboard_and_the_alerts_name_metrics_that_exist_and_parse() {
+    let dashboard: serde_json::Value = serde_json::from_str(&document("grafana.json")).unwrap();
+    let mut found = Vec::new();
+    expressions(&dashboard, &mut found);
+    assert!(found.len() > 10, "{found:?}");
+    let rules = found.iter().enumerate().map(|(number, expression)| {
+        format!("  - record: it:{number}\n    expr: {}\n", serde_json::json!(expression))
+    });
+    let rules = format!("groups:\n- name: it\n  rules:\n{}", rules.collect::<String>());
+    let directory = Directory::new();
+    let file = directory.path().join("rules.yml");
+    std::fs::write(&file, rules).unwrap();
+    assert_eq!(promtool(&["check", "rules", file.to_str().unwrap()], ""), Vec::<String>::new());
+    let alerts = document("prometheus/rules.yml");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/prometheus/rules.yml");
+    assert_eq!(promtool(&["check", "rules", path.to_str().unwrap()], ""), Vec::<String>::new());
+    let listed: BTreeSet<String> = listed().into_iter().map(|(name, _)| name).collect();
+    let alerts: Vec<&str> = alerts.lines().filter(|line| !line.contains("description")).collect();
+    for text in found.iter().map(String::as_str).chain(alerts) {
+        for name in named(text) {
+            assert!(listed.contains(&name), "{name}, in {text}, is not exported");
+        }
+    }
 }

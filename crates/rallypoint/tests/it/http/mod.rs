@@ -2,6 +2,7 @@
 
 mod documents;
 mod nodes;
+mod scraping;
 mod server;
 
 use std::collections::BTreeMap;

@@ -1,0 +1,68 @@
+//! The first sign that a group has to form again, and its reason.
+
+use rallypoint_core::agent::GroupChange;
+use rallypoint_core::events::EventBody;
+
+/// Why a node asks for a group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Reason {
+    /// For the first time.
+    Begin,
+    /// A worker failed, here or elsewhere.
+    WorkerFailed,
+    /// A member was lost.
+    NodeLost,
+    /// A node wants to join, and there is room.
+    NodeJoined,
+    /// A launcher was asked to leave.
+    Preempted,
+    /// This node has lost its session.
+    SessionLost,
+    /// Other members have begun another round, or nothing says why.
+    Other,
+}
+
+impl Reason {
+    pub(super) const ALL: [Self; 7] = [
+        Self::Begin,
+        Self::WorkerFailed,
+        Self::NodeLost,
+        Self::NodeJoined,
+        Self::Preempted,
+        Self::SessionLost,
+        Self::Other,
+    ];
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Begin => "begin",
+            Self::WorkerFailed => "worker_failed",
+            Self::NodeLost => "node_lost",
+            Self::NodeJoined => "node_joined",
+            Self::Preempted => "preempted",
+            Self::SessionLost => "session_lost",
+            Self::Other => "other",
+        }
+    }
+}
+
+/// The reason for another round that an event tells a member.
+pub(super) fn sign(body: &EventBody) -> Option<Reason> {
+    Some(match body {
+        EventBody::WorkerExited { exit, stopping: false, .. } if !exit.is_success() => {
+            Reason::WorkerFailed
+        }
+        EventBody::StartFailed { .. } => Reason::WorkerFailed,
+        EventBody::MembersLost { .. } => Reason::NodeLost,
+        EventBody::PlaceLost { .. } | EventBody::Fenced { .. } => Reason::SessionLost,
+        EventBody::Signalled { .. } => Reason::Preempted,
+        EventBody::GroupChanged { change } => match change {
+            GroupChange::NodesWaiting(_) => Reason::NodeJoined,
+            GroupChange::PeerLost(_) => Reason::NodeLost,
+            GroupChange::PeerFailed(_) => Reason::WorkerFailed,
+            GroupChange::PeerLeaves(_) => Reason::Preempted,
+            GroupChange::GoneAhead(_) | GroupChange::Replaced(_) => Reason::Other,
+        },
+        _ => return None,
+    })
+}
