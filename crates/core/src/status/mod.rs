@@ -1,4 +1,4 @@
-//! The operator's view: the documents of a run, read into one [`RunStatus`], and [`explain`]ed in sentences.
+//! The operator's view: the documents of a run, read into one [`RunStatus`], and [explained](explain()) in sentences.
 //!
 //! All of it is a pure function of what a server holds, so every endpoint can be asked: nothing here talks to nodes. The
 //! JSON of these types is what `rallypoint status --json` prints, and `docs/reference/status.md` documents it.
