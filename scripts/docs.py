@@ -287,7 +287,7 @@ def check_protocol():
             wrong(page, 1, f"{name}: {', '.join(sorted(told ^ fields))}: in the page or in the core alone")
     for value in re.findall(r'`"(\w+)"`', text):
         variant = "".join(word.capitalize() for word in value.split("_"))
-        if not re.search(rf'^    {variant},$|"{value}"', structs, re.MULTILINE):
+        if not re.search(rf'^    {variant}(?:,| {{)$|"{value}"', structs, re.MULTILINE):
             wrong(page, 1, f"the core has no value {value}")
 
 

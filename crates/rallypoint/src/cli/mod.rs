@@ -6,7 +6,7 @@
 mod bench;
 mod descriptors;
 mod doctor;
-mod reopen;
+mod operate;
 mod replay;
 pub(crate) mod run;
 mod serve;
@@ -52,9 +52,21 @@ enum CliCommand {
     /// Run the coordination server, which speaks etcd's v3 API
     #[command(after_help = serve::AFTER_HELP)]
     Serve(Box<serve::Serve>),
+    /// Show the runs of a server, or the nodes of a run
+    #[command(after_help = operate::status::AFTER_HELP)]
+    Status(operate::status::Status),
+    /// Explain in sentences what a run waits for, and what would help
+    #[command(after_help = operate::explain::AFTER_HELP)]
+    Explain(operate::explain::Explain),
+    /// Close a run: all of its nodes stop
+    #[command(after_help = operate::close::AFTER_HELP)]
+    Close(operate::close::Close),
     /// Open a closed run again
-    #[command(after_help = reopen::AFTER_HELP)]
-    Reopen(reopen::Reopen),
+    #[command(after_help = operate::reopen::AFTER_HELP)]
+    Reopen(operate::reopen::Reopen),
+    /// Make a node leave its run
+    #[command(after_help = operate::evict::AFTER_HELP)]
+    Evict(operate::evict::Evict),
     /// Check a file of events: the recorded inputs must lead to the recorded decisions
     #[command(after_help = replay::AFTER_HELP)]
     Replay(replay::Replay),
@@ -101,8 +113,12 @@ pub fn exit_code(arguments: impl IntoIterator<Item = OsString>, python: Option<S
             start_log(cli.log_format, usual, std::io::stderr);
             let done = match cli.command {
                 CliCommand::Serve(serve) => serve.run(),
+                CliCommand::Status(status) => status.run(),
+                CliCommand::Explain(explain) => explain.run(),
+                CliCommand::Close(close) => close.run(),
                 CliCommand::Reopen(reopen) => reopen.run(),
                 CliCommand::Replay(replay) => replay.run(),
+                CliCommand::Evict(evict) => evict.run(),
                 CliCommand::Bench(bench) => bench.run(),
             };
             (done, cli.log_format)

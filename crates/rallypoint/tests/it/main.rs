@@ -41,6 +41,7 @@ mod secure;
 mod session;
 mod slow_watch;
 mod small_disk;
+mod status;
 mod stopping;
 mod strangers;
 mod watch;

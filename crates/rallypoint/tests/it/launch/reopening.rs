@@ -7,7 +7,7 @@ use crate::support::embedded::Embedded;
 
 fn reopen(server: &str) -> (Option<i32>, String) {
     let program = env!("CARGO_BIN_EXE_rallypoint");
-    let words = ["reopen", "--rdzv-endpoint", server, "job"];
+    let words = ["reopen", "--rdzv-endpoint", server, "job", "--yes"];
     let output = Command::new(program).args(words).output().unwrap();
     let said = [output.stdout, output.stderr].concat();
     (output.status.code(), String::from_utf8_lossy(&said).into_owned())

@@ -1,0 +1,134 @@
+//! `rallypoint status --watch`: the server's watches tell when to look again.
+
+use std::collections::BTreeSet;
+use std::io::IsTerminal;
+use std::time::Duration;
+
+use rallypoint_core::kv::{Event, Watch};
+use rallypoint_core::rendezvous::keys::Keys;
+use tokio::time::{MissedTickBehavior, interval, sleep};
+
+use super::print;
+use super::server::Server;
+use super::status::View;
+use crate::cli::AnyError;
+use crate::client::Watcher;
+
+/// Changes come in bursts, as when a thousand nodes join. Those of this time are shown together.
+const BURST: Duration = Duration::from_millis(50);
+
+/// The pause after the server could not be asked.
+const AGAIN: Duration = Duration::from_secs(1);
+
+/// Moves to the top left, and clears what is below.
+const REDRAW: &str = "\x1b[H\x1b[J";
+
+/// Shows the runs, and each change of them, until it is interrupted.
+pub(super) async fn follow(server: &Server, run: Option<&str>, json: bool) -> Result<(), AnyError> {
+    // Without a first answer the command fails, as without --watch.
+    let mut view = View::read(server, run).await?;
+    let mut screen = Screen { json, is_terminal: !json && std::io::stdout().is_terminal() };
+    loop {
+        match follow_rounds(server, run, &mut view, &mut screen).await {
+            Ok(()) => {}
+            Err(FollowError::Screen(error)) => return Err(error),
+            Err(FollowError::Server(error)) => {
+                screen.trouble(&error);
+                sleep(AGAIN).await;
+            }
+        }
+    }
+}
+
+enum FollowError {
+    /// The server could not be asked: try again.
+    Server(AnyError),
+    /// The output cannot be written.
+    Screen(AnyError),
+}
+
+/// Follows the run as long as its rounds are these: the members of a round have keys of their own.
+async fn follow_rounds(
+    server: &Server,
+    run: Option<&str>,
+    view: &mut View,
+    screen: &mut Screen,
+) -> Result<(), FollowError> {
+    let rounds = rounds_of(view);
+    let watching = server.client.watch(watches(server, run, &rounds)).await;
+    let mut watcher = watching.map_err(|error| FollowError::Server(error.into()))?;
+    // What changed before the watches began is in this read.
+    *view = View::read(server, run).await.map_err(FollowError::Server)?;
+    screen.show(view).map_err(FollowError::Screen)?;
+    let mut clock = interval(Duration::from_secs(1));
+    clock.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    while rounds_of(view) == rounds {
+        tokio::select! {
+            changed = next_change(&mut watcher, server) => {
+                changed.map_err(FollowError::Server)?;
+                *view = View::read(server, run).await.map_err(FollowError::Server)?;
+                screen.show(view).map_err(FollowError::Screen)?;
+            }
+            _ = clock.tick(), if screen.is_terminal => {
+                screen.show(view).map_err(FollowError::Screen)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Waits until a document of a run changes, and for the rest of the burst.
+async fn next_change(watcher: &mut Watcher, server: &Server) -> Result<(), AnyError> {
+    let is_of_a_document = |event: &Event| {
+        let run = Keys::run_of(&server.prefix, &event.kv.key);
+        run.is_some_and(|run| server.keys(run).parse(&event.kv.key).is_some())
+    };
+    while !watcher.next().await?.events.iter().any(is_of_a_document) {}
+    let burst = async {
+        loop {
+            watcher.next().await?;
+        }
+    };
+    match tokio::time::timeout(BURST, burst).await {
+        Ok(ended) => ended,
+        Err(_) => Ok(()),
+    }
+}
+
+/// The watches of one run leave out the stores of its rounds. Those of all runs cannot, since runs come and go.
+fn watches(server: &Server, run: Option<&str>, rounds: &BTreeSet<u64>) -> Vec<Watch> {
+    let Some(run) = run else { return vec![Watch::new(Keys::runs(&server.prefix, None))] };
+    let keys = server.keys(run);
+    let of_rounds = rounds.iter().flat_map(|round| [keys.members(*round), keys.all_ready(*round)]);
+    keys.documents().into_iter().chain(of_rounds).map(Watch::new).collect()
+}
+
+fn rounds_of(view: &View) -> BTreeSet<u64> {
+    match view {
+        View::Run(run) => [run.round].into(),
+        View::Runs(_) => BTreeSet::new(),
+    }
+}
+
+/// Where the view is shown: a terminal is redrawn, a file or a pipe gets each state once.
+struct Screen {
+    json: bool,
+    is_terminal: bool,
+}
+
+impl Screen {
+    fn show(&mut self, view: &View) -> Result<(), AnyError> {
+        let text = view.show(self.json)?;
+        match (self.is_terminal, self.json) {
+            (true, _) => print(&format!("{REDRAW}{text}")),
+            (false, true) => print(&text),
+            // An empty line ends a state.
+            (false, false) => print(&format!("{text}\n")),
+        }
+    }
+
+    fn trouble(&self, error: &AnyError) {
+        let error = super::text::printable(&crate::error_chain(error.as_ref()));
+        tracing::warn!(target: crate::log_target::CLI, "{error}; trying again");
+    }
+}
