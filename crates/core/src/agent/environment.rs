@@ -1,6 +1,6 @@
 //! The environment variables of a worker: torchrun's names and values, and Rallypoint's own.
 //!
-//! This table is complete: a worker inherits every other variable from the launcher.
+//! This table is complete, but for [`PROGRESS_FILE`]: a worker inherits every other variable from the launcher.
 
 use std::collections::BTreeMap;
 
@@ -31,6 +31,10 @@ pub struct JobEnvironment {
 
 /// The variable with the path of a worker's notice file. The file appears when the worker is about to be stopped.
 pub const NOTICE_FILE: &str = "RALLYPOINT_NOTICE_FILE";
+
+/// The variable with the path of the file by which a worker shows progress. It is set only if the launcher looks for
+/// progress.
+pub const PROGRESS_FILE: &str = "RALLYPOINT_PROGRESS_FILE";
 
 /// The variables with the devices that a worker may use.
 const VISIBLE_DEVICES: [&str; 2] = ["CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"];

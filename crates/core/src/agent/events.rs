@@ -55,6 +55,8 @@ pub fn membership_events(
     if view.round == round && view.lost.is_empty() && view.nodes_waiting > 0 {
         changed(GroupChange::NodesWaiting(view.nodes_waiting));
     }
+    let hang = budget.hang.as_ref().filter(|request| request.round == round);
+    news.extend(hang.cloned().map(AgentInput::StacksWanted));
     news
 }
 

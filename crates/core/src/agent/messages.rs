@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::backoff::RestartBackoff;
 use super::failure::Exit;
+use super::hang::{HangPolicy, HangRequest};
 use super::operator::OperatorAction;
 use super::outcome::{CloseReason, RunClosure, RunResult};
 use super::placement::Placement;
@@ -44,6 +45,8 @@ pub struct AgentSettings {
     pub no_restart_exit_code: Option<i32>,
     /// The pauses before a restart of workers that fail soon after their start.
     pub restart_backoff: RestartBackoff,
+    /// When workers without progress hang; `None` means that nothing looks for progress.
+    pub hang: Option<HangPolicy>,
 }
 
 impl Default for AgentSettings {
@@ -58,6 +61,7 @@ impl Default for AgentSettings {
             // EX_CONFIG: what is wrong will be wrong again.
             no_restart_exit_code: Some(78),
             restart_backoff: RestartBackoff::default(),
+            hang: None,
         }
     }
 }
@@ -214,6 +218,15 @@ pub enum AgentInput {
     Closed(RunClosure),
     /// An operator evicted this node.
     Evicted(OperatorAction),
+    /// [`AgentOutput::CheckProgress`]: the last sign of progress of any worker.
+    Progress {
+        /// The start.
+        attempt: u64,
+        /// The time of the sign; `None` if there was none since the start.
+        latest: Option<Time>,
+    },
+    /// A node of the group asks all nodes for the stacks of their workers.
+    StacksWanted(HangRequest),
     /// The launcher received a signal.
     Signal(i32),
     /// The time of [`Agent::next_wake`](super::Agent::next_wake) has come.
@@ -284,6 +297,17 @@ pub enum AgentOutput {
         /// The event that excuses the failure.
         why: Why,
     },
+    /// Look for signs of progress of the workers: [`AgentInput::Progress`] is the answer.
+    CheckProgress {
+        /// The start.
+        attempt: u64,
+    },
+    /// Ask all nodes of the group for the stacks of their workers
+    /// ([`RestartBudget::request_stacks`](super::RestartBudget::request_stacks)). Best effort.
+    RequestStacks(HangRequest),
+    /// Take the stacks of the workers and publish them in the round's store; rank 0 reports those of all nodes. Best
+    /// effort: no input follows.
+    TakeStacks(HangRequest),
     /// Wait at [`EXIT_BARRIER`] for the other nodes of the group, and retry if that fails: leaving would
     /// disturb nodes whose workers still run.
     ExitBarrier {

@@ -9,6 +9,7 @@
 //! - [`environment`]: the environment variables of a worker.
 //! - [`error_file`]: the file in which a worker explains its failure.
 //! - [`run_at_end`]: whether a node that ends may close the run.
+//! - [`HangPolicy`], [`stacks`]: workers that make no progress, and where the workers of all nodes are.
 //! - [`NodeOutcome`]: how the node's part in the job ended, and the exit code.
 //!
 //! # States
@@ -67,6 +68,9 @@
 //!   caused: the node leaves, and its peers form a group without it.
 //! - **An operator evicts this node**: its workers are stopped, and the node leaves without closing the run. Until it
 //!   has, no other node takes its place.
+//! - **No worker of this node makes progress** for [`HangPolicy::after`]: this node asks all nodes of the group for the
+//!   stacks of their workers, by the document of the restart budget. Each node publishes its stacks in the round's
+//!   store, and rank 0 reports which ranks are where. A hang is reported once; the next one needs progress first.
 //! - **This node cannot continue** (no ranks, no start, workers that survive SIGKILL): it leaves. A local error
 //!   never closes the job for the other nodes.
 //!
@@ -99,11 +103,13 @@ pub mod environment;
 pub mod error_file;
 mod events;
 mod failure;
+mod hang;
 mod messages;
 mod operator;
 mod outcome;
 pub mod placement;
 mod restarts;
+pub mod stacks;
 mod state;
 mod why;
 
@@ -111,6 +117,7 @@ pub use self::backoff::RestartBackoff;
 pub use self::ending::{RunAtEnd, run_at_end};
 pub use self::events::{KnownGroup, membership_events, must_stop, num_nodes_waiting};
 pub use self::failure::{Exit, WorkerFailure, signal_name};
+pub use self::hang::{HangPolicy, HangRequest};
 pub use self::messages::{
     AgentInput, AgentOutput, AgentSettings, EXIT_BARRIER, Exited, GroupChange, NoGroup, NodeGroup,
     SIGKILL, SIGTERM, Start,

@@ -9,6 +9,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::backoff::in_a_row;
+use super::hang::HangRequest;
 use super::operator::{MOST_ACTIONS, Operation, OperatorAction};
 use crate::rendezvous::documents::Extra;
 
@@ -46,6 +47,9 @@ pub struct RestartBudget {
     /// What operators did to the run, the latest last.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub actions: Vec<OperatorAction>,
+    /// The last request for the stacks of all workers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hang: Option<HangRequest>,
     /// Fields of later versions.
     #[serde(flatten)]
     pub extra: Extra,
@@ -204,6 +208,16 @@ impl RestartBudget {
         })
     }
 
+    /// The document after a node asked for the stacks of all workers. Several nodes see the same hang: the first
+    /// request with its number stays.
+    #[must_use]
+    pub fn request_stacks(&self, request: HangRequest) -> Self {
+        if self.hang.as_ref().is_some_and(|known| known.order() >= request.order()) {
+            return self.clone();
+        }
+        Self { hang: Some(request), ..self.clone() }
+    }
+
     /// The number of restarts used before `round`: the same for all of its nodes, whenever they read it.
     pub fn used_before(&self, round: u64) -> u32 {
         let of_this =
@@ -316,6 +330,21 @@ mod tests {
         assert_eq!(budget.announce(departure(4, "b")), budget);
         assert_eq!(budget.announce(departure(3, "b")), budget);
         assert_eq!(budget.announce(departure(5, "b")).departure, Some(departure(5, "b")));
+    }
+
+    #[test]
+    fn of_several_nodes_that_see_a_hang_the_first_asks() {
+        let ask =
+            |round, number, host: &str| HangRequest { round, number, host: host.into(), millis: 9 };
+        let budget =
+            RestartBudget { used: 2, ..RestartBudget::default() }.request_stacks(ask(4, 1, "a"));
+        assert_eq!((budget.used, &budget.hang), (2, &Some(ask(4, 1, "a"))));
+        for late in [ask(4, 1, "b"), ask(3, 7, "b")] {
+            assert_eq!(budget.request_stacks(late), budget);
+        }
+        for next in [ask(4, 2, "b"), ask(5, 1, "b")] {
+            assert_eq!(budget.request_stacks(next.clone()).hang, Some(next));
+        }
     }
 
     #[test]

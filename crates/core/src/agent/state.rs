@@ -1,9 +1,10 @@
 //! The agent's state machine: its states, and the transition for each input.
 //!
-//! `workers` handles workers that exit by themselves, `events` handles the rendezvous and signals, and `stopping` the
-//! time between the decision to stop the workers and the next step.
+//! `workers` handles workers that exit by themselves, `events` handles the rendezvous and signals, `hangs`
+//! workers without progress, and `stopping` the time between the decision to stop the workers and the next step.
 
 mod events;
+mod hangs;
 mod stopping;
 mod workers;
 
@@ -11,6 +12,7 @@ use std::collections::{BTreeSet, VecDeque};
 
 use self::stopping::Stopping;
 use super::failure::WorkerFailure;
+use super::hang::HangWatch;
 use super::messages::{
     AgentInput, AgentOutput, AgentSettings, GroupChange, NoGroup, NodeGroup, Start,
 };
@@ -46,6 +48,8 @@ struct StartedWorkers {
     since: Time,
     /// The local ranks of workers that have exited.
     gone: BTreeSet<u32>,
+    /// The watch for workers without progress, if there is one.
+    watch: Option<HangWatch>,
 }
 
 /// The workers have got notice of their stop.
@@ -145,6 +149,8 @@ impl Agent {
             AgentInput::SessionLost { deadline, reason } => self.fenced(now, deadline, reason),
             AgentInput::Closed(closed) => self.run_closed(now, closed),
             AgentInput::Evicted(action) => self.evicted(now, action),
+            AgentInput::Progress { attempt, latest } => self.progressed(now, attempt, latest),
+            AgentInput::StacksWanted(request) => self.stacks_wanted(now, request),
             AgentInput::Signal(signal) => self.signalled(now, signal),
             AgentInput::Started { .. } | AgentInput::Wake => {}
         }
@@ -159,6 +165,7 @@ impl Agent {
     /// The time of the next [`AgentInput::Wake`], unless another input comes first.
     pub fn next_wake(&self) -> Option<Time> {
         match &self.state {
+            AgentState::Running(workers) => workers.watch.as_ref()?.next_look(),
             AgentState::Noticing(noticing) => Some(noticing.until),
             AgentState::Stopping(stopping) => stopping.next_wake(),
             AgentState::AtBarrier(barrier) => barrier.until,
@@ -254,6 +261,7 @@ impl Agent {
             base_rank: placement.base_rank,
             since: now,
             gone: BTreeSet::new(),
+            watch: self.settings.hang.map(|policy| HangWatch::new(policy, now)),
         });
         self.outputs.push_back(AgentOutput::StartWorkers(Start { attempt, group, placement }));
     }
@@ -273,6 +281,7 @@ impl Agent {
     /// Makes the transitions that time or completed stops allow.
     fn check_time(&mut self, now: Time) {
         match &self.state {
+            AgentState::Running(_) => self.look_for_progress(now),
             AgentState::Noticing(noticing) if noticing.until <= now => {
                 let Noticing { workers, why, leaves, .. } = noticing.clone();
                 self.stop_and_then(now, workers, why, leaves);

@@ -270,6 +270,20 @@ pub enum EventBody {
         /// The signal.
         signal: i32,
     },
+    /// The workers of this node made no progress: the node asks all nodes for the stacks of their workers.
+    HangDetected {
+        /// The number of the hang within the round, from 1.
+        number: u64,
+        /// How long the workers had made no progress.
+        silent_ms: u64,
+    },
+    /// This node takes the stacks of its workers.
+    StacksTaken {
+        /// The number of the hang within the round, from 1.
+        number: u64,
+        /// The host whose workers made no progress.
+        host: String,
+    },
     /// An operator told this node to stop its workers and to leave.
     Evicted {
         /// The operator, as `user@host`.

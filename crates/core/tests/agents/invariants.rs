@@ -16,7 +16,7 @@ use crate::world::invariants::{Verdict, violation};
 #[derive(Debug, Default)]
 pub(crate) struct Seen(BTreeSet<&'static str>);
 
-const TO_SEE: [&str; 22] = [
+const TO_SEE: [&str; 24] = [
     "again for WorkerFailed",
     "again for Changed",
     "again for SessionLost",
@@ -25,6 +25,8 @@ const TO_SEE: [&str; 22] = [
     "announced",
     "notice of a departure",
     "refunded",
+    "stacks asked for",
+    "stacks taken",
     "closed Done",
     "closed Failed",
     "closed NonRetryable",
@@ -62,6 +64,8 @@ impl Seen {
             AgentOutput::NotifyWorkers { .. } => "notice",
             AgentOutput::Announce { .. } => "announced",
             AgentOutput::RefundRestart { .. } => "refunded",
+            AgentOutput::RequestStacks(_) => "stacks asked for",
+            AgentOutput::TakeStacks(_) => "stacks taken",
             AgentOutput::Close(CloseReason::Succeeded) => "closed Done",
             AgentOutput::Close(CloseReason::Failed(_)) => "closed Failed",
             AgentOutput::Close(CloseReason::NonRetryable(_)) => "closed NonRetryable",
@@ -138,6 +142,11 @@ impl World {
             }
             AgentOutput::Close(CloseReason::Succeeded) if !top.succeeded() => {
                 violation("done means done", format!("n{who} has not succeeded"))
+            }
+            AgentOutput::RequestStacks(request) | AgentOutput::TakeStacks(request)
+                if top.group() != Some(request.round) =>
+            {
+                violation("stacks of this group", format!("n{who}: {request:?}"))
             }
             AgentOutput::Finish(result) => self.check_end(who, result),
             _ => Ok(()),

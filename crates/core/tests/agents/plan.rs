@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use rallypoint_core::agent::{AgentSettings, RestartBackoff};
+use rallypoint_core::agent::{AgentSettings, HangPolicy, RestartBackoff};
 
 use crate::top::EVICTION;
 use crate::world::plan::{Death, Fault, Millis, Plan};
@@ -38,6 +38,8 @@ pub(crate) struct Work {
     /// How many in a thousand do not heed a signal, and how many cannot even be killed.
     pub(crate) stubborn: u64,
     pub(crate) undying: u64,
+    /// How many looks in a thousand find no progress.
+    pub(crate) hanging: u64,
     /// How many starts and placements in a thousand fail.
     pub(crate) trouble: u64,
 }
@@ -59,6 +61,10 @@ impl Work {
                     first: millis(random, &[0, 20, 1_000]),
                     longest: Duration::from_secs(3),
                 },
+                hang: random.chance(300).then(|| HangPolicy {
+                    after: millis(random, &[50, 400]),
+                    first: millis(random, &[50, 1_000]),
+                }),
             },
             max_restarts: random.below(4) as u32,
             delay: random.pick(&[0, 5, 50]),
@@ -67,6 +73,7 @@ impl Work {
             non_retryable: random.pick(&[0, 0, 200]),
             stubborn: random.pick(&[0, 200, 900]),
             undying: random.pick(&[0, 0, 0, 20]),
+            hanging: random.pick(&[0, 300, 900]),
             trouble: random.pick(&[0, 0, 100]),
         }
     }

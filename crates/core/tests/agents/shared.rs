@@ -1,7 +1,7 @@
 //! What the nodes of a job share besides the rendezvous: the count of its restarts, and the barrier at which
 //! they wait for each other when their workers are done.
 
-use rallypoint_core::agent::{AgentInput, Departure, RestartBudget};
+use rallypoint_core::agent::{AgentInput, Departure, HangRequest, RestartBudget};
 
 use crate::plan::Wrong;
 use crate::top::{Alarm, RestartRequest};
@@ -65,6 +65,14 @@ impl World {
         }
         let millis = stops_at.saturating_sub(self.now);
         self.changes_budget(self.budget_of(who).announce(Departure { round, millis, why }));
+    }
+
+    /// The node asks all others where their workers are, if it can.
+    pub(crate) fn requests_stacks(&mut self, who: Who, request: HangRequest) {
+        if !self.reaches_server(who) {
+            return self.ring(who, AGAIN, Timer::Top(Alarm::RequestStacks(request)));
+        }
+        self.changes_budget(self.budget_of(who).request_stacks(request));
     }
 
     /// Everybody hears of it.

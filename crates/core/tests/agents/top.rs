@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use rallypoint_core::agent::placement::Placement;
 use rallypoint_core::agent::{
-    Agent, AgentInput, AgentOutput, CloseReason, Exit, KnownGroup, NoGroup, NodeGroup, Operation,
-    OperatorAction, RestartBudget, RunClosure, RunResult, Why,
+    Agent, AgentInput, AgentOutput, CloseReason, Exit, HangRequest, KnownGroup, NoGroup, NodeGroup,
+    Operation, OperatorAction, RestartBudget, RunClosure, RunResult, Why,
 };
 use rallypoint_core::rendezvous::documents::RunOutcome;
 use rallypoint_core::rendezvous::{
@@ -81,6 +81,8 @@ pub(crate) enum Alarm {
     Enter(u64),
     /// The run is to be closed.
     Close(CloseReason),
+    /// The stacks of all nodes are asked for.
+    RequestStacks(HangRequest),
     /// The budget is asked, on the errand of this number, and answers.
     Consume(u64, RestartRequest),
     Counted(u64, Box<AgentInput>),
@@ -136,6 +138,11 @@ pub(crate) struct Top {
 }
 
 impl Top {
+    /// The round of the group that the launcher knows of.
+    pub(crate) fn group(&self) -> Option<u64> {
+        self.group
+    }
+
     pub(crate) fn succeeded(&self) -> bool {
         self.workers.as_ref().is_some_and(ModelWorkers::succeeded)
     }
@@ -181,7 +188,7 @@ impl World {
         self.nodes[who].top.leaving
     }
 
-    fn alarm(&mut self, who: Who, alarm: Alarm) {
+    pub(crate) fn alarm(&mut self, who: Who, alarm: Alarm) {
         let delay = self.random.between(0, self.job.work.delay);
         self.ring(who, delay, Timer::Top(alarm));
     }
@@ -346,6 +353,12 @@ impl World {
                 let group = top.workers.as_ref().map(round_of);
                 self.alarm(who, Alarm::Refund(round, group));
             }
+            AgentOutput::CheckProgress { attempt } => self.looks_for_progress(who, attempt),
+            AgentOutput::RequestStacks(request) => {
+                self.alarm(who, Alarm::RequestStacks(request));
+            }
+            // What becomes of them is not for the agent.
+            AgentOutput::TakeStacks(_) => {}
             AgentOutput::ExitBarrier { .. } => {
                 top.errand += 1;
                 self.reaches_barrier(who);
@@ -401,6 +414,10 @@ impl World {
             Alarm::Consume(..) => Ok(()),
             Alarm::Announce(round, stops_at, why) => {
                 self.announces(who, round, stops_at, why);
+                Ok(())
+            }
+            Alarm::RequestStacks(request) => {
+                self.requests_stacks(who, request);
                 Ok(())
             }
             Alarm::Refund(round, group) => {

@@ -1,6 +1,7 @@
 //! The model of processes: they work, fail, are stubborn, and end in the end.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use rallypoint_core::agent::{AgentInput, Exit, Exited, SIGKILL, Start};
 
@@ -13,6 +14,9 @@ use crate::world::plan::Millis;
 
 /// How long killed workers may take to be gone before the launcher gives up.
 const DEATH: Millis = 1_000;
+
+/// Before every limit of a time without progress.
+const LONG_AGO: Duration = Duration::from_secs(10);
 
 /// The processes of one start.
 #[derive(Debug)]
@@ -150,6 +154,16 @@ impl World {
                 }
             }
         }
+    }
+
+    /// The launcher looks whether its workers make progress.
+    pub(crate) fn looks_for_progress(&mut self, who: Who, attempt: u64) {
+        let now = self.time();
+        let latest = match self.troubled(self.job.work.hanging) {
+            true => self.random.chance(500).then(|| now.saturating_sub(LONG_AGO)),
+            false => Some(now),
+        };
+        self.alarm(who, Alarm::Process(AgentInput::Progress { attempt, latest }));
     }
 
     pub(crate) fn notified(&mut self, who: Who, attempt: u64, stops_at: Millis) {

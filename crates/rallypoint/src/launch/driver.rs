@@ -61,6 +61,8 @@ pub(super) struct AgentDriver {
     group: Option<(NodeGroup, RendezvousInfo)>,
     /// The round in which this node asked for a restart.
     asked: Option<u64>,
+    /// The rank of the first worker.
+    base_rank: u32,
     /// The start of the workers, by the clock of the fence.
     began: Time,
     workers: Option<WorkerGroup>,
@@ -76,6 +78,10 @@ pub(super) struct AgentDriver {
     notice: Option<PendingNotice>,
     /// The write of the notice files; the signal follows it.
     noticing: Option<BoxFuture<'static, ()>>,
+    /// The look for signs of progress.
+    looking: Option<BoxFuture<'static, AgentInput>>,
+    /// The stacks of the workers: of a hang, or of workers that do not stop.
+    taking_stacks: Option<BoxFuture<'static, ()>>,
     result: Option<RunResult>,
 }
 
@@ -84,8 +90,17 @@ struct Stop {
     attempt: u64,
     signal: i32,
     kill_at: Instant,
+    /// The time to take the stacks of workers that have not stopped, before they are killed.
+    stacks_at: Option<Instant>,
     /// The deadline for killed workers to disappear.
     give_up_at: Option<Instant>,
+}
+
+impl Stop {
+    /// The time of the next step against workers that are left.
+    fn next_step(&self) -> Instant {
+        self.give_up_at.or(self.stacks_at).unwrap_or(self.kill_at)
+    }
 }
 
 /// A notice to the workers of their stop.
@@ -133,6 +148,7 @@ impl AgentDriver {
             events,
             group: None,
             asked: None,
+            base_rank: 0,
             began: boot_time(),
             workers: None,
             stop: None,
@@ -142,6 +158,8 @@ impl AgentDriver {
             telling: JoinSet::new(),
             notice: None,
             noticing: None,
+            looking: None,
+            taking_stacks: None,
             result: None,
         }
     }
@@ -158,11 +176,12 @@ impl AgentDriver {
             if let Some(result) = self.result.take() {
                 self.waiting.show(None, None);
                 (self.pending, self.counting) = (None, None);
+                (self.looking, self.taking_stacks) = (None, None);
                 return result;
             }
             self.show();
             let wake = self.agent.next_wake().map(|wake| self.origin + wake);
-            let kill = self.stop.as_ref().map(|stop| stop.give_up_at.unwrap_or(stop.kill_at));
+            let kill = self.stop.as_ref().map(Stop::next_step);
             let event = tokio::select! {
                 biased;
                 told = self.signals.told() => match told {
@@ -181,6 +200,14 @@ impl AgentDriver {
                 () = ready(&mut self.noticing) => {
                     self.noticing = None;
                     self.notify(self.notice_signal);
+                    None
+                }
+                input = ready(&mut self.looking) => {
+                    self.looking = None;
+                    Some(DriverEvent::Input(input))
+                }
+                () = ready(&mut self.taking_stacks) => {
+                    self.taking_stacks = None;
                     None
                 }
                 input = ready(&mut self.counting) => {

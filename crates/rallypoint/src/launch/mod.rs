@@ -5,6 +5,7 @@
 //! - `peers`, `events`, `restarts`: the rendezvous with the other nodes, membership events, and the restart counter.
 //! - `workers`: the worker processes.
 //! - `preflight`: the command that must succeed before this node joins.
+//! - `hangs`, `stacks`: workers without progress, and where they are.
 //! - `liveness`: the guard, the liveness socket, and the fence.
 //! - `shutdown`: the steps after the agent has finished.
 //! - `pages`, `run_metrics`: what the launcher tells over HTTP.
@@ -13,6 +14,7 @@
 mod console;
 mod driver;
 mod events;
+mod hangs;
 pub(crate) mod job;
 mod liveness;
 mod pages;
@@ -23,6 +25,7 @@ mod restarts;
 mod run_metrics;
 mod shutdown;
 mod signals;
+mod stacks;
 mod wait_reporter;
 mod workers;
 

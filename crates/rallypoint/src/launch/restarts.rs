@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rallypoint_core::agent::{Departure, RestartAnswer, RestartBudget};
+use rallypoint_core::agent::{Departure, HangRequest, RestartAnswer, RestartBudget};
 use rallypoint_core::kv::{Compare, KeyRange, KeyValue, LeaseId, Op, Put, Txn};
 use rallypoint_core::rendezvous::documents::{decode, encode};
 use rallypoint_core::rendezvous::keys::Keys;
@@ -63,6 +63,11 @@ impl RestartCounter {
             }
         };
         self.update(|budget| (budget.announce(departure()), ())).await;
+    }
+
+    /// Asks all nodes of the group for the stacks of their workers.
+    pub(super) async fn request_stacks(&self, request: HangRequest) {
+        self.update(|budget| (budget.request_stacks(request.clone()), ())).await;
     }
 
     /// The number of restarts used before `round`. One node of the group, `writes_limit`, also writes the limit, for

@@ -67,6 +67,8 @@ pub use self::mark::Mark;
 pub use self::program::register;
 #[cfg(feature = "cli")]
 pub(crate) use self::reaper::{adopts_orphans, reap_orphans};
+#[cfg(feature = "cli")]
+pub(crate) use self::table::{GroupMember, group_members};
 use crate::log_target::PROCESS;
 
 /// How long a drop waits for the end of killed processes.

@@ -1,5 +1,7 @@
 //! The process table of this host, from `/proc`.
 
+#[cfg(feature = "cli")]
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 
 use rustix::process::Pid;
@@ -43,6 +45,30 @@ fn parse(stat: &[u8]) -> Option<Stat> {
         group: fields.next()?.parse().ok()?,
         begun: fields.nth(16)?.parse().ok()?,
     })
+}
+
+/// A live process of a process group.
+#[cfg(feature = "cli")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct GroupMember {
+    pub(crate) pid: u32,
+    pub(crate) parent: u32,
+}
+
+/// The live processes of these groups, by group.
+#[cfg(feature = "cli")]
+pub(crate) fn group_members(groups: &BTreeSet<u32>) -> BTreeMap<u32, Vec<GroupMember>> {
+    let mut members: BTreeMap<u32, Vec<GroupMember>> = BTreeMap::new();
+    for pid in pids() {
+        let Some(stat) = stat(pid).filter(|stat| !stat.has_ended()) else { continue };
+        let group = stat.group.unsigned_abs();
+        if groups.contains(&group) {
+            let pid = pid.as_raw_nonzero().get().unsigned_abs();
+            let member = GroupMember { pid, parent: stat.parent.unsigned_abs() };
+            members.entry(group).or_default().push(member);
+        }
+    }
+    members
 }
 
 #[cfg(test)]

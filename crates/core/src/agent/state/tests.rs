@@ -1,6 +1,7 @@
 //! The policy, line by line. An output is written in a few words, so that a test reads as a story.
 
 mod evictions;
+mod hangs;
 mod outcomes;
 mod restarts;
 mod stops;
@@ -9,6 +10,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::agent::failure::Exit;
+use crate::agent::hang::{HangPolicy, HangRequest};
 use crate::agent::messages::{Exited, GroupChange};
 use crate::agent::outcome::RunClosure;
 use crate::agent::restarts::{Departure, RestartAnswer};
@@ -111,6 +113,11 @@ fn brief(output: &AgentOutput) -> String {
         }
         AgentOutput::ConsumeRestart { round, .. } => format!("count {round}"),
         AgentOutput::RefundRestart { round, .. } => format!("refund {round}"),
+        AgentOutput::CheckProgress { attempt } => format!("look {attempt}"),
+        AgentOutput::RequestStacks(HangRequest { round, number, host, millis }) => {
+            format!("ask {round}.{number}: {host} silent for {millis} ms")
+        }
+        AgentOutput::TakeStacks(request) => format!("stacks {}.{}", request.round, request.number),
         AgentOutput::ExitBarrier { round } => format!("barrier {round}"),
         AgentOutput::Close(reason) => format!("close: {reason}"),
         AgentOutput::Leave => "leave".into(),

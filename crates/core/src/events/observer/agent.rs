@@ -2,7 +2,8 @@
 
 use super::{Observation, since};
 use crate::agent::{
-    AgentInput, AgentOutput, Exited, NoGroup, NodeGroup, RestartAnswer, Start, signal_name,
+    AgentInput, AgentOutput, Exited, HangRequest, NoGroup, NodeGroup, RestartAnswer, Start,
+    signal_name,
 };
 use crate::events::{EventBody, millis};
 use crate::kv::Time;
@@ -97,7 +98,11 @@ impl AgentObserver {
                 event(EventBody::Evicted { by: action.by.clone() }).because(&action.reason)
             }
             // The node tells that the run is closed.
-            AgentInput::Begin | AgentInput::Closed(_) | AgentInput::Wake => return None,
+            AgentInput::Begin
+            | AgentInput::Closed(_)
+            | AgentInput::Progress { .. }
+            | AgentInput::StacksWanted(_)
+            | AgentInput::Wake => return None,
         })
     }
 
@@ -167,7 +172,17 @@ impl AgentObserver {
                 let (exit_code, failures) = (result.exit_code, result.failures.len());
                 event(EventBody::Finished { exit_code, failures }).because(&result.outcome)
             }
-            AgentOutput::AssignRanks(_) | AgentOutput::Leave => return None,
+            AgentOutput::RequestStacks(HangRequest { round, number, millis, .. }) => {
+                let body = EventBody::HangDetected { number: *number, silent_ms: *millis };
+                Observation::new(*round, body)
+            }
+            AgentOutput::TakeStacks(HangRequest { round, number, host, .. }) => {
+                let body = EventBody::StacksTaken { number: *number, host: host.clone() };
+                Observation::new(*round, body)
+            }
+            AgentOutput::AssignRanks(_)
+            | AgentOutput::CheckProgress { .. }
+            | AgentOutput::Leave => return None,
         })
     }
 }

@@ -65,6 +65,8 @@ fn every_kind() -> Vec<EventBody> {
         EventBody::Closing { outcome: CloseReason::Succeeded.outcome() },
         EventBody::Signalled { signal: 1 },
         EventBody::Evicted { by: text() },
+        EventBody::HangDetected { number: 1, silent_ms: 1 },
+        EventBody::StacksTaken { number: 1, host: text() },
         EventBody::Finished { exit_code: 1, failures: 1 },
         EventBody::AgentBegan { version: text(), settings },
         EventBody::AgentStep { at_ns: 1, input: AgentInput::Begin, outputs: Vec::new() },

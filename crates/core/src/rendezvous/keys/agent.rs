@@ -1,6 +1,6 @@
 //! The keys that the agents of a group use inside the store of its round.
 //!
-//! The names below `torchelastic/` are those of PyTorch's agent, and those below `rallypoint/` of the plug-in for it.
+//! The names below `torchelastic/` are those of PyTorch's agent, and those below `rallypoint/` are our own.
 
 /// The prefix of the barrier at which agents wait for each other before they exit.
 pub const EXIT_BARRIER: &str = "torchelastic/agent/terminal_state";
@@ -31,4 +31,9 @@ pub fn exit_barrier_all_done() -> String {
 /// The arrival of a plugged-in agent in the round.
 pub fn arrived(node_rank: u32) -> String {
     format!("rallypoint/arrived/{node_rank}")
+}
+
+/// Where the workers of a node are, at a [hang](crate::agent::HangRequest) of the round.
+pub fn stacks(hang: u64, node_rank: u32) -> String {
+    format!("rallypoint/stacks/{hang}/{node_rank}")
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use rallypoint_core::agent::environment::{NOTICE_FILE, variables};
+use rallypoint_core::agent::environment::{NOTICE_FILE, PROGRESS_FILE, variables};
 use rallypoint_core::agent::placement::Placement;
 use rallypoint_core::agent::{NodeGroup, Start, signal_name};
 use rallypoint_core::rendezvous::documents::Address;
@@ -138,6 +138,11 @@ fn settings(job: &JobSpec) -> Vec<(&'static str, Value)> {
         ("shutdown_seconds", json!(agent.shutdown_timeout.as_secs_f64())),
         ("notice_seconds", json!(notice.map(|time| time.as_secs_f64()))),
         ("notice_signal", json!(notice.and_then(|_| signal_name(job.notice_signal)))),
+        (
+            "hang_after_seconds",
+            json!(agent.hang.map(|hang| [hang.after.as_secs_f64(), hang.first.as_secs_f64()])),
+        ),
+        ("progress", json!(agent.hang.map(|_| job.progress.to_string()))),
         ("exit_barrier_seconds", json!(agent.exit_barrier.map(|time| time.as_secs_f64()))),
         ("signals", json!(job.handled.signals.to_string())),
         ("preflight", json!(job.preflight.as_ref().map(|preflight| &preflight.command))),
@@ -205,6 +210,9 @@ fn workers(job: &JobSpec) -> Vec<Variables> {
     let worker = |local_rank| {
         let mut variables = variables(&environment, &start, local_rank, file);
         variables.insert(NOTICE_FILE, file.to_owned());
+        if job.agent.hang.is_some() {
+            variables.insert(PROGRESS_FILE, "<in a temporary directory>".to_owned());
+        }
         let among_others = LATER_AMONG_OTHERS.iter().filter(|_| parameters.max_nodes > 1);
         for name in ALWAYS_LATER.iter().chain(among_others) {
             variables.insert(name, LATER.to_owned());

@@ -17,7 +17,7 @@ use super::values::{Nodes, TimeLimit, Workers, seconds};
 use crate::embedded::RendezvousConfig;
 use crate::launch::job::{
     Environment, HIDDEN, HandledSignals, JobSpec, LogDirectory, Logs, PrefixTemplate,
-    PreflightCommand, Provenance,
+    PreflightCommand, ProgressSign, Provenance,
 };
 use crate::rendezvous::EtcdOptions;
 
@@ -53,8 +53,12 @@ pub(super) fn job(
         exit_barrier: exit_barrier(options, environment, &mut notes)?,
         no_restart_exit_code: options.no_restart_exit_code.0,
         restart_backoff: options.restart_delay.0,
+        hang: options.hang_after.map(|limits| limits.0),
         ..AgentSettings::default()
     };
+    if agent.hang.is_none() && options.progress != ProgressSign::default() {
+        notes.warnings.push("--progress has no effect without --hang-after".to_owned());
+    }
     let mut inherited = environment.clone();
     for hidden in HIDDEN {
         inherited.remove(hidden);
@@ -74,6 +78,7 @@ pub(super) fn job(
             signals: options.signals_to_handle.clone().unwrap_or_default(),
             named: options.signals_to_handle.is_some(),
         },
+        progress: options.progress.clone(),
         notice_signal: notice.signal,
         logs: logs(options, environment, &mut notes)?,
         http,

@@ -10,11 +10,13 @@ use std::time::Duration;
 use clap::Parser;
 
 use super::values::{
-    Delay, NoRestart, Nodes, NoticeOption, TimeLimit, Workers, interval, name, seconds,
+    Delay, HangAfter, NoRestart, Nodes, NoticeOption, TimeLimit, Workers, interval, name, seconds,
     shell_command,
 };
 use crate::config::RALLYPOINT_BACKEND;
-use crate::launch::job::{LocalRanks, NumaBinding, PrefixTemplate, SignalList, StreamSelection};
+use crate::launch::job::{
+    LocalRanks, NumaBinding, PrefixTemplate, ProgressSign, SignalList, StreamSelection,
+};
 
 const NODES: &str = "Nodes and workers";
 const MEETING: &str = "Rendezvous";
@@ -148,6 +150,15 @@ pub(crate) struct Options {
     /// [default: TORCH_ELASTIC_SHUTDOWN_TIMEOUT, or 30]
     #[arg(long, value_name = "SECONDS", value_parser = seconds, help_heading = STOPPING)]
     pub(super) shutdown_timeout: Option<Duration>,
+    /// If no worker of a node has made progress for this long, log where the workers of all nodes are. The first sign of
+    /// progress after a start may take longer, three times as long by default
+    #[arg(long, value_name = "SECONDS[:FIRST]", help_heading = STOPPING)]
+    pub(super) hang_after: Option<HangAfter>,
+    /// Sign of progress for --hang-after: output of a worker; beat, a write to the file RALLYPOINT_PROGRESS_FILE, as
+    /// rallypoint.beat() makes it; a change of a file; or auto: beats once there are any, until then the output of the
+    /// workers of the node with rank 0
+    #[arg(long, value_name = "auto|output|beat|file:PATH", default_value = "auto", help_heading = STOPPING)]
+    pub(super) progress: ProgressSign,
     /// Time that a node whose workers succeeded waits for the other nodes, or none for no limit
     /// [default: TORCH_ELASTIC_EXIT_BARRIER_TIMEOUT, or none]
     #[arg(long, value_name = "SECONDS", help_heading = STOPPING)]

@@ -7,9 +7,11 @@ use std::time::Duration;
 
 use clap::ValueEnum;
 use clap::builder::PossibleValue;
-use rallypoint_core::agent::{RestartBackoff, signal_name};
+use rallypoint_core::agent::{HangPolicy, RestartBackoff, signal_name};
 
-use crate::launch::job::{LocalRanks, NumaBinding, SignalList, StreamSelection, Streams};
+use crate::launch::job::{
+    LocalRanks, NumaBinding, ProgressSign, SignalList, StreamSelection, Streams,
+};
 
 use crate::config::values;
 
@@ -124,6 +126,43 @@ impl FromStr for Delay {
             return Err("the longest pause comes after the colon: give 1:30, not 30:1".to_owned());
         }
         Ok(Self(delay))
+    }
+}
+
+/// The limits of a time without progress: between two signs of it, and before the first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct HangAfter(pub(crate) HangPolicy);
+
+/// How much longer than the next one the first sign of progress may take.
+const FIRST_FACTOR: u32 = 3;
+
+impl FromStr for HangAfter {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong =
+            |fix| format!("{fix}; the limit of the first sign of progress may follow: 600:1800");
+        let (after, first) = match text.split_once(':') {
+            None => (text, None),
+            Some((after, first)) => (after, Some(interval(first).map_err(wrong)?)),
+        };
+        let after = interval(after).map_err(wrong)?;
+        let first = first.unwrap_or_else(|| after.saturating_mul(FIRST_FACTOR));
+        Ok(Self(HangPolicy { after, first }))
+    }
+}
+
+impl FromStr for ProgressSign {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match (text, text.strip_prefix("file:")) {
+            ("auto", _) => Ok(Self::Auto),
+            ("output", _) => Ok(Self::Output),
+            ("beat", _) => Ok(Self::Beat),
+            (_, Some(path)) if !path.is_empty() => Ok(Self::File(path.into())),
+            _ => Err("give auto, output, beat or file:PATH".to_owned()),
+        }
     }
 }
 

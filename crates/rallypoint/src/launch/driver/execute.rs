@@ -1,12 +1,18 @@
 //! Executes the agent's outputs.
 
-use rallypoint_core::agent::{AgentInput, AgentOutput, NodeGroup, SIGKILL, Start, Why};
+use std::time::Duration;
+
+use rallypoint_core::agent::{
+    AgentInput, AgentOutput, HangRequest, NodeGroup, SIGKILL, Start, Why,
+};
 use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::{AgentDriver, DEATH, DriverEvent, PendingNotice, Stop};
+use crate::launch::hangs;
 use crate::launch::peers::{exit_barrier, ranks};
 use crate::launch::signals::{log_no_worker, name};
+use crate::launch::stacks::StackTargets;
 use crate::launch::workers::{WorkerGroup, notices};
 use crate::log_target::LAUNCH;
 use crate::util::blocking::blocking;
@@ -40,7 +46,8 @@ impl AgentDriver {
             }
             AgentOutput::StopWorkers { attempt, signal, kill_at, why } => {
                 let kill_at = self.origin + kill_at;
-                self.stop = Some(Stop { attempt, signal, kill_at, give_up_at: None });
+                let stacks_at = stacks_at(signal, Instant::now(), kill_at);
+                self.stop = Some(Stop { attempt, signal, kill_at, stacks_at, give_up_at: None });
                 self.signal_again();
                 tracing::info!(target: LAUNCH, %why, "stopping the workers");
             }
@@ -58,6 +65,16 @@ impl AgentDriver {
                     peers.restarts.refund(round, &why.to_string()).await;
                 });
             }
+            AgentOutput::CheckProgress { attempt } => self.look_for_progress(attempt),
+            AgentOutput::RequestStacks(request) => {
+                let (silent, peers) = (request.silent(), self.peers.clone());
+                tracing::warn!(
+                    target: LAUNCH,
+                    ?silent, "no worker of this node makes progress; all nodes are asked where their workers are"
+                );
+                self.telling.spawn(async move { peers.restarts.request_stacks(request).await });
+            }
+            AgentOutput::TakeStacks(request) => self.answer(request),
             AgentOutput::ExitBarrier { .. } => {
                 let Some((group, info)) = self.group.clone() else { return };
                 self.pending = Some(Box::pin(async move {
@@ -128,11 +145,45 @@ impl AgentDriver {
         // Ends every process that earlier workers left.
         self.workers = None;
         self.began = boot_time();
+        self.base_rank = first;
         let spec = self.spec.clone();
         self.pending = Some(Box::pin(async move {
             let (workers, started) = WorkerGroup::start(&spec, &start).await;
             DriverEvent::Started(workers, started)
         }));
+    }
+
+    fn look_for_progress(&mut self, attempt: u64) {
+        let signs = self.workers.as_ref().filter(|workers| workers.attempt() == attempt);
+        let is_first = self.group.as_ref().is_some_and(|(group, _)| group.rank == 0);
+        let (signs, origin) = (signs.and_then(WorkerGroup::signs), self.origin);
+        self.looking = Some(Box::pin(async move {
+            let latest = match signs {
+                Some(signs) => hangs::latest_sign(signs, is_first).await,
+                None => None,
+            };
+            let latest = latest.map(|at| Instant::from_std(at).saturating_duration_since(origin));
+            AgentInput::Progress { attempt, latest }
+        }));
+    }
+
+    /// Takes the stacks of the workers for the report of a hang.
+    fn answer(&mut self, request: HangRequest) {
+        let Some((group, info)) = &self.group else { return };
+        let signs = self.workers.as_ref().and_then(WorkerGroup::signs);
+        let peers = (group.clone(), info.store.clone());
+        self.taking_stacks =
+            Some(Box::pin(hangs::answer(self.stack_targets(), signs, peers, request)));
+    }
+
+    fn stack_targets(&self) -> StackTargets {
+        StackTargets {
+            host: self.spec.host().to_owned(),
+            base_rank: self.base_rank,
+            groups: self.workers.as_ref().map(WorkerGroup::groups).unwrap_or_default(),
+            steps: Vec::new(),
+            program: self.spec.program_path().to_owned(),
+        }
     }
 
     /// Passes a signal on to the workers.
@@ -178,7 +229,8 @@ impl AgentDriver {
         }
     }
 
-    /// Kills workers that did not stop in time, or gives up on workers that survive SIGKILL.
+    /// Takes the next step against workers that did not stop in time: their stacks, SIGKILL, and giving up on workers
+    /// that survive it.
     pub(super) fn kill(&mut self) -> Option<DriverEvent> {
         let stop = self.stop.as_mut()?;
         if stop.give_up_at.is_some() {
@@ -188,6 +240,14 @@ impl AgentDriver {
             let reason = format!("process groups {left:?} are still there {DEATH:?} after SIGKILL");
             return Some(DriverEvent::Input(AgentInput::NotStopped { attempt, reason }));
         }
+        let now = Instant::now();
+        if let Some(at) = stop.stacks_at.take_if(|at| *at <= now) {
+            // The kill comes at its time, whether there are stacks by then or not.
+            let limit = stop.kill_at.saturating_duration_since(at);
+            self.taking_stacks =
+                Some(Box::pin(hangs::before_the_kill(self.stack_targets(), limit)));
+            return None;
+        }
         if stop.signal != SIGKILL {
             tracing::warn!(target: LAUNCH, "the workers did not stop in time, and are killed");
         }
@@ -196,4 +256,14 @@ impl AgentDriver {
         self.signal_again();
         None
     }
+}
+
+/// The longest time before the kill at which the stacks of the workers are taken.
+const BEFORE_KILL: Duration = Duration::from_secs(2);
+
+/// When to take the stacks of workers that have not stopped by then: so long before the kill that it need not wait for
+/// them. Not before a kill at once.
+fn stacks_at(signal: i32, now: Instant, kill_at: Instant) -> Option<Instant> {
+    let before = BEFORE_KILL.min(kill_at.saturating_duration_since(now) / 2);
+    (signal != SIGKILL && !before.is_zero()).then(|| kill_at - before)
 }

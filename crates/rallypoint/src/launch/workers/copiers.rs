@@ -12,6 +12,7 @@ use rustix::io::Errno;
 use tokio::sync::watch;
 
 use super::lines::Lines;
+use super::progress::LastOutput;
 use crate::launch::console::{Console, OutputStream};
 use crate::log_target::LAUNCH;
 
@@ -94,6 +95,7 @@ pub(super) struct Copy {
     pub(super) lines: Lines,
     pub(super) console: Arc<Console>,
     pub(super) stream: OutputStream,
+    pub(super) last_output: Arc<LastOutput>,
 }
 
 impl Copy {
@@ -118,6 +120,7 @@ impl Copy {
                     break;
                 }
             };
+            self.last_output.note();
             if let Some((file, path)) = &mut self.file
                 && let Err(error) = file.write_all(piece)
             {

@@ -5,6 +5,7 @@
 //! - `notices`: what they are told before they are stopped.
 //! - `numa`: which processors each is bound to.
 //! - `streams`, `output`, `lines`: where output goes; who copies it; lines for the console.
+//! - `progress`: signs that they make progress.
 //! - `record`: what is known of a worker that is gone.
 
 mod copiers;
@@ -14,6 +15,7 @@ pub(super) mod lines;
 mod log_dir;
 pub(super) mod notices;
 mod numa;
+mod progress;
 mod search;
 mod spec;
 mod streams;
@@ -35,6 +37,7 @@ use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 pub(crate) use self::copiers::OutputCopiers;
 pub(crate) use self::error::StartError;
 pub(crate) use self::exit_record::ExitRecord;
+pub(crate) use self::progress::ProgressSigns;
 pub(crate) use self::spec::WorkerSpec;
 use self::worker::Worker;
 use crate::launch::job::Program;
@@ -49,6 +52,7 @@ use crate::util::blocking::blocking;
 pub(crate) struct WorkerGroup {
     attempt: u64,
     workers: Vec<Worker>,
+    signs: Option<Arc<Mutex<ProgressSigns>>>,
     exits: Mutex<mpsc::UnboundedReceiver<Exited>>,
     /// One task for each worker, which reports its exit.
     watchers: TaskTracker,
@@ -61,11 +65,17 @@ impl WorkerGroup {
     pub(crate) async fn start(spec: &WorkerSpec, start: &Start) -> (Self, Result<(), StartError>) {
         let (spec, start) = (spec.clone(), start.clone());
         let attempt = start.attempt;
-        let (workers, started) = blocking(move || start_all(&spec, &start)).await;
-        (Self::of(attempt, workers), started)
+        let (workers, signs, started) = blocking(move || {
+            let (mut workers, started) = start_all(&spec, &start);
+            let each = workers.iter_mut().filter_map(|worker| worker.signs.take()).collect();
+            let signs = spec.progress.as_ref().map(|progress| progress.signs(each));
+            (workers, signs, started)
+        })
+        .await;
+        (Self::of(attempt, workers, signs), started)
     }
 
-    fn of(attempt: u64, workers: Vec<Worker>) -> Self {
+    fn of(attempt: u64, workers: Vec<Worker>, signs: Option<ProgressSigns>) -> Self {
         let (sender, exits) = mpsc::unbounded_channel();
         let watchers = TaskTracker::new();
         let watch = |worker: &Worker| {
@@ -87,7 +97,8 @@ impl WorkerGroup {
         let watching = workers.iter().map(watch).collect();
         watchers.close();
         let exits = Mutex::new(exits);
-        Self { attempt, workers, exits, watchers, _watching: watching }
+        let signs = signs.map(|signs| Arc::new(Mutex::new(signs)));
+        Self { attempt, workers, signs, exits, watchers, _watching: watching }
     }
 
     /// The start that the workers belong to.
@@ -159,6 +170,17 @@ impl WorkerGroup {
     pub(crate) fn notices(&self) -> Vec<PathBuf> {
         let files = self.workers.iter().filter_map(|worker| worker.files.as_ref());
         files.map(|files| files.notice.clone()).collect()
+    }
+
+    /// The signs of progress, if the launcher looks for them.
+    pub(crate) fn signs(&self) -> Option<Arc<Mutex<ProgressSigns>>> {
+        self.signs.clone()
+    }
+
+    /// The workers, by local rank: the id of the process group, or `None` if no process of it is left.
+    pub(crate) fn groups(&self) -> Vec<Option<u32>> {
+        let groups = self.workers.iter().map(|worker| &worker.group);
+        groups.map(|group| group.is_left().then(|| group.id())).collect()
     }
 
     /// The workers' exit records, by local rank.

@@ -1,5 +1,6 @@
 //! The worker spec: what all starts of the workers share.
 
+use std::ffi::OsStr;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -10,6 +11,7 @@ use super::copiers::OutputCopiers;
 use super::error::StartError;
 use super::log_dir::LogDir;
 use super::numa;
+use super::progress::ProgressSpec;
 use super::streams::{Route, Wanted};
 use crate::launch::console::{Console, OutputStream};
 use crate::launch::job::{JobSpec, LineSource, Logs, Program, Streams};
@@ -28,6 +30,8 @@ pub(crate) struct WorkerSpec {
     pub(super) console: Arc<Console>,
     /// The copiers of the output of all starts.
     pub(super) output: Arc<OutputCopiers>,
+    /// Where signs of progress are, if the launcher looks for them.
+    pub(super) progress: Option<Arc<ProgressSpec>>,
     /// The processors of each worker, if workers are bound.
     pub(super) processors: Vec<CpuSet>,
     /// Standard input, and the local rank of the worker that has it.
@@ -55,6 +59,9 @@ impl WorkerSpec {
         let binding = job.numa_binding;
         let processors =
             numa::bindings(Path::new("/"), binding, environment.local_workers, visible);
+        let failed = |source| StartError::Files { path: std::env::temp_dir(), source };
+        let progress = job.agent.hang.map(|_| ProgressSpec::new(job.progress.clone()));
+        let progress = progress.transpose().map_err(failed)?.map(Arc::new);
         Ok(Self {
             environment,
             program: job.program.clone(),
@@ -63,9 +70,20 @@ impl WorkerSpec {
             log_dir: Arc::new(log_dir),
             console,
             output,
+            progress,
             processors,
             input: input(job)?,
         })
+    }
+
+    /// The name of this host.
+    pub(crate) fn host(&self) -> &str {
+        &self.host
+    }
+
+    /// The program of the workers.
+    pub(crate) fn program_path(&self) -> &OsStr {
+        &self.program.path
     }
 
     /// Standard input, if this worker has it.
@@ -82,10 +100,22 @@ impl WorkerSpec {
         };
         let wanted = Wanted {
             redirected: of(self.logs.redirects.of(local_rank)),
-            copied: of(self.logs.tee.of(local_rank)),
+            copied: self.is_copied(stream, local_rank),
             shown: self.logs.console.has(local_rank),
         };
-        Route::new(wanted, !matches!(*self.log_dir, LogDir::Nowhere))
+        let route = Route::new(wanted, !matches!(*self.log_dir, LogDir::Nowhere));
+        // A worker with the launcher's standard input may have a prompt, and keeps the terminal.
+        let is_seen = self.progress.as_ref().is_some_and(|progress| progress.is_output());
+        if is_seen && self.input(local_rank).is_none() { route.seen() } else { route }
+    }
+
+    /// Whether the user wants a stream of a worker copied, and not only the launcher to see progress.
+    pub(super) fn is_copied(&self, stream: OutputStream, local_rank: u32) -> bool {
+        let tee = self.logs.tee.of(local_rank);
+        match stream {
+            OutputStream::Stdout => tee.stdout,
+            OutputStream::Stderr => tee.stderr,
+        }
     }
 
     /// The prefix of a worker's lines on the console.

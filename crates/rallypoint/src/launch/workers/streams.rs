@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use super::copiers::{Copy, OutputCopiers};
 use super::lines::Lines;
+use super::progress::LastOutput;
 use crate::launch::console::{Console, OutputStream};
 
 /// The destination of a stream.
@@ -43,6 +44,14 @@ impl Route {
         }
     }
 
+    /// The route of a stream that the launcher must see, as a sign of progress.
+    pub(super) fn seen(self) -> Self {
+        match self {
+            Self::Inherited => Self::Copied { to_file: false },
+            other => other,
+        }
+    }
+
     pub(super) fn has_file(self) -> bool {
         matches!(self, Self::File | Self::Copied { to_file: true })
     }
@@ -58,6 +67,8 @@ pub(super) struct StreamSource<'a> {
     pub(super) file: Option<&'a Path>,
     /// The prefix of its lines on the console.
     pub(super) prefix: String,
+    /// Where a copier notes that there is output.
+    pub(super) last_output: Arc<LastOutput>,
 }
 
 impl StreamSource<'_> {
@@ -76,6 +87,7 @@ impl StreamSource<'_> {
                     lines: Lines::new(self.prefix),
                     console: console.clone(),
                     stream: self.stream,
+                    last_output: self.last_output,
                 })?;
                 writer.into()
             }

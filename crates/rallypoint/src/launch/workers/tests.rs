@@ -20,7 +20,7 @@ use crate::launch::console::Console;
 use crate::launch::console::tests::Shown;
 use crate::launch::job::{
     Environment, HandledSignals, JobSpec, LocalRanks, LogDirectory, Logs, PrefixTemplate,
-    SignalList, StreamSelection, Streams,
+    ProgressSign, SignalList, StreamSelection, Streams,
 };
 use crate::rendezvous::RendezvousParameters;
 
@@ -71,6 +71,7 @@ fn job(program: Program, local_workers: u32, directory: LogDirectory) -> JobSpec
         role: "default".to_owned(),
         max_restarts: 0,
         handled: HandledSignals { signals: SignalList::default(), named: false },
+        progress: ProgressSign::default(),
         notice_signal: Signal::USR1.as_raw(),
         logs: Logs {
             directory,

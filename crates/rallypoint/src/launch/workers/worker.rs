@@ -3,12 +3,13 @@
 use std::sync::Arc;
 
 use rallypoint_core::agent::Start;
-use rallypoint_core::agent::environment::{NOTICE_FILE, variables};
+use rallypoint_core::agent::environment::{NOTICE_FILE, PROGRESS_FILE, variables};
 
 use super::error::StartError;
 use super::exit_record::ExitRecord;
 use super::log_dir::Files;
 use super::numa;
+use super::progress::{LastOutput, WorkerSigns};
 use super::spec::WorkerSpec;
 use super::streams::StreamSource;
 use crate::launch::console::OutputStream;
@@ -25,6 +26,8 @@ pub(super) struct Worker {
     pub(super) files: Option<Files>,
     /// The launcher's standard input, if this worker has it.
     pub(super) input: Option<Arc<StandardInput>>,
+    /// Its signs of progress, until the group of the start has them.
+    pub(super) signs: Option<WorkerSigns>,
 }
 
 impl Worker {
@@ -50,6 +53,13 @@ impl Worker {
             command.env(NOTICE_FILE, &files.notice);
             record.error_file = Some(files.error.clone());
         }
+        let last_output = Arc::new(LastOutput::new());
+        let beat = spec.progress.as_ref().map(|it| it.beat_file(start.attempt, local_rank));
+        match &beat {
+            Some(beat) => command.env(PROGRESS_FILE, beat),
+            // That of an outer launcher is not for this worker.
+            None => command.env_remove(PROGRESS_FILE),
+        };
         for stream in [OutputStream::Stdout, OutputStream::Stderr] {
             let route = spec.route(stream, local_rank);
             let file = files.as_ref().map(|files| match stream {
@@ -57,9 +67,14 @@ impl Worker {
                 OutputStream::Stderr => &files.stderr,
             });
             let file = file.filter(|_| route.has_file());
-            let prefix = spec.prefix(stream, local_rank, rank);
+            let prefix = match spec.is_copied(stream, local_rank) {
+                true => spec.prefix(stream, local_rank, rank),
+                false => String::new(),
+            };
             let file_path = file.map(AsRef::as_ref);
-            let source = StreamSource { stream, local_rank, route, file: file_path, prefix };
+            let last_output = last_output.clone();
+            let source =
+                StreamSource { stream, local_rank, route, file: file_path, prefix, last_output };
             let end = source.open(&spec.console, &spec.output).map_err(|source| match file {
                 Some(file) => StartError::Files { path: file.clone(), source },
                 None => StartError::Process { local_rank, source },
@@ -69,6 +84,10 @@ impl Worker {
                 OutputStream::Stderr => (command.stderr(end), record.stderr = file.cloned()),
             };
         }
+        let signs = beat.map(|beat| {
+            let logs = record.stdout.iter().chain(&record.stderr).cloned();
+            WorkerSigns::new(last_output, logs, &beat)
+        });
         let processors = spec.processors.get(local_rank as usize);
         let input = spec.input(local_rank).cloned();
         let start = || match &input {
@@ -78,6 +97,6 @@ impl Worker {
         let group = numa::on(processors, start)
             .map_err(|source| StartError::Process { local_rank, source })?;
         record.pid = group.id();
-        Ok(Self { local_rank, group, record: Arc::new(record), files, input })
+        Ok(Self { local_rank, group, record: Arc::new(record), files, input, signs })
     }
 }

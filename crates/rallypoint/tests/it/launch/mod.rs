@@ -19,6 +19,7 @@ mod events;
 mod exit_codes;
 mod first_command;
 mod guarding;
+mod hangs;
 mod haste;
 mod input;
 mod limits;

@@ -38,6 +38,8 @@ no restart exit code  78
 shutdown seconds      30.0
 notice seconds        none
 notice signal         none
+hang after seconds    none
+progress              none
 exit barrier seconds  none
 signals               SIGTERM,SIGINT,SIGHUP,SIGQUIT
 preflight             none

@@ -1,0 +1,124 @@
+//! A hang: whether the workers make progress, and the report of where the workers of all nodes are.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use futures_util::{StreamExt, stream};
+use rallypoint_core::agent::stacks::{HangReport, NodeStacks};
+use rallypoint_core::agent::{HangRequest, NodeGroup};
+use rallypoint_core::rendezvous::keys::agent::stacks as stacks_key;
+use tokio::time::{Instant, timeout, timeout_at};
+
+use super::stacks::StackTargets;
+use super::workers::ProgressSigns;
+use crate::log_target::LAUNCH;
+use crate::store::Store;
+use crate::util::blocking::blocking;
+
+/// The time limit for the stacks of one node.
+const STACKS: Duration = Duration::from_secs(5);
+
+/// The time limit for the answers of all nodes, from the request on.
+const ANSWERS: Duration = Duration::from_secs(10);
+
+/// The time limit for reading signs of progress, which may be on a network file system.
+const LOOK: Duration = Duration::from_secs(5);
+
+/// How many answers are read at the same time.
+const AT_ONCE: usize = 64;
+
+/// The last sign of progress of the workers, or `None` if there is none. `is_first`: whether the node has rank 0.
+pub(super) async fn latest_sign(
+    signs: Arc<Mutex<ProgressSigns>>,
+    is_first: bool,
+) -> Option<std::time::Instant> {
+    let look = move || signs.lock().unwrap_or_else(PoisonError::into_inner).latest(is_first);
+    match timeout(LOOK, blocking(look)).await {
+        Ok(latest) => latest,
+        Err(_) => {
+            tracing::warn!(target: LAUNCH, waited = ?LOOK, "signs of progress take too long to be read");
+            None
+        }
+    }
+}
+
+/// The steps of the workers' last beats, as far as they can be read in time.
+async fn steps(signs: Arc<Mutex<ProgressSigns>>) -> Vec<Option<u64>> {
+    let read = move || signs.lock().unwrap_or_else(PoisonError::into_inner).steps();
+    timeout(LOOK, blocking(read)).await.unwrap_or_default()
+}
+
+/// Takes the stacks of this node's workers and publishes them in the round's store. Rank 0 reports those of all nodes
+/// instead.
+pub(super) async fn answer(
+    mut targets: StackTargets,
+    signs: Option<Arc<Mutex<ProgressSigns>>>,
+    (group, store): (NodeGroup, Arc<dyn Store>),
+    request: HangRequest,
+) {
+    let deadline = Instant::now() + ANSWERS;
+    if let Some(signs) = signs {
+        targets.steps = steps(signs).await;
+    }
+    let stacks = targets.take(STACKS).await;
+    if group.rank == 0 {
+        let report = gather(stacks, &group, store.as_ref(), &request, deadline).await;
+        return tracing::warn!(target: LAUNCH, "{report}");
+    }
+    let key = stacks_key(request.number, group.rank);
+    let publish = store.set(key.as_bytes(), stacks.encode().into());
+    match timeout_at(deadline, publish).await {
+        Ok(Ok(())) => tracing::info!(
+            target: LAUNCH,
+            "the workers of {} make no progress; the node of rank 0 reports where all workers are",
+            request.host
+        ),
+        Ok(Err(error)) => {
+            tracing::warn!(target: LAUNCH, %error, "{}", described(&stacks));
+        }
+        Err(_) => tracing::warn!(target: LAUNCH, "{}", described(&stacks)),
+    }
+}
+
+/// The stacks of this node, for a log that no report of rank 0 will have.
+fn described(stacks: &NodeStacks) -> String {
+    format!("where the workers are could not be published: {}", stacks.describe())
+}
+
+/// The report of all nodes: those that answer until the deadline, and the ranks of those that do not.
+async fn gather(
+    own: NodeStacks,
+    group: &NodeGroup,
+    store: &dyn Store,
+    request: &HangRequest,
+    deadline: Instant,
+) -> HangReport {
+    let answers = stream::iter(1..group.nodes).map(|rank| async move {
+        let key = stacks_key(request.number, rank);
+        let found = timeout_at(deadline, store.get(key.as_bytes())).await;
+        let found = found.ok().and_then(|found| found.ok());
+        (rank, found.and_then(|found| NodeStacks::decode(&found)))
+    });
+    let mut answers = answers.buffer_unordered(AT_ONCE);
+    let (mut nodes, mut missing) = (vec![own], Vec::new());
+    while let Some((rank, answer)) = answers.next().await {
+        match answer {
+            Some(stacks) => nodes.push(stacks),
+            None => missing.push(rank),
+        }
+    }
+    missing.sort_unstable();
+    HangReport::new(request, &nodes, &missing)
+}
+
+/// Logs where workers are that do not stop, before they are killed.
+pub(super) async fn before_the_kill(targets: StackTargets, limit: Duration) {
+    let left: BTreeSet<u32> = targets.left().collect();
+    let mut stacks = targets.take(limit).await;
+    stacks.workers.retain(|worker| left.contains(&worker.rank));
+    tracing::warn!(target: LAUNCH, "workers that do not stop, and are about to be killed: {}", stacks.describe());
+}
+
+#[cfg(test)]
+mod tests;

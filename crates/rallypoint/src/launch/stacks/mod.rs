@@ -1,0 +1,118 @@
+//! The stacks of this node's workers: of Python by py-spy, of other programs as far as the kernel shows them.
+//!
+//! Nothing here stops a worker, and everything is bounded in time.
+
+mod kernel;
+mod py_spy;
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use futures_util::{StreamExt, stream};
+use rallypoint_core::agent::stacks::{Frame, NodeStacks, WorkerStack};
+use tokio::time::{Instant, timeout_at};
+
+use crate::process::{GroupMember, group_members};
+use crate::util::blocking::blocking;
+
+/// How many stacks are taken at the same time.
+const AT_ONCE: usize = 8;
+
+/// The time beyond the limit that a killed tool has to disappear.
+const SLACK: Duration = Duration::from_millis(500);
+
+/// The place of a worker that has exited.
+const NO_PROCESS: &str = "no process any more";
+
+/// The place of a worker that the kernel does not show in time.
+const NOT_IN_TIME: &str = "an unknown place: its stack could not be read in time";
+
+/// The workers of a node.
+#[derive(Debug, Clone)]
+pub(super) struct StackTargets {
+    pub(super) host: String,
+    /// The rank of the first worker.
+    pub(super) base_rank: u32,
+    /// The process group of each worker, or `None` if no process of it is left.
+    pub(super) groups: Vec<Option<u32>>,
+    /// The step of each worker's last beat.
+    pub(super) steps: Vec<Option<u64>>,
+    /// The program of the workers.
+    pub(super) program: OsString,
+}
+
+impl StackTargets {
+    /// The ranks of workers with a process.
+    pub(super) fn left(&self) -> impl Iterator<Item = u32> + '_ {
+        let ranks = (self.base_rank..).zip(&self.groups);
+        ranks.filter(|(_, group)| group.is_some()).map(|(rank, _)| rank)
+    }
+
+    /// Takes the stacks of all workers, within about this time. Dropping the future leaves a tool that runs to its
+    /// own limit.
+    pub(super) async fn take(self, limit: Duration) -> NodeStacks {
+        let deadline = Instant::now() + limit;
+        let (program, wanted) = (self.program, self.groups.iter().flatten().copied().collect());
+        let (py_spy, members) =
+            blocking(move || (py_spy::find(&program), group_members(&wanted))).await;
+        let ranks = (self.base_rank..).zip(self.groups);
+        let each = ranks.enumerate().map(|(index, (rank, group))| {
+            let step = self.steps.get(index).copied().flatten();
+            let mut stack = WorkerStack { rank, step, frames: Vec::new(), note: None };
+            let members = group.and_then(|group| members.get(&group)).cloned().unwrap_or_default();
+            let py_spy = py_spy.clone();
+            async move {
+                // The kernel may let a reader wait for a process that it holds.
+                let look = move || Some(look(chosen(&members)?, py_spy, deadline.into_std()));
+                match timeout_at(deadline + SLACK, blocking(look)).await {
+                    Ok(Some(found)) => (stack.frames, stack.note) = found,
+                    Ok(None) => stack.note = Some(NO_PROCESS.to_owned()),
+                    Err(_) => stack.note = Some(NOT_IN_TIME.to_owned()),
+                }
+                stack
+            }
+        });
+        let workers = stream::iter(each).buffered(AT_ONCE).collect().await;
+        NodeStacks { host: self.host, workers }
+    }
+}
+
+/// The process of a worker that does its work: the leader of its group, or below a script that only waits for one child,
+/// that child.
+fn chosen(members: &[GroupMember]) -> Option<u32> {
+    let is_member = |pid: u32| members.iter().any(|member| member.pid == pid);
+    let top = members.iter().find(|member| !is_member(member.parent))?;
+    let mut pid = top.pid;
+    // A process has one parent, so this ends.
+    for _ in members {
+        let mut children = members.iter().filter(|member| member.parent == pid);
+        match (children.next(), children.next()) {
+            (Some(child), None) if !kernel::is_python(pid) => pid = child.pid,
+            _ => break,
+        }
+    }
+    Some(pid)
+}
+
+/// The stack of a process, and a note if it is not that of its language. Blocks.
+fn look(
+    pid: u32,
+    py_spy: Option<PathBuf>,
+    deadline: std::time::Instant,
+) -> (Vec<Frame>, Option<String>) {
+    if !kernel::is_python(pid) {
+        return (kernel::frames(pid), None);
+    }
+    let note = match py_spy {
+        None => "py-spy is not on the PATH, so this is where the kernel has the process".to_owned(),
+        Some(path) => match py_spy::dump(&path, pid, deadline) {
+            Ok(frames) => return (frames, None),
+            Err(error) => error.to_string(),
+        },
+    };
+    (kernel::frames(pid), Some(note))
+}
+
+#[cfg(test)]
+mod tests;

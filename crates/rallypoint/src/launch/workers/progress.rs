@@ -1,0 +1,272 @@
+//! Signs of progress of the workers: output, beats, changes of a file. They are looked at when the agent asks, and cost
+//! nothing before.
+
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant, SystemTime};
+
+use crate::launch::job::ProgressSign;
+use crate::process::TemporaryDirectory;
+
+/// What the signs of all starts share: the directory of the workers' beats, which is on this host.
+#[derive(Debug)]
+pub(super) struct ProgressSpec {
+    sign: ProgressSign,
+    beats: TemporaryDirectory,
+}
+
+impl ProgressSpec {
+    /// Creates the directory. Blocks on the disk.
+    pub(super) fn new(sign: ProgressSign) -> io::Result<Self> {
+        Ok(Self { sign, beats: TemporaryDirectory::new("rallypoint-beats-")? })
+    }
+
+    /// Whether output may be the sign, so that the launcher must see it.
+    pub(super) fn is_output(&self) -> bool {
+        matches!(self.sign, ProgressSign::Auto | ProgressSign::Output)
+    }
+
+    /// The file of a worker's beats. The worker creates it.
+    pub(super) fn beat_file(&self, attempt: u64, local_rank: u32) -> PathBuf {
+        self.beats.path().join(format!("{attempt}.{local_rank}"))
+    }
+
+    /// The signs of the workers of one start, which have not begun. Blocks on the disk.
+    pub(super) fn signs(&self, workers: Vec<WorkerSigns>) -> ProgressSigns {
+        let file = match &self.sign {
+            ProgressSign::File(path) => Some(FileSign::new(path)),
+            _ => None,
+        };
+        ProgressSigns { sign: self.sign.clone(), file, workers }
+    }
+}
+
+/// The time of the last output of a worker that the launcher copies.
+#[derive(Debug)]
+pub(super) struct LastOutput {
+    origin: Instant,
+    /// Milliseconds since the origin, and 0 before the first output.
+    millis: AtomicU64,
+}
+
+impl LastOutput {
+    pub(super) fn new() -> Self {
+        Self { origin: Instant::now(), millis: AtomicU64::new(0) }
+    }
+
+    /// There is output now.
+    pub(super) fn note(&self) {
+        let millis = u64::try_from(self.origin.elapsed().as_millis()).unwrap_or(u64::MAX);
+        self.millis.store(millis.max(1), Ordering::Relaxed);
+    }
+
+    fn at(&self) -> Option<Instant> {
+        let millis = Some(self.millis.load(Ordering::Relaxed)).filter(|millis| *millis > 0)?;
+        let at = self.origin.checked_add(Duration::from_millis(millis))?;
+        Some(at.min(Instant::now()))
+    }
+}
+
+/// A file whose changes are signs. Its times may be of another host's clock, so a change counts at the latest when it is
+/// seen, and at the earliest after the look before.
+#[derive(Debug)]
+struct FileSign {
+    path: PathBuf,
+    known: Option<SystemTime>,
+    looked: Instant,
+    changed: Option<Instant>,
+}
+
+impl FileSign {
+    /// What the file is like now is no sign.
+    fn new(path: &Path) -> Self {
+        let (path, known) = (path.to_owned(), modified(path));
+        Self { path, known, looked: Instant::now(), changed: None }
+    }
+
+    /// The last change.
+    fn look(&mut self) -> Option<Instant> {
+        let now = Instant::now();
+        let modified = modified(&self.path);
+        if let Some(modified) = modified.filter(|_| modified != self.known) {
+            let age = modified.elapsed().unwrap_or_default();
+            self.changed = now.checked_sub(age).map(|at| at.max(self.looked)).or(Some(self.looked));
+            self.known = Some(modified);
+        }
+        self.looked = now;
+        self.changed
+    }
+}
+
+fn modified(path: &Path) -> Option<SystemTime> {
+    fs::metadata(path).and_then(|metadata| metadata.modified()).ok()
+}
+
+/// The signs of one worker.
+#[derive(Debug)]
+pub(super) struct WorkerSigns {
+    output: std::sync::Arc<LastOutput>,
+    logs: Vec<FileSign>,
+    beat: FileSign,
+}
+
+impl WorkerSigns {
+    /// The signs of a worker that is about to begin: what copiers see, its log files, and its beats.
+    pub(super) fn new(
+        output: std::sync::Arc<LastOutput>,
+        logs: impl IntoIterator<Item = PathBuf>,
+        beat: &Path,
+    ) -> Self {
+        let logs = logs.into_iter().map(|path| FileSign::new(&path)).collect();
+        Self { output, logs, beat: FileSign::new(beat) }
+    }
+
+    fn output(&mut self) -> Option<Instant> {
+        let written = self.logs.iter_mut().filter_map(FileSign::look).max();
+        self.output.at().max(written)
+    }
+
+    /// The step of the last beat, if it said one.
+    fn step(&self) -> Option<u64> {
+        let mut text = String::new();
+        File::open(&self.beat.path).ok()?.take(32).read_to_string(&mut text).ok()?;
+        text.split_ascii_whitespace().next()?.parse().ok()
+    }
+}
+
+/// The signs of the workers of one start.
+#[derive(Debug)]
+pub(crate) struct ProgressSigns {
+    sign: ProgressSign,
+    file: Option<FileSign>,
+    workers: Vec<WorkerSigns>,
+}
+
+impl ProgressSigns {
+    /// The last sign of any worker. `is_first`: whether the node has rank 0. Blocks on the disk.
+    pub(crate) fn latest(&mut self, is_first: bool) -> Option<Instant> {
+        let beat = self.workers.iter_mut().filter_map(|worker| worker.beat.look()).max();
+        let output = self.workers.iter_mut().filter_map(WorkerSigns::output).max();
+        match self.sign {
+            ProgressSign::Beat => beat,
+            ProgressSign::Output => output,
+            ProgressSign::File(_) => self.file.as_mut().and_then(FileSign::look),
+            ProgressSign::Auto if beat.is_some() => beat,
+            ProgressSign::Auto if is_first => output,
+            // Nothing is expected of these workers.
+            ProgressSign::Auto => Some(Instant::now()),
+        }
+    }
+
+    /// The step of each worker, by local rank. Blocks on the disk.
+    pub(crate) fn steps(&self) -> Vec<Option<u64>> {
+        self.workers.iter().map(WorkerSigns::step).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    struct Ground {
+        directory: tempfile::TempDir,
+        output: Arc<LastOutput>,
+        signs: ProgressSigns,
+    }
+
+    fn ground(sign: ProgressSign) -> Ground {
+        let directory = tempfile::tempdir().unwrap();
+        let path = |name: &str| directory.path().join(name);
+        fs::write(path("log"), "").unwrap();
+        fs::write(path("old"), "").unwrap();
+        let file = FileSign::new(&path("old"));
+        let output = Arc::new(LastOutput::new());
+        let workers = vec![WorkerSigns::new(output.clone(), [path("log")], &path("beat"))];
+        let signs = ProgressSigns { sign, file: Some(file), workers };
+        Ground { directory, output, signs }
+    }
+
+    impl Ground {
+        fn touch(&self, name: &str, text: &str) {
+            std::thread::sleep(Duration::from_millis(20));
+            fs::write(self.directory.path().join(name), text).unwrap();
+        }
+
+        /// Whether there is a sign that was not there before `since`.
+        fn has_sign(&mut self, is_first: bool, since: Instant) -> bool {
+            self.signs.latest(is_first).is_some_and(|at| at >= since && at <= Instant::now())
+        }
+    }
+
+    #[test]
+    fn each_sign_is_seen_by_its_own_kind_alone() {
+        let kinds = [
+            ProgressSign::Output,
+            ProgressSign::Beat,
+            ProgressSign::File("old".into()),
+            ProgressSign::Auto,
+        ];
+        for (sign, expected) in kinds.into_iter().zip([
+            // Output that is copied, a log, a beat, another file.
+            [true, true, false, false],
+            [false, false, true, false],
+            [false, false, false, true],
+            [true, true, true, false],
+        ]) {
+            for (number, expected) in expected.into_iter().enumerate() {
+                let mut ground = ground(sign.clone());
+                let since = Instant::now();
+                assert_eq!(ground.signs.latest(true), None, "what is there is no sign");
+                match number {
+                    0 => ground.output.note(),
+                    1 => ground.touch("log", "a"),
+                    2 => ground.touch("beat", "7"),
+                    _ => ground.touch("old", "a"),
+                }
+                // Milliseconds are cut.
+                let since = since.checked_sub(Duration::from_millis(1)).unwrap();
+                assert_eq!(ground.has_sign(true, since), expected, "{sign} {number}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_beat_replaces_output_and_output_is_expected_of_rank_0_alone() {
+        let mut other = ground(ProgressSign::Auto);
+        let now = Instant::now();
+        assert!(other.has_sign(false, now), "nothing is expected of it");
+        let mut first = ground(ProgressSign::Auto);
+        first.touch("beat", "7\n");
+        let beaten = first.signs.latest(true);
+        first.touch("log", "a");
+        assert_eq!(first.signs.latest(true), beaten);
+        assert_eq!(first.signs.latest(false), beaten);
+    }
+
+    #[test]
+    fn a_beat_may_say_its_step() {
+        let ground = ground(ProgressSign::Beat);
+        assert_eq!(ground.signs.steps(), [None]);
+        for (text, step) in [("", None), ("12\n", Some(12)), ("7 of 9", Some(7)), ("x", None)] {
+            fs::write(ground.directory.path().join("beat"), text).unwrap();
+            assert_eq!(ground.signs.steps(), [step], "{text:?}");
+        }
+    }
+
+    /// The clock of a file server may be ahead, or behind.
+    #[test]
+    fn a_time_of_another_clock_is_between_two_looks() {
+        for other in [Duration::from_secs(0), Duration::from_secs(4_000_000_000)] {
+            let mut ground = ground(ProgressSign::File("old".into()));
+            let begun = Instant::now();
+            assert_eq!(ground.signs.latest(true), None);
+            let file = File::options().write(true).open(ground.directory.path().join("old"));
+            file.unwrap().set_modified(SystemTime::UNIX_EPOCH + other).unwrap();
+            assert!(ground.has_sign(true, begun), "{other:?}");
+        }
+    }
+}
