@@ -27,7 +27,8 @@ print(*sorted(set(sys.modules) - before))
 """
     imported, took = python(program).communicate(timeout=60)
     print(took)
-    assert imported.split() == ["rallypoint", "rallypoint._helper", "rallypoint._native", "rallypoint.errors"]
+    ours = ["rallypoint", "rallypoint._helper", "rallypoint._native", "rallypoint._progress", "rallypoint.errors"]
+    assert imported.split() == ours
 
 
 def test_the_plugin_is_found_without_importing_pytorch(python):

@@ -7,6 +7,7 @@ when a node dies or a new one comes.
 - ``Rendezvous``: the same for any Python program, without PyTorch.
 - ``EtcdStore``, ``TcpStore``: what the nodes of a group share.
 - ``Server``: the coordination server; ``EtcdServer``: a real etcd, as a child process.
+- ``beat``: a worker of ``rallypoint run --hang-after`` shows that it makes progress.
 - ``rallypoint.torch``: stores and a rendezvous backend for PyTorch, in place of those that speak etcd's v2.
 
 A call that waits lets other threads run, and ends at Ctrl-C if it is in the main thread. In ``asyncio``, use
@@ -32,6 +33,7 @@ from rallypoint._native import (
     Store,
     TcpStore,
 )
+from rallypoint._progress import beat
 from rallypoint.errors import *  # noqa: F403
 
 __version__ = VERSION
@@ -47,5 +49,6 @@ __all__ = [
     "Server",
     "Store",
     "TcpStore",
+    "beat",
     *errors.__all__,
 ]
