@@ -111,7 +111,7 @@ impl Keys {
     /// [`RUN_EVENTS`](crate::events::RUN_EVENTS) places, and a later event takes the place of an earlier one.
     pub fn event(&self, number: u64) -> String {
         let place = number % crate::events::RUN_EVENTS;
-        format!("{}rdzv/events/{place:03}", self.root)
+        format!("{}rdzv/events/{place}", self.root)
     }
 
     /// The last events of the run.
