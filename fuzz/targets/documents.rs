@@ -3,7 +3,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use rallypoint_core::agent::stacks::NodeStacks;
-use rallypoint_core::events::Event;
+use rallypoint_core::events::RunEvent;
 use rallypoint_core::rendezvous::documents::{
     Active, BootstrapStore, Joined, NodeDocument, Objection, Predecessor, Ranked, Rounds, decode,
     encode,
@@ -30,8 +30,8 @@ fuzz_target!(|bytes: &[u8]| {
         Rounds
     );
     // Outputs in a record may have numbers that are not written as they were read.
-    if let Some(event) = std::str::from_utf8(bytes).ok().and_then(|line| Event::parse(line).ok()) {
-        assert!(Event::parse(&event.to_line()).is_ok());
+    if let Some(event) = std::str::from_utf8(bytes).ok().and_then(|line| RunEvent::parse(line).ok()) {
+        assert!(RunEvent::parse(&event.to_line()).is_ok());
     }
     // Names are bounded as they are read, and frames as they are written.
     if let Some(read) = NodeStacks::decode(bytes) {

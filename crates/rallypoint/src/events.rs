@@ -16,7 +16,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use rallypoint_core::agent::{AgentInput, AgentOutput, AgentSettings};
-use rallypoint_core::events::{Event, Journal, Moment};
+use rallypoint_core::events::{Journal, Moment, RunEvent};
 use rallypoint_core::kv::Time;
 use rallypoint_core::rendezvous::documents::NodeDocument;
 use rallypoint_core::rendezvous::{Node, NodeConfig, NodeInput, NodeOutput};
@@ -33,7 +33,7 @@ const QUEUE: usize = 8192;
 const GOODBYE: Duration = Duration::from_secs(5);
 
 /// Takes each event of a node as it happens, and must not wait.
-pub(crate) type EventObserver = Box<dyn Fn(&Event) + Send>;
+pub(crate) type EventListener = Box<dyn Fn(&RunEvent) + Send>;
 
 /// Records what a node is told and what it decides. Its clones share the file.
 #[derive(Clone)]
@@ -42,15 +42,15 @@ pub struct EventRecorder(Arc<Recording>);
 struct Recording {
     path: PathBuf,
     origin: Instant,
-    state: Mutex<State>,
+    state: Mutex<RecorderState>,
 }
 
-struct State {
+struct RecorderState {
     /// Once the node has an id.
     journal: Option<Journal>,
     /// Until the file is closed.
     lines: Option<SyncSender<String>>,
-    observer: Option<EventObserver>,
+    observer: Option<EventListener>,
     /// The log has said that lines were dropped.
     said: bool,
 }
@@ -73,14 +73,14 @@ impl EventRecorder {
     /// A recorder without a file, for an observer.
     #[cfg(feature = "cli")]
     pub(crate) fn without_file() -> Self {
-        let state = State { journal: None, lines: None, observer: None, said: false };
+        let state = RecorderState { journal: None, lines: None, observer: None, said: false };
         let (path, origin, state) = (PathBuf::new(), Instant::now(), Mutex::new(state));
         Self(Arc::new(Recording { path, origin, state }))
     }
 
     /// Passes all events from now on to the observer as well.
     #[cfg(feature = "cli")]
-    pub(crate) fn observe(&self, observer: EventObserver) {
+    pub(crate) fn observe(&self, observer: EventListener) {
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner).observer = Some(observer);
     }
 
@@ -133,10 +133,10 @@ impl EventRecorder {
     fn record(
         &self,
         begin: impl FnOnce() -> Option<Journal>,
-        lines: impl FnOnce(&mut Journal) -> Vec<Event>,
+        lines: impl FnOnce(&mut Journal) -> Vec<RunEvent>,
     ) {
         let mut state = self.0.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let State { journal, lines: queue, observer, said } = &mut *state;
+        let RecorderState { journal, lines: queue, observer, said } = &mut *state;
         if journal.is_none() {
             *journal = begin();
         }
@@ -183,7 +183,8 @@ impl EventFile {
             writer.run(&lines);
             let _ = finished.send(());
         })?;
-        let state = State { journal: None, lines: Some(sender), observer: None, said: false };
+        let state =
+            RecorderState { journal: None, lines: Some(sender), observer: None, said: false };
         let (path, origin, state) = (path.to_owned(), Instant::now(), Mutex::new(state));
         let recorder = EventRecorder(Arc::new(Recording { path, origin, state }));
         Ok(Self { recorder, writer, done })

@@ -3,8 +3,8 @@
 use serde::Serialize;
 use serde_json::Value;
 
-use super::observer::{Observation, Observer};
-use super::{Event, EventBody, FORMAT, millis, rfc3339};
+use super::observer::{EventObserver, Observation};
+use super::{EventBody, FORMAT, RunEvent, millis, rfc3339};
 use crate::agent::{AgentInput, AgentOutput, AgentSettings};
 use crate::kv::Time;
 use crate::rendezvous::documents::NodeDocument;
@@ -27,18 +27,18 @@ pub struct Journal {
     run_id: String,
     node_id: String,
     seq: u64,
-    observer: Observer,
+    observer: EventObserver,
 }
 
 impl Journal {
     /// The journal of this node, before its first line.
     pub fn new(run_id: impl Into<String>, node_id: impl Into<String>) -> Self {
         let (run_id, node_id) = (run_id.into(), node_id.into());
-        Self { run_id, node_id, seq: 0, observer: Observer::default() }
+        Self { run_id, node_id, seq: 0, observer: EventObserver::default() }
     }
 
     /// Records an agent before its first input.
-    pub fn agent_began(&mut self, at: Moment, settings: &AgentSettings) -> Vec<Event> {
+    pub fn agent_began(&mut self, at: Moment, settings: &AgentSettings) -> Vec<RunEvent> {
         let body = EventBody::AgentBegan { version: version(), settings: settings.clone() };
         self.lines(at, body, Vec::new())
     }
@@ -49,7 +49,7 @@ impl Journal {
         at: Moment,
         input: &AgentInput,
         outputs: &[AgentOutput],
-    ) -> Vec<Event> {
+    ) -> Vec<RunEvent> {
         let events = self.observer.agent(at.now, input, outputs);
         let (input, outputs) = (input.clone(), values(outputs));
         self.lines(at, EventBody::AgentStep { at_ns: nanos(at.now), input, outputs }, events)
@@ -62,7 +62,7 @@ impl Journal {
         config: &NodeConfig,
         document: &NodeDocument,
         entropy: u64,
-    ) -> Vec<Event> {
+    ) -> Vec<RunEvent> {
         let (config, document) = (Box::new(config.clone()), Box::new(document.clone()));
         let body = EventBody::NodeBegan { version: version(), config, document, entropy };
         self.lines(at, body, Vec::new())
@@ -75,22 +75,22 @@ impl Journal {
         input: NodeInput,
         outputs: &[NodeOutput],
         node: &Node,
-    ) -> Vec<Event> {
+    ) -> Vec<RunEvent> {
         let events = self.observer.node(at.now, &input, outputs, node);
         let (input, outputs) = (Box::new(input), values(outputs));
         self.lines(at, EventBody::NodeStep { at_ns: nanos(at.now), input, outputs }, events)
     }
 
-    fn lines(&mut self, at: Moment, record: EventBody, events: Vec<Observation>) -> Vec<Event> {
+    fn lines(&mut self, at: Moment, record: EventBody, events: Vec<Observation>) -> Vec<RunEvent> {
         let round = events.first().map_or(0, |event| event.round);
         let record = Observation { round, body: record, why: String::new() };
         let all = std::iter::once(record).chain(events);
         all.map(|observation| self.line(at, observation)).collect()
     }
 
-    fn line(&mut self, at: Moment, Observation { round, body, why }: Observation) -> Event {
+    fn line(&mut self, at: Moment, Observation { round, body, why }: Observation) -> RunEvent {
         self.seq += 1;
-        Event {
+        RunEvent {
             format: FORMAT,
             seq: self.seq,
             time: rfc3339(at.wall),

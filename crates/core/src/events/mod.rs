@@ -1,7 +1,7 @@
 //! Events: what the state machines of a node decided, when and why, as JSON lines for people and programs.
 //!
-//! - [`Event`]: one line, with its [`EventBody`]. `docs/reference/events.md` describes every kind.
-//! - [`Observer`]: the one place that derives events, from the inputs and outputs of [`Agent`](crate::agent::Agent) and
+//! - [`RunEvent`]: one line, with its [`EventBody`]. `docs/reference/events.md` describes every kind.
+//! - [`EventObserver`]: the one place that derives events, from the inputs and outputs of [`Agent`](crate::agent::Agent) and
 //!   [`Node`](crate::rendezvous::Node).
 //! - [`Journal`]: the lines of one node: the events, and between them the inputs and outputs themselves.
 //! - [`Replay`]: gives the recorded inputs to the machines again, and compares what they decide.
@@ -9,14 +9,14 @@
 //!   of them in the keys of the run.
 //!
 //! ```
-//! use rallypoint_core::events::{Event, EventBody};
+//! use rallypoint_core::events::{RunEvent, EventBody};
 //!
 //! let line = r#"{"format":1,"seq":7,"time":"2026-01-01T00:00:00.000Z","ms":12,"run_id":"job","node_id":"a",
 //!     "round":2,"kind":"nodes_waiting","count":1,"a later field":true}"#;
-//! let event = Event::parse(line)?;
+//! let event = RunEvent::parse(line)?;
 //! assert_eq!((event.round, event.body), (2, EventBody::NodesWaiting { count: 1 }));
 //! let later = line.replace("nodes_waiting", "a_later_kind");
-//! assert_eq!(Event::parse(&later)?.body, EventBody::Unknown);
+//! assert_eq!(RunEvent::parse(&later)?.body, EventBody::Unknown);
 //! # Ok::<(), rallypoint_core::events::EventError>(())
 //! ```
 
@@ -32,7 +32,7 @@ use thiserror::Error;
 
 pub use self::body::{EventBody, Registered};
 pub use self::journal::{Journal, Moment};
-pub use self::observer::{Observation, Observer};
+pub use self::observer::{EventObserver, Observation};
 pub use self::replay::{Replay, ReplayError, Replayed};
 pub use self::run::{RUN_EVENTS, run_events};
 pub(crate) use self::run::{Stamp, stored_events};
@@ -43,7 +43,7 @@ pub const FORMAT: u32 = 1;
 
 /// One event, as a line of JSON.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Event {
+pub struct RunEvent {
     /// The format of the line: [`FORMAT`].
     pub format: u32,
     /// The number of the line among those of its node, from 1; in the keys of the run, the number among those of the
@@ -81,7 +81,7 @@ pub enum EventError {
     Malformed(#[from] serde_json::Error),
 }
 
-impl Event {
+impl RunEvent {
     /// The event as one line, without a line feed.
     pub fn to_line(&self) -> String {
         // An event consists of numbers, strings and lists, which JSON can always represent.

@@ -36,12 +36,12 @@ impl Observation {
 
 /// Derives the events of one node.
 #[derive(Debug, Default)]
-pub struct Observer {
+pub struct EventObserver {
     agent: AgentObserver,
     node: NodeObserver,
 }
 
-impl Observer {
+impl EventObserver {
     /// The events that follow from an input of the agent, and from what it decided.
     pub fn agent(
         &mut self,

@@ -6,8 +6,8 @@ use serde_json::Value;
 use thiserror::Error;
 
 use super::journal::values;
-use super::observer::{Observation, Observer};
-use super::{Event, EventBody, EventError, millis};
+use super::observer::{EventObserver, Observation};
+use super::{EventBody, EventError, RunEvent, millis};
 use crate::agent::Agent;
 use crate::kv::Time;
 use crate::rendezvous::Node;
@@ -100,7 +100,7 @@ pub struct Replay {
 struct NodeReplay {
     seq: u64,
     version: String,
-    observer: Observer,
+    observer: EventObserver,
     agent: Option<Agent>,
     node: Option<Node>,
     now: Time,
@@ -118,7 +118,7 @@ impl Replay {
         if text.trim().is_empty() {
             return Ok(());
         }
-        let event = Event::parse(text);
+        let event = RunEvent::parse(text);
         if let Some((line, source)) = self.unreadable.take() {
             match &event {
                 Ok(event) if event.seq == 1 => self.replayed.cut_off += 1,
@@ -141,7 +141,7 @@ impl Replay {
         self.replayed
     }
 
-    fn event(&mut self, line: u64, event: Event) -> Result<(), ReplayError> {
+    fn event(&mut self, line: u64, event: RunEvent) -> Result<(), ReplayError> {
         let node = event.node_id.clone();
         let replay = self.nodes.entry(node.clone()).or_default();
         if event.seq == 1 {
@@ -168,7 +168,7 @@ impl Replay {
                     None => "no event".to_owned(),
                     Some(expected) => {
                         let (Observation { round, body, why }, ms) = (*expected, millis(before));
-                        Event { round, body, why, ms, ..event.clone() }.to_line()
+                        RunEvent { round, body, why, ms, ..event.clone() }.to_line()
                     }
                 };
                 let (seq, version) = (event.seq, replay.version.clone());
@@ -189,7 +189,7 @@ enum Difference {
 }
 
 impl NodeReplay {
-    fn take(&mut self, event: &Event, replayed: &mut Replayed) -> Result<(), Difference> {
+    fn take(&mut self, event: &RunEvent, replayed: &mut Replayed) -> Result<(), Difference> {
         let is_record = matches!(
             event.body,
             EventBody::AgentBegan { .. }

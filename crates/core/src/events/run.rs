@@ -3,7 +3,7 @@
 use super::body::EventBody;
 use super::observer::Observation;
 use super::time::rfc3339;
-use super::{Event, FORMAT, millis};
+use super::{FORMAT, RunEvent, millis};
 use crate::kv::Time;
 use crate::rendezvous::documents::{Active, DisplayTime, Status};
 
@@ -103,7 +103,7 @@ pub(crate) fn stored_events(
             why.truncate(end.unwrap_or_default());
             why.push('…');
         }
-        let event = Event {
+        let event = RunEvent {
             format: FORMAT,
             seq,
             time: rfc3339(started.saturating_add(ms)),

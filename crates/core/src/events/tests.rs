@@ -29,7 +29,7 @@ struct Story {
     agent: Agent,
     journal: Journal,
     now: u64,
-    lines: Vec<Event>,
+    lines: Vec<RunEvent>,
 }
 
 impl Story {
@@ -72,7 +72,7 @@ impl Story {
 }
 
 /// The kind, round, fields and reason of an event.
-fn brief(event: &Event) -> String {
+fn brief(event: &RunEvent) -> String {
     let fields = serde_json::to_value(&event.body).unwrap();
     let fields = fields.as_object().unwrap().iter().filter(|(name, _)| *name != "kind");
     let fields: Vec<String> = fields.map(|(name, value)| format!(" {name}={value}")).collect();
@@ -80,7 +80,7 @@ fn brief(event: &Event) -> String {
     format!("{} {}{}{why}", kind(event), event.round, fields.concat())
 }
 
-fn kind(event: &Event) -> String {
+fn kind(event: &RunEvent) -> String {
     let body = serde_json::to_value(&event.body).unwrap();
     body["kind"].as_str().unwrap().to_owned()
 }
@@ -227,7 +227,17 @@ fn the_events_of_a_run_follow_from_its_document() {
         let brief = |Observation { round, body, why }| {
             let time = String::new();
             let (run_id, node_id) = (String::new(), String::new());
-            brief(&Event { format: FORMAT, seq: 1, time, ms: 0, run_id, node_id, round, body, why })
+            brief(&RunEvent {
+                format: FORMAT,
+                seq: 1,
+                time,
+                ms: 0,
+                run_id,
+                node_id,
+                round,
+                body,
+                why,
+            })
         };
         let found: Vec<String> =
             run_events(before.as_ref(), &after).into_iter().map(brief).collect();
@@ -248,7 +258,7 @@ fn what_is_kept_of_a_run_is_bounded_and_numbered() {
     let stored = stored_events(None, &closed, stamp);
     let [(300, line)] = &stored[..] else { panic!("{stored:?}") };
     assert!(line.len() < 1_024, "{} bytes", line.len());
-    let event = Event::parse(line).unwrap();
+    let event = RunEvent::parse(line).unwrap();
     assert_eq!(
         (event.seq, event.ms, event.time.as_str()),
         (300, 2_000, "1970-01-01T00:00:07.000Z")
@@ -276,7 +286,7 @@ fn config() -> NodeConfig {
 }
 
 /// A node that is told of a server without a run, gets a session, and enters.
-fn node_lines() -> Vec<Event> {
+fn node_lines() -> Vec<RunEvent> {
     let (config, entropy) = (config(), 7);
     let document = NodeDocument { id: "a".into(), ..NodeDocument::default() };
     let mut journal = Journal::new("job", "a");
@@ -312,7 +322,7 @@ fn node_lines() -> Vec<Event> {
 #[test]
 fn the_events_of_a_node_tell_its_story() {
     let lines = node_lines();
-    let is_event = |event: &&Event| !kind(event).starts_with("node_");
+    let is_event = |event: &&RunEvent| !kind(event).starts_with("node_");
     let events: Vec<String> = lines.iter().filter(is_event).map(brief).collect();
     let expected = [
         "session_opened 0",
@@ -331,10 +341,10 @@ fn recorded() -> Vec<String> {
     story.told(AgentInput::Begin);
     story.forms(1);
     story.exits(0, 1, Exit::Code(7));
-    let lines = story.lines.iter().map(Event::to_line);
+    let lines = story.lines.iter().map(RunEvent::to_line);
     // Another start, of another node.
     let other =
-        node_lines().into_iter().map(|event| Event { node_id: "b".into(), ..event }.to_line());
+        node_lines().into_iter().map(|event| RunEvent { node_id: "b".into(), ..event }.to_line());
     lines.chain(other).collect()
 }
 

@@ -17,7 +17,7 @@ pub(super) struct Documents {
     pub(super) active: Option<Active>,
     pub(super) rounds: Option<Rounds>,
     pub(super) budget: RestartBudget,
-    pub(super) nodes: BTreeMap<String, Live>,
+    pub(super) nodes: BTreeMap<String, LiveNode>,
     pub(super) waiting: BTreeMap<String, Revision>,
     pub(super) spare: BTreeMap<String, Revision>,
     pub(super) objectors: BTreeMap<String, Objection>,
@@ -31,7 +31,7 @@ pub(super) struct Documents {
 
 /// A live node.
 #[derive(Debug)]
-pub(super) struct Live {
+pub(super) struct LiveNode {
     pub(super) document: NodeDocument,
     pub(super) lease: LeaseId,
     pub(super) since: Revision,
@@ -62,7 +62,7 @@ impl Documents {
             Some(RunKey::Restarts) => self.budget = self.read(kv).unwrap_or_default(),
             Some(RunKey::Node(id)) => {
                 if let Some(document) = self.read(kv) {
-                    let live = Live { document, lease: kv.lease, since: kv.create_revision };
+                    let live = LiveNode { document, lease: kv.lease, since: kv.create_revision };
                     self.nodes.insert(id.to_owned(), live);
                 }
             }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::documents::{Documents, Live};
+use super::documents::{Documents, LiveNode};
 use super::reason::reason;
 use super::{
     ClosedStatus, FailureStatus, LeaseMargin, MissingNode, NodeCounts, NodeState, NodeStatus,
@@ -91,7 +91,7 @@ fn nodes(
     leases: &BTreeMap<LeaseId, LeaseMargin>,
 ) -> Vec<NodeStatus> {
     let group = group(found, state);
-    let arrived = |(id, live): (&String, &Live)| {
+    let arrived = |(id, live): (&String, &LiveNode)| {
         let joined = found.joined.values().filter_map(|members| members.get(id));
         let earlier = joined.filter_map(|joined| joined.joined.arrived).min();
         (earlier.map_or(live.since, |earlier| earlier.min(live.since)), id.clone())

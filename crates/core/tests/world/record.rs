@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use rallypoint_core::agent::{AgentInput, AgentOutput, AgentSettings};
-use rallypoint_core::events::{Event, EventBody, Journal, Moment, Replay, ReplayError};
+use rallypoint_core::events::{EventBody, Journal, Moment, Replay, ReplayError, RunEvent};
 use rallypoint_core::rendezvous::documents::NodeDocument;
 use rallypoint_core::rendezvous::{NodeInput, NodeOutput};
 
@@ -13,7 +13,7 @@ use super::random::Random;
 /// The journals of all nodes, and what they have written.
 #[derive(Default)]
 pub(crate) struct Records {
-    nodes: BTreeMap<Who, (Journal, Vec<Event>)>,
+    nodes: BTreeMap<Who, (Journal, Vec<RunEvent>)>,
     /// The number of workers that exited, as the agents were told.
     exits: usize,
 }
@@ -51,7 +51,7 @@ impl World {
         }
     }
 
-    fn record(&mut self, who: Who, lines: impl FnOnce(&mut Journal, Moment) -> Vec<Event>) {
+    fn record(&mut self, who: Who, lines: impl FnOnce(&mut Journal, Moment) -> Vec<RunEvent>) {
         let at = self.moment();
         let Some(records) = &mut self.records else { return };
         if let Some((journal, written)) = records.nodes.get_mut(&who) {
@@ -71,7 +71,7 @@ impl Records {
                 .filter(|event| matches!(event.body, EventBody::WorkerExited { .. }))
                 .count();
             check_order(events)?;
-            let lines: Vec<String> = events.iter().map(Event::to_line).collect();
+            let lines: Vec<String> = events.iter().map(RunEvent::to_line).collect();
             replay(&lines).map_err(|error| error.to_string())?;
             self.check_change(&mut random, events, lines)?;
         }
@@ -85,7 +85,7 @@ impl Records {
     fn check_change(
         &self,
         random: &mut Random,
-        events: &[Event],
+        events: &[RunEvent],
         mut lines: Vec<String>,
     ) -> Result<(), String> {
         let at = random.below(events.len());
@@ -109,7 +109,7 @@ impl Records {
     }
 }
 
-fn check_order(events: &[Event]) -> Result<(), String> {
+fn check_order(events: &[RunEvent]) -> Result<(), String> {
     let mut opened = BTreeSet::new();
     for (number, event) in (1..).zip(events) {
         if event.seq != number {

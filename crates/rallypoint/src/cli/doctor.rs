@@ -59,7 +59,7 @@ is written, so it can run before a job, or beside one that waits. It takes less 
 Checks:
   host_name    the name of this host, its addresses, and the name of its address
   endpoint     whether the name in --rdzv-endpoint resolves, and whether it is this host
-  server       who answers there: a server, another program, nobody, or nothing at all
+  server       who answers there: a server, another program, a refusal, or no answer
   clock        this host's clock against the server's, by the date in an HTTP header
   peers        nodes of the run with the same --node-rank, and nodes that this host does not reach
   address      the address at which the other nodes would be told to reach this one

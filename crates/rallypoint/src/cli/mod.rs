@@ -54,7 +54,7 @@ enum CliCommand {
     Serve(Box<serve::Serve>),
     /// Show the runs of a server, or the nodes of a run
     #[command(after_help = operate::status::AFTER_HELP)]
-    Status(operate::status::Status),
+    Status(operate::status::StatusCommand),
     /// Explain in sentences what a run waits for, and what would help
     #[command(after_help = operate::explain::AFTER_HELP)]
     Explain(operate::explain::Explain),
@@ -69,7 +69,7 @@ enum CliCommand {
     Evict(operate::evict::Evict),
     /// Check a file of events: the recorded inputs must lead to the recorded decisions
     #[command(after_help = replay::AFTER_HELP)]
-    Replay(replay::Replay),
+    Replay(replay::ReplayCommand),
     /// Benchmark this host, its network and its servers
     #[command(subcommand)]
     Bench(bench::Bench),

@@ -5,7 +5,7 @@ use std::io::{self, BufRead, BufReader, Write};
 use std::path::PathBuf;
 
 use clap::Args;
-use rallypoint_core::events::{Replay as EventReplay, ReplayError};
+use rallypoint_core::events::{Replay, ReplayError};
 use thiserror::Error;
 
 use super::AnyError;
@@ -22,7 +22,7 @@ Example:
 Exit codes: 0 every line is as recorded; 1 a line differs, or the file cannot be read; 2 the command line is wrong.";
 
 #[derive(Debug, Args)]
-pub(super) struct Replay {
+pub(super) struct ReplayCommand {
     /// File that rallypoint run --events wrote
     #[arg(value_name = "FILE")]
     file: PathBuf,
@@ -37,12 +37,12 @@ enum ReplayFileError {
     Replay { path: PathBuf, source: ReplayError },
 }
 
-impl Replay {
+impl ReplayCommand {
     pub(super) fn run(self) -> Result<(), AnyError> {
         let path = self.file;
         let unreadable = |source| ReplayFileError::Read { path: path.clone(), source };
         let file = BufReader::new(File::open(&path).map_err(unreadable)?);
-        let mut replay = EventReplay::default();
+        let mut replay = Replay::default();
         for line in file.split(b'\n') {
             let line = line.map_err(unreadable)?;
             let replayed = replay.line(&String::from_utf8_lossy(&line));

@@ -22,7 +22,7 @@ const CONNECTION: Duration = Duration::from_millis(500);
 
 /// What was found about the address of this node.
 #[derive(Debug)]
-pub(super) struct Measured {
+pub(super) struct AddressMeasurement {
     /// The address as other nodes would be told; or why there is none.
     pub(super) published: Result<String, String>,
     /// The addresses that it means here.
@@ -34,12 +34,17 @@ pub(super) struct Measured {
 }
 
 /// Finds the address that the launcher would publish, opens a socket there, and connects to it.
-pub(super) async fn measure(given: Option<&str>, servers: &[(String, u16)]) -> Measured {
+pub(super) async fn measure(given: Option<&str>, servers: &[(String, u16)]) -> AddressMeasurement {
     let published = match address(given, servers, false).await {
         Ok(address) => address,
         Err(error) => {
             let published = Err(error.to_string());
-            return Measured { published, meant: Vec::new(), opened: Ok(()), connected: Ok(()) };
+            return AddressMeasurement {
+                published,
+                meant: Vec::new(),
+                opened: Ok(()),
+                connected: Ok(()),
+            };
         }
     };
     let found = lookup_host((published.trim_matches(['[', ']']), 0)).await;
@@ -49,7 +54,7 @@ pub(super) async fn measure(given: Option<&str>, servers: &[(String, u16)]) -> M
         Some(ip) => try_out(*ip).await,
         None => (Ok(()), Ok(())),
     };
-    Measured { published: Ok(published), meant, opened, connected }
+    AddressMeasurement { published: Ok(published), meant, opened, connected }
 }
 
 async fn try_out(ip: IpAddr) -> (io::Result<()>, io::Result<()>) {
@@ -70,9 +75,13 @@ async fn try_out(ip: IpAddr) -> (io::Result<()>, io::Result<()>) {
 }
 
 /// Whether other nodes can be expected to reach this one at the address that they would be told.
-pub(super) fn judge(measured: &Measured, own: &[IpAddr], has_loopback_endpoint: bool) -> Finding {
+pub(super) fn judge(
+    measured: &AddressMeasurement,
+    own: &[IpAddr],
+    has_loopback_endpoint: bool,
+) -> Finding {
     const SAY: &str = "Give --local-addr with an address of this host that the other nodes reach";
-    let Measured { published, meant, opened, connected } = measured;
+    let AddressMeasurement { published, meant, opened, connected } = measured;
     let published = match published {
         Ok(published) => published,
         Err(error) => return Finding::fail(CHECK, format!("{error}."), SAY),
@@ -138,19 +147,25 @@ mod tests {
     #[test]
     fn an_address_should_be_this_hosts_and_not_loopback() {
         let own: Vec<IpAddr> = vec!["10.0.0.1".parse().unwrap(), "172.17.0.1".parse().unwrap()];
-        let measured = |published: &str| Measured {
+        let measured = |published: &str| AddressMeasurement {
             published: Ok(published.to_owned()),
             meant: published.parse().into_iter().collect(),
             opened: Ok(()),
             connected: Ok(()),
         };
         let error = |kind: io::ErrorKind| Err(kind.into());
-        let missing =
-            Measured { published: Err("local_addr is missing: say it".to_owned()), ..measured("") };
-        let foreign =
-            Measured { opened: error(io::ErrorKind::AddrNotAvailable), ..measured("10.28.1.16") };
-        let blocked =
-            Measured { connected: error(io::ErrorKind::TimedOut), ..measured("10.0.0.1") };
+        let missing = AddressMeasurement {
+            published: Err("local_addr is missing: say it".to_owned()),
+            ..measured("")
+        };
+        let foreign = AddressMeasurement {
+            opened: error(io::ErrorKind::AddrNotAvailable),
+            ..measured("10.28.1.16")
+        };
+        let blocked = AddressMeasurement {
+            connected: error(io::ErrorKind::TimedOut),
+            ..measured("10.0.0.1")
+        };
         for (measured, loopback, verdict, words) in [
             (measured("10.0.0.1"), false, Verdict::Ok, "It also has 172.17.0.1"),
             (measured("127.0.0.1"), true, Verdict::Ok, "since the endpoint is on loopback too"),

@@ -13,7 +13,7 @@ use super::devices::Devices;
 use super::disk::Directory;
 use super::endpoint::Job;
 use super::finding::Finding;
-use super::place::Place;
+use super::place::EndpointPlace;
 use super::server::Expected;
 use super::{address, clock, descriptors, devices, disk, endpoint, host_name, peers, server};
 use crate::config::{Endpoint, EtcdOptions, RALLYPOINT_BACKEND};
@@ -128,7 +128,7 @@ async fn one_server(node: &CheckedNode, endpoint: Endpoint) -> Vec<Finding> {
     let config = &node.rendezvous;
     let parameters = &config.parameters;
     let (host, name) = (node.host.clone(), endpoint.host.clone());
-    let place = blocking(move || Place::look(&name, &host)).await;
+    let place = blocking(move || EndpointPlace::look(&name, &host)).await;
     let options = EtcdOptions::from_parameters(parameters).ok();
     let node_rank = options.as_ref().and_then(|options| options.handler.node_rank);
     let job = Job { nodes: parameters.max_nodes, node_rank };

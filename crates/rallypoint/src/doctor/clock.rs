@@ -17,7 +17,7 @@ const MOST: Duration = Duration::from_secs(5);
 
 /// A date of the server, and the times between which it was written, by the clock of this host.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Measured {
+pub(super) struct ClockMeasurement {
     pub(super) asked: SystemTime,
     pub(super) answered: SystemTime,
     /// Rounded down to a second.
@@ -25,7 +25,7 @@ pub(super) struct Measured {
 }
 
 /// Asks the server for its date. Nothing if it does not tell.
-pub(super) async fn measure(address: SocketAddr) -> Option<Measured> {
+pub(super) async fn measure(address: SocketAddr) -> Option<ClockMeasurement> {
     let mut stream = TcpStream::connect(address).await.ok()?;
     let asked = SystemTime::now();
     let question = format!("GET /version HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
@@ -34,7 +34,7 @@ pub(super) async fn measure(address: SocketAddr) -> Option<Measured> {
     let length = stream.read(&mut bytes).await.ok()?;
     let answered = SystemTime::now();
     let server = date(&String::from_utf8_lossy(&bytes[..length]))?;
-    Some(Measured { asked, answered, server })
+    Some(ClockMeasurement { asked, answered, server })
 }
 
 /// The date in the header of an answer.
@@ -47,8 +47,8 @@ fn date(answer: &str) -> Option<SystemTime> {
 }
 
 /// Whether the clocks agree, as far as can be told.
-pub(super) fn judge(measured: Option<Measured>) -> Finding {
-    let Some(Measured { asked, answered, server }) = measured else {
+pub(super) fn judge(measured: Option<ClockMeasurement>) -> Finding {
+    let Some(ClockMeasurement { asked, answered, server }) = measured else {
         return Finding::skip(
             CHECK,
             "Not checked: the server does not tell its date over plain HTTP.",
@@ -92,7 +92,7 @@ mod tests {
             (100.0, 100.1, 10.0, Verdict::Warn, "at least 89 s ahead of the server's"),
         ] {
             let measured =
-                Measured { asked: at(asked), answered: at(answered), server: at(server) };
+                ClockMeasurement { asked: at(asked), answered: at(answered), server: at(server) };
             let found = judge(Some(measured));
             assert_eq!(found.verdict, verdict, "{}", found.message);
             assert!(found.message.contains(words), "{}", found.message);

@@ -1,7 +1,7 @@
 //! The name in the endpoint: whether it resolves, and whether every node understands the same host by it.
 
 use super::finding::Finding;
-use super::place::{Place, listed};
+use super::place::{EndpointPlace, listed};
 use crate::embedded::NameMeaning;
 
 const CHECK: &str = "endpoint";
@@ -14,8 +14,8 @@ pub(super) struct Job {
 }
 
 /// Whether the nodes of the job can meet at this place.
-pub(super) fn judge(place: &Place, job: Job) -> Finding {
-    let Place { host, addresses, meaning, .. } = place;
+pub(super) fn judge(place: &EndpointPlace, job: Job) -> Finding {
+    let EndpointPlace { host, addresses, meaning, .. } = place;
     let Job { nodes, node_rank } = job;
     let described = |rest: String| match place.addresses() {
         Some(addresses) => format!("{addresses}. {rest}."),
@@ -113,7 +113,7 @@ mod tests {
             ("debian", 2, None, Verdict::Ok, "debian is this host, and means 127.0.1.1 to it"),
             ("node1", 2, None, Verdict::Ok, "node1 is this host, which does not resolve it"),
         ] {
-            let found = judge(&Place::look(name, &host()), Job { nodes, node_rank });
+            let found = judge(&EndpointPlace::look(name, &host()), Job { nodes, node_rank });
             assert_eq!(found.verdict, verdict, "{name} {nodes}: {}", found.message);
             assert!(found.message.contains(words), "{name}: {}", found.message);
         }

@@ -10,7 +10,7 @@ const CHECK: &str = "host_name";
 
 /// What was found about the name of this host.
 #[derive(Debug)]
-pub(super) struct Measured {
+pub(super) struct NameMeasurement {
     pub(super) name: String,
     /// The addresses of the name, without duplicates.
     pub(super) addresses: Vec<IpAddr>,
@@ -21,7 +21,7 @@ pub(super) struct Measured {
 }
 
 /// Looks the name up in both directions. Blocks on the name server.
-pub(super) fn measure(host: &ThisHost) -> Measured {
+pub(super) fn measure(host: &ThisHost) -> NameMeasurement {
     let mut addresses = (host.resolve)(&host.name);
     addresses.sort_unstable();
     addresses.dedup();
@@ -32,12 +32,12 @@ pub(super) fn measure(host: &ThisHost) -> Measured {
         let name = looked_up(move || dns_lookup::lookup_addr(&address).ok())??;
         Some((address, name))
     });
-    Measured { name: host.name.clone(), addresses, own, reverse }
+    NameMeasurement { name: host.name.clone(), addresses, own, reverse }
 }
 
 /// Whether programs that publish their own host's name publish something that other hosts can use.
-pub(super) fn judge(measured: &Measured, nodes: usize) -> Finding {
-    let Measured { name, addresses, own, reverse } = measured;
+pub(super) fn judge(measured: &NameMeasurement, nodes: usize) -> Finding {
+    let NameMeasurement { name, addresses, own, reverse } = measured;
     let back = match reverse {
         Some((address, found)) => format!(" The name of {address} is {found}."),
         None => String::new(),
@@ -121,7 +121,7 @@ mod tests {
         ] {
             let (addresses, own) = (ips(addresses), ips(own));
             let reverse = own.first().map(|address| (*address, "h1.cluster".to_owned()));
-            let measured = Measured { name: "h1".to_owned(), addresses, own, reverse };
+            let measured = NameMeasurement { name: "h1".to_owned(), addresses, own, reverse };
             let found = judge(&measured, nodes);
             assert_eq!(found.verdict, verdict, "{measured:?}");
             assert!(found.message.contains(words), "{}", found.message);

@@ -14,7 +14,7 @@ const MOST_NAMED: usize = 6;
 
 /// The host of an endpoint, seen from this host.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct EndpointPlace {
     /// The host as the endpoint names it, without brackets.
     pub(crate) host: String,
     /// The addresses of the name; the address itself, if the endpoint has one.
@@ -25,7 +25,7 @@ pub(crate) struct Place {
     pub(crate) own: Vec<IpAddr>,
 }
 
-impl Place {
+impl EndpointPlace {
     /// Looks the host of an endpoint up. Blocks on the name server.
     pub(crate) fn look(host: &str, here: &ThisHost) -> Self {
         let host = host.trim_matches(['[', ']']).to_owned();
@@ -117,7 +117,7 @@ mod tests {
             ("[fd00::1]", None, "This host is it"),
             ("unknown", None, not_it),
         ] {
-            let place = Place::look(name, &host());
+            let place = EndpointPlace::look(name, &host());
             assert_eq!(place.addresses().as_deref(), addresses, "{name}");
             assert_eq!(place.identity(), identity, "{name}");
         }

@@ -9,7 +9,7 @@ use tokio::net::TcpListener;
 use super::finding::Finding;
 use super::foreign::{Foreign, identify, listen};
 use super::obstacle::Obstacle;
-use super::place::{Place, listed};
+use super::place::{EndpointPlace, listed};
 use super::way::connect;
 use crate::client::{Client, ClientError, ClientOptions, ClusterMember};
 use crate::config::{ConnectionOptions, Endpoint};
@@ -62,7 +62,7 @@ pub(super) struct Expected {
 /// server answers.
 pub(super) async fn measure(
     endpoint: &Endpoint,
-    place: &Place,
+    place: &EndpointPlace,
     config: &RendezvousConfig,
 ) -> (Answer, Option<(Client, SocketAddr)>) {
     if place.addresses.is_empty() && !place.is_here() {
@@ -132,7 +132,7 @@ async fn refusal(error: &ClientError, config: &RendezvousConfig, address: Socket
 /// Whether the job finds its server at the endpoint.
 pub(super) fn judge(
     endpoint: &Endpoint,
-    place: &Place,
+    place: &EndpointPlace,
     expected: &Expected,
     answer: &Answer,
 ) -> Finding {
@@ -214,7 +214,7 @@ mod tests {
 
     fn judged(name: &str, is_embedded: bool, answer: Answer) -> (Verdict, String) {
         let endpoint = Endpoint::parse(name, 29400).unwrap();
-        let place = Place::look(&endpoint.host, &host());
+        let place = EndpointPlace::look(&endpoint.host, &host());
         let expected = Expected { is_embedded, run_id: Some("job".to_owned()) };
         let found = judge(&endpoint, &place, &expected, &answer);
         assert_eq!(found.remedy.is_some(), found.verdict > Verdict::Skip, "{}", found.message);

@@ -9,7 +9,7 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use super::obstacle::Obstacle;
-use super::place::{Place, within_time};
+use super::place::{EndpointPlace, within_time};
 use crate::config::{ETCD_PORT, Endpoint};
 use crate::embedded::ThisHost;
 use crate::util::blocking::blocking;
@@ -28,13 +28,13 @@ pub(crate) async fn way(obstacle: Obstacle, servers: &str) -> String {
         return String::new();
     };
     let looked = endpoints.clone();
-    let places: Vec<Place> = blocking(move || {
+    let places: Vec<EndpointPlace> = blocking(move || {
         let here = within_time(ThisHost::look());
-        looked.iter().map(|endpoint| Place::look(&endpoint.host, &here)).collect()
+        looked.iter().map(|endpoint| EndpointPlace::look(&endpoint.host, &here)).collect()
     })
     .await;
     let mut text: String =
-        places.iter().filter_map(Place::addresses).map(|one| format!(". {one}")).collect();
+        places.iter().filter_map(EndpointPlace::addresses).map(|one| format!(". {one}")).collect();
     let Some((place, endpoint)) =
         places.iter().zip(&endpoints).find(|(place, _)| !place.addresses.is_empty())
     else {

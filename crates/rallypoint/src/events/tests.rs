@@ -2,9 +2,9 @@ use rallypoint_core::events::{EventBody, Replay};
 
 use super::*;
 
-fn read(path: &Path) -> Vec<Event> {
+fn read(path: &Path) -> Vec<RunEvent> {
     let text = std::fs::read_to_string(path).unwrap();
-    text.lines().map(|line| Event::parse(line).unwrap()).collect()
+    text.lines().map(|line| RunEvent::parse(line).unwrap()).collect()
 }
 
 fn begin(file: &EventFile, node_id: &str) {

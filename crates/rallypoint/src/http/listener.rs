@@ -38,13 +38,13 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// How long to wait after an accept that failed: most often no descriptor is left.
 const AGAIN: Duration = Duration::from_millis(50);
 
-pub(super) struct Listener {
+pub(super) struct PageListener {
     pub(super) tcp: TcpListener,
     pub(super) tls: Option<TlsAcceptor>,
     pub(super) router: Router,
 }
 
-impl Listener {
+impl PageListener {
     /// Serves until `stop` is cancelled, and then cuts all connections.
     pub(super) async fn run(self, stop: &CancellationToken) {
         let mut connections = JoinSet::new();

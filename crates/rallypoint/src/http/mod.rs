@@ -29,7 +29,7 @@ use tokio::runtime::{Builder, Handle};
 use tokio_util::sync::CancellationToken;
 
 use self::access::{Access, authorize};
-use self::listener::Listener;
+use self::listener::PageListener;
 use crate::credentials::Credentials;
 use crate::log_target::HTTP;
 use crate::server::{ServerTls, TlsError, TlsUse, acceptor};
@@ -107,7 +107,7 @@ impl HttpServer {
             let runtime = Builder::new_current_thread().enable_all().build()?;
             runtime.block_on(async {
                 let tcp = tokio::net::TcpListener::from_std(listener)?;
-                Listener { tcp, tls, router: router(pages, access) }.run(&stopped).await;
+                PageListener { tcp, tls, router: router(pages, access) }.run(&stopped).await;
                 Ok(())
             })
         };

@@ -103,7 +103,7 @@ impl Preflight {
     /// # Errors
     /// [`PreflightError`], if the command did not end with exit code 0 in time.
     pub(super) async fn run(&self) -> Result<(), PreflightError> {
-        let _running = Running::new(&self.running);
+        let _running = RunningMark::new(&self.running);
         let PreflightCommand { command, timeout: limit } = self.command.clone();
         tracing::info!(target: LAUNCH, command, "running the preflight command");
         let begun = Instant::now();
@@ -144,16 +144,16 @@ fn start(
 }
 
 /// Sets the flag until it is dropped.
-struct Running<'a>(&'a AtomicBool);
+struct RunningMark<'a>(&'a AtomicBool);
 
-impl<'a> Running<'a> {
+impl<'a> RunningMark<'a> {
     fn new(flag: &'a AtomicBool) -> Self {
         flag.store(true, Ordering::Relaxed);
         Self(flag)
     }
 }
 
-impl Drop for Running<'_> {
+impl Drop for RunningMark<'_> {
     fn drop(&mut self) {
         self.0.store(false, Ordering::Relaxed);
     }

@@ -12,10 +12,10 @@ use prometheus::core::Collector;
 use prometheus::proto::MetricFamily;
 use prometheus::{HistogramOpts, HistogramVec, IntCounterVec, Opts};
 use rallypoint_core::agent::{Exit, signal_name};
-use rallypoint_core::events::{Event, EventBody, Registered};
+use rallypoint_core::events::{EventBody, Registered, RunEvent};
 
 use self::phases::{Phase, Phases};
-use self::signs::{Reason, sign};
+use self::signs::{RoundReason, sign};
 use crate::metrics::{VALID, counters, gauge, gauges, with_label};
 
 /// From a stage that takes no time to a join window of an hour.
@@ -43,11 +43,11 @@ pub(super) struct RunMetrics {
     stages: HistogramVec,
     recovery: HistogramVec,
     exits: IntCounterVec,
-    state: Mutex<State>,
+    state: Mutex<MetricsState>,
 }
 
 /// What the events up to now say.
-struct State {
+struct MetricsState {
     run: Option<&'static str>,
     round: u64,
     members: u32,
@@ -57,7 +57,7 @@ struct State {
     node: &'static str,
     phases: Phases,
     /// The first sign that the group has to form again, and its time in milliseconds.
-    sign: Option<(Reason, u64)>,
+    sign: Option<(RoundReason, u64)>,
     has_met: bool,
     max_restarts: u32,
     restarts_left: u32,
@@ -83,7 +83,7 @@ impl RunMetrics {
             "Time from the first sign of a change to workers that run again.",
             "reason",
         );
-        for reason in Reason::ALL {
+        for reason in RoundReason::ALL {
             // A series that begins with its first event has no rate for it.
             rounds.with_label_values(&[reason.name()]);
             recovery.with_label_values(&[reason.name()]);
@@ -98,7 +98,7 @@ impl RunMetrics {
                 "Workers of this node that have exited.",
                 "code",
             ),
-            state: Mutex::new(State {
+            state: Mutex::new(MetricsState {
                 run: None,
                 round: 0,
                 members: 0,
@@ -123,7 +123,7 @@ impl RunMetrics {
     }
 
     /// Takes an event into account.
-    pub(super) fn take(&self, event: &Event) {
+    pub(super) fn take(&self, event: &RunEvent) {
         let mut state = self.state();
         if state.node == "member"
             && let Some(reason) = sign(&event.body)
@@ -133,7 +133,7 @@ impl RunMetrics {
         self.time(&event.body);
         match &event.body {
             EventBody::RendezvousBegan => {
-                let other = if state.has_met { Reason::Other } else { Reason::Begin };
+                let other = if state.has_met { RoundReason::Other } else { RoundReason::Begin };
                 let reason = state.sign.map_or(other, |(reason, _)| reason);
                 self.rounds.with_label_values(&[reason.name()]).inc();
                 state.has_met = true;
@@ -230,13 +230,13 @@ impl RunMetrics {
         with_label(families.concat(), "run", run_id)
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, MetricsState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl State {
-    fn take(&mut self, event: &Event) {
+impl MetricsState {
+    fn take(&mut self, event: &RunEvent) {
         match &event.body {
             EventBody::RoundOpened { .. } => {
                 (self.run, self.round) = (Some("joinable"), event.round);

@@ -47,11 +47,11 @@ pub struct HangReport {
 
 /// The places of workers, those with the fewest ranks first.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Places(Vec<Place>);
+pub(super) struct Places(Vec<StackPlace>);
 
 /// Workers at the same place.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Place {
+struct StackPlace {
     name: String,
     ranks: BTreeSet<u32>,
     hosts: BTreeSet<String>,
@@ -63,13 +63,13 @@ struct Place {
 
 impl Places {
     pub(super) fn of(nodes: &[NodeStacks]) -> Self {
-        let mut places: BTreeMap<String, Place> = BTreeMap::new();
+        let mut places: BTreeMap<String, StackPlace> = BTreeMap::new();
         for (host, worker) in nodes
             .iter()
             .flat_map(|node| node.workers.iter().map(move |worker| (&node.host, worker)))
         {
             let name = worker.place();
-            let place = places.entry(name.clone()).or_insert_with(|| Place {
+            let place = places.entry(name.clone()).or_insert_with(|| StackPlace {
                 name,
                 ranks: BTreeSet::new(),
                 hosts: BTreeSet::new(),
@@ -83,7 +83,7 @@ impl Places {
                 place.steps = Some((first.min(step), last.max(step)));
             }
         }
-        let mut places: Vec<Place> = places.into_values().collect();
+        let mut places: Vec<StackPlace> = places.into_values().collect();
         places.sort_by_key(|place| (place.ranks.len(), place.ranks.first().copied()));
         Self(places)
     }
@@ -135,7 +135,7 @@ impl HangReport {
     pub fn headline(&self) -> String {
         let mut parts: Vec<String> = Vec::new();
         if let Some((most, odd)) = self.places.0.split_last() {
-            parts.extend(odd.iter().take(2).map(Place::sentence));
+            parts.extend(odd.iter().take(2).map(StackPlace::sentence));
             if odd.len() > 2 {
                 parts.push(format!("{} other places", odd.len() - 2));
             }
@@ -160,7 +160,7 @@ impl fmt::Display for HangReport {
     }
 }
 
-impl Place {
+impl StackPlace {
     fn sentence(&self) -> String {
         let Self { name, hosts, .. } = self;
         match (self.ranks.len(), self.ranks.first(), hosts.first()) {
@@ -173,7 +173,7 @@ impl Place {
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for StackPlace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let plural = if self.ranks.len() == 1 { "" } else { "s" };
         write!(f, "rank{plural} {}", ranges(self.ranks.iter().copied()))?;

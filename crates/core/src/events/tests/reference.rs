@@ -109,9 +109,9 @@ fn the_reference_lists_every_kind_and_every_field() {
     listed.sort();
     written.sort();
     assert_eq!(listed, written);
-    let event = Event::parse(&recorded()[2]).unwrap();
+    let event = RunEvent::parse(&recorded()[2]).unwrap();
     let event =
-        serde_json::to_value(Event { why: "because".into(), body: EventBody::Unknown, ..event });
+        serde_json::to_value(RunEvent { why: "because".into(), body: EventBody::Unknown, ..event });
     for field in event.unwrap().as_object().unwrap().keys() {
         assert!(page.contains(&format!("\n| `{field}` | ")), "the table of fields has no {field}");
     }
@@ -121,7 +121,7 @@ fn the_reference_lists_every_kind_and_every_field() {
 #[test]
 fn every_kind_is_read_back() {
     for body in every_kind() {
-        let event = Event {
+        let event = RunEvent {
             format: FORMAT,
             seq: 1,
             time: rfc3339(0),
@@ -132,7 +132,7 @@ fn every_kind_is_read_back() {
             body,
             why: "because".into(),
         };
-        assert_eq!(Event::parse(&event.to_line()).unwrap(), event);
+        assert_eq!(RunEvent::parse(&event.to_line()).unwrap(), event);
     }
     let of_the_source = include_str!("../body.rs");
     let variants = of_the_source.split("pub enum EventBody {").nth(1).unwrap();

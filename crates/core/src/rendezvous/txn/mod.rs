@@ -7,8 +7,10 @@
 //! Each transaction is idempotent, and harmless when it is executed late: it changes something only in the history,
 //! and under the document in force, on which it was decided (invariant A4).
 
+mod announcement;
 mod reply;
 
+pub(super) use self::announcement::AnnouncementOps;
 use self::reply::push;
 pub(super) use self::reply::{
     ActiveSnapshot, ConfirmReader, Confirmed, Diagnosis, DiagnosisReader, LeaveReader, Left,
@@ -28,37 +30,6 @@ pub(super) const RANKS_PER_TXN: usize = 125;
 
 /// Earlier rounds that a new group deletes. The group before it deleted the rounds before those.
 const SWEPT_ROUNDS: u64 = 64;
-
-/// The puts and deletes by which a node announces itself.
-#[derive(Debug, Clone, Default)]
-pub(super) struct AnnouncementOps {
-    ops: Vec<Op>,
-}
-
-impl AnnouncementOps {
-    pub(super) fn put(
-        mut self,
-        key: String,
-        value: impl Into<bytes::Bytes>,
-        lease: LeaseId,
-    ) -> Self {
-        self.ops.push(Op::Put(Put::new(key, value).on_lease(lease)));
-        self
-    }
-
-    pub(super) fn delete(mut self, key: String) -> Self {
-        self.ops.push(Op::Delete(KeyRange::key(key).into()));
-        self
-    }
-
-    pub(super) fn delete_if(self, wanted: bool, key: impl FnOnce() -> String) -> Self {
-        if wanted { self.delete(key()) } else { self }
-    }
-
-    pub(super) fn is_empty(&self) -> bool {
-        self.ops.is_empty()
-    }
-}
 
 /// The stale-writer guard: the node's own document is unchanged since the revision that the node has observed.
 ///

@@ -13,7 +13,7 @@ use rallypoint_core::status::{NodeState, NodeStatus, RunStatus};
 use tokio::time::timeout;
 
 use super::confirm::{author, confirm};
-use super::server::{Server, ServerArgs};
+use super::server::{RunServer, ServerArgs};
 use super::status::known;
 use super::text::printable;
 use super::{block_on, print};
@@ -124,7 +124,7 @@ fn find<'a>(status: &'a RunStatus, named: &str) -> Result<&'a NodeStatus, AnyErr
 
 /// Tells the node to leave, and waits until it has.
 async fn left(
-    server: &Server,
+    server: &RunServer,
     keys: &Keys,
     id: &str,
     action: &OperatorAction,

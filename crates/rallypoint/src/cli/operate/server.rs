@@ -45,7 +45,7 @@ pub(super) struct ServerArgs {
 }
 
 /// A server with runs. Looking at them changes nothing there: an operator is no node, and has no lease.
-pub(super) struct Server {
+pub(super) struct RunServer {
     pub(super) client: Client,
     /// The prefix of the keys of all runs.
     pub(super) prefix: String,
@@ -53,7 +53,7 @@ pub(super) struct Server {
 
 impl ServerArgs {
     /// The server. `run_id` is checked if it is given.
-    pub(super) async fn connect(&self, run_id: Option<&str>) -> Result<Server, AnyError> {
+    pub(super) async fn connect(&self, run_id: Option<&str>) -> Result<RunServer, AnyError> {
         let (endpoint, run_id) = (self.rdzv_endpoint.as_str(), run_id.unwrap_or("none"));
         let mut parameters = RendezvousParameters::new(RALLYPOINT_BACKEND, endpoint, run_id, 1, 1)?;
         parameters.config = parse_config(&self.rdzv_conf)?;
@@ -64,11 +64,11 @@ impl ServerArgs {
             RendezvousConfig::from_parameters(parameters, &ThisHost::look(), secret.as_deref())?;
         let options = EtcdOptions::from_parameters(&config.parameters)?;
         let client = Client::connect(options.client_options()).await?.with_timeout(PATIENCE);
-        Ok(Server { client, prefix: options.handler.prefix })
+        Ok(RunServer { client, prefix: options.handler.prefix })
     }
 }
 
-impl Server {
+impl RunServer {
     pub(super) fn keys(&self, run: &str) -> Keys {
         Keys::new(&self.prefix, run)
     }

@@ -4,7 +4,7 @@ use clap::Args;
 use rallypoint_core::status::{RunState, RunStatus};
 use serde_json::json;
 
-use super::server::{Server, ServerArgs};
+use super::server::{RunServer, ServerArgs};
 use super::{block_on, print, text, watch};
 use crate::cli::AnyError;
 use crate::util::clock::display_time;
@@ -25,7 +25,7 @@ Looking changes nothing on the server. RALLYPOINT_SECRET is the secret of a job 
 Exit codes: 0 done; 1 the server has no such run, or does not answer; 2 the command line is wrong.";
 
 #[derive(Debug, Args)]
-pub(crate) struct Status {
+pub(crate) struct StatusCommand {
     /// Run id; without it, all runs of the server
     #[arg(value_name = "RUN")]
     run_id: Option<String>,
@@ -39,7 +39,7 @@ pub(crate) struct Status {
     json: bool,
 }
 
-impl Status {
+impl StatusCommand {
     pub(crate) fn run(self) -> Result<(), AnyError> {
         block_on(async {
             let run = self.run_id.as_deref();
@@ -61,7 +61,7 @@ pub(super) enum View {
 }
 
 impl View {
-    pub(super) async fn read(server: &Server, run: Option<&str>) -> Result<Self, AnyError> {
+    pub(super) async fn read(server: &RunServer, run: Option<&str>) -> Result<Self, AnyError> {
         Ok(match run {
             Some(run) => Self::Run(Box::new(server.status(run).await?)),
             None => Self::Runs(server.statuses().await?),

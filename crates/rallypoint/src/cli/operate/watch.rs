@@ -9,7 +9,7 @@ use rallypoint_core::rendezvous::keys::Keys;
 use tokio::time::{MissedTickBehavior, interval, sleep};
 
 use super::print;
-use super::server::Server;
+use super::server::RunServer;
 use super::status::View;
 use crate::cli::AnyError;
 use crate::client::Watcher;
@@ -24,10 +24,14 @@ const AGAIN: Duration = Duration::from_secs(1);
 const REDRAW: &str = "\x1b[H\x1b[J";
 
 /// Shows the runs, and each change of them, until it is interrupted.
-pub(super) async fn follow(server: &Server, run: Option<&str>, json: bool) -> Result<(), AnyError> {
+pub(super) async fn follow(
+    server: &RunServer,
+    run: Option<&str>,
+    json: bool,
+) -> Result<(), AnyError> {
     // Without a first answer the command fails, as without --watch.
     let mut view = View::read(server, run).await?;
-    let mut screen = Screen { json, is_terminal: !json && std::io::stdout().is_terminal() };
+    let mut screen = WatchScreen { json, is_terminal: !json && std::io::stdout().is_terminal() };
     loop {
         match follow_rounds(server, run, &mut view, &mut screen).await {
             Ok(()) => {}
@@ -49,10 +53,10 @@ enum FollowError {
 
 /// Follows the run as long as its rounds are these: the members of a round have keys of their own.
 async fn follow_rounds(
-    server: &Server,
+    server: &RunServer,
     run: Option<&str>,
     view: &mut View,
-    screen: &mut Screen,
+    screen: &mut WatchScreen,
 ) -> Result<(), FollowError> {
     let rounds = rounds_of(view);
     let watching = server.client.watch(watches(server, run, &rounds)).await;
@@ -78,7 +82,7 @@ async fn follow_rounds(
 }
 
 /// Waits until a document of a run changes, and for the rest of the burst.
-async fn next_change(watcher: &mut Watcher, server: &Server) -> Result<(), AnyError> {
+async fn next_change(watcher: &mut Watcher, server: &RunServer) -> Result<(), AnyError> {
     let is_of_a_document = |event: &Event| {
         let run = Keys::run_of(&server.prefix, &event.kv.key);
         run.is_some_and(|run| server.keys(run).parse(&event.kv.key).is_some())
@@ -96,7 +100,7 @@ async fn next_change(watcher: &mut Watcher, server: &Server) -> Result<(), AnyEr
 }
 
 /// The watches of one run leave out the stores of its rounds. Those of all runs cannot, since runs come and go.
-fn watches(server: &Server, run: Option<&str>, rounds: &BTreeSet<u64>) -> Vec<Watch> {
+fn watches(server: &RunServer, run: Option<&str>, rounds: &BTreeSet<u64>) -> Vec<Watch> {
     let Some(run) = run else { return vec![Watch::new(Keys::runs(&server.prefix, None))] };
     let keys = server.keys(run);
     let of_rounds = rounds.iter().flat_map(|round| [keys.members(*round), keys.all_ready(*round)]);
@@ -111,12 +115,12 @@ fn rounds_of(view: &View) -> BTreeSet<u64> {
 }
 
 /// Where the view is shown: a terminal is redrawn, a file or a pipe gets each state once.
-struct Screen {
+struct WatchScreen {
     json: bool,
     is_terminal: bool,
 }
 
-impl Screen {
+impl WatchScreen {
     fn show(&mut self, view: &View) -> Result<(), AnyError> {
         let text = view.show(self.json)?;
         match (self.is_terminal, self.json) {

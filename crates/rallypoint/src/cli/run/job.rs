@@ -8,7 +8,7 @@ use rallypoint_core::agent::AgentSettings;
 use super::devices;
 use super::error::RunError;
 use super::host::HostFacts;
-use super::options::{Options, Purpose};
+use super::options::{JobPurpose, Options};
 use super::program::program;
 use super::rendezvous::{Known, Notes, rendezvous_config};
 use super::scheduler::{self, Scheduler};
@@ -149,7 +149,7 @@ fn local_workers(
     let gpus = devices::visible(&host.environment, &host.devices);
     let (count, source) = match options.nproc_per_node {
         Workers::Count(count) => return Ok(count),
-        Workers::Gpu if gpus.devices == 0 && options.purpose == Purpose::Check => return Ok(1),
+        Workers::Gpu if gpus.devices == 0 && options.purpose == JobPurpose::Check => return Ok(1),
         Workers::Gpu if gpus.devices == 0 => {
             let fix = format!("{} shows no GPU; give a number, or auto or cpu", gpus.source);
             return Err(RunError::invalid("--nproc-per-node", "gpu", fix));

@@ -31,7 +31,7 @@ use clap::ArgMatches;
 
 use self::error::RunError;
 use self::host::HostFacts;
-use self::options::Purpose;
+use self::options::JobPurpose;
 use self::values::Workers;
 pub(crate) use self::variables::{command, explain};
 use crate::doctor::Devices;
@@ -63,7 +63,7 @@ pub(crate) enum RunAction {
 /// As for [`prepare`].
 pub(crate) fn checked_job(matches: &ArgMatches, host: &HostFacts) -> Result<CheckedJob, RunError> {
     let (mut options, taken) = variables::read(matches, &host.environment)?;
-    options.purpose = Purpose::Check;
+    options.purpose = JobPurpose::Check;
     let secret = secret::read(&options, &host.environment)?;
     let job = job::job(&options, taken, secret, host)?;
     let gpus = devices::visible(&host.environment, &host.devices);

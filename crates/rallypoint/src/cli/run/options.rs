@@ -58,7 +58,7 @@ Exit codes:
 
 /// What the options of a job are read for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) enum Purpose {
+pub(crate) enum JobPurpose {
     /// The job is to be run.
     #[default]
     Run,
@@ -233,7 +233,7 @@ pub(crate) struct Options {
 
     /// What the options are read for.
     #[arg(skip)]
-    pub(super) purpose: Purpose,
+    pub(super) purpose: JobPurpose,
 
     /// Program of the workers and its arguments, passed on unchanged. A *.py file runs under python3 -u, or under the
     /// Python environment that this command is installed in (PYTHON_EXEC overrides it); any other file is executed

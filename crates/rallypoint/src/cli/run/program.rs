@@ -6,7 +6,7 @@ use std::path::Path;
 use super::environment::text;
 use super::error::RunError;
 use super::host::HostFacts;
-use super::options::{Options, Purpose};
+use super::options::{JobPurpose, Options};
 use crate::launch::job::Program;
 
 /// The program that the options name, with its interpreter.
@@ -18,7 +18,7 @@ pub(super) fn program(options: &Options, host: &HostFacts) -> Result<Program, Ru
             "a module needs Python; leave one of them out",
         ));
     }
-    if options.program.is_empty() && options.purpose == Purpose::Check {
+    if options.program.is_empty() && options.purpose == JobPurpose::Check {
         return Ok(Program { path: OsString::new(), arguments: Vec::new() });
     }
     let Some((path, arguments)) =

@@ -5,7 +5,7 @@ use rallypoint_core::events::EventBody;
 
 /// Why a node asks for a group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Reason {
+pub(super) enum RoundReason {
     /// For the first time.
     Begin,
     /// A worker failed, here or elsewhere.
@@ -22,7 +22,7 @@ pub(super) enum Reason {
     Other,
 }
 
-impl Reason {
+impl RoundReason {
     pub(super) const ALL: [Self; 7] = [
         Self::Begin,
         Self::WorkerFailed,
@@ -47,21 +47,21 @@ impl Reason {
 }
 
 /// The reason for another round that an event tells a member.
-pub(super) fn sign(body: &EventBody) -> Option<Reason> {
+pub(super) fn sign(body: &EventBody) -> Option<RoundReason> {
     Some(match body {
         EventBody::WorkerExited { exit, stopping: false, .. } if !exit.is_success() => {
-            Reason::WorkerFailed
+            RoundReason::WorkerFailed
         }
-        EventBody::StartFailed { .. } => Reason::WorkerFailed,
-        EventBody::MembersLost { .. } => Reason::NodeLost,
-        EventBody::PlaceLost { .. } | EventBody::Fenced { .. } => Reason::SessionLost,
-        EventBody::Signalled { .. } => Reason::Preempted,
+        EventBody::StartFailed { .. } => RoundReason::WorkerFailed,
+        EventBody::MembersLost { .. } => RoundReason::NodeLost,
+        EventBody::PlaceLost { .. } | EventBody::Fenced { .. } => RoundReason::SessionLost,
+        EventBody::Signalled { .. } => RoundReason::Preempted,
         EventBody::GroupChanged { change } => match change {
-            GroupChange::NodesWaiting(_) => Reason::NodeJoined,
-            GroupChange::PeerLost(_) => Reason::NodeLost,
-            GroupChange::PeerFailed(_) => Reason::WorkerFailed,
-            GroupChange::PeerLeaves(_) => Reason::Preempted,
-            GroupChange::GoneAhead(_) | GroupChange::Replaced(_) => Reason::Other,
+            GroupChange::NodesWaiting(_) => RoundReason::NodeJoined,
+            GroupChange::PeerLost(_) => RoundReason::NodeLost,
+            GroupChange::PeerFailed(_) => RoundReason::WorkerFailed,
+            GroupChange::PeerLeaves(_) => RoundReason::Preempted,
+            GroupChange::GoneAhead(_) | GroupChange::Replaced(_) => RoundReason::Other,
         },
         _ => return None,
     })

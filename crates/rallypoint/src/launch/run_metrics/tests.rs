@@ -16,7 +16,7 @@ fn after(events: &[(u64, &str)]) -> String {
         let line = format!(
             r#"{{"format":1,"seq":1,"time":"","ms":{ms},"run_id":"job","node_id":"a","round":3,{body}}}"#
         );
-        let event = Event::parse(&line).unwrap();
+        let event = RunEvent::parse(&line).unwrap();
         assert_ne!(event.body, EventBody::Unknown, "{line}");
         metrics.take(&event);
     }

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 use rallypoint::core::agent::{Exit, GroupChange};
-use rallypoint::core::events::{Event, EventBody, RUN_EVENTS};
+use rallypoint::core::events::{EventBody, RUN_EVENTS, RunEvent};
 use rallypoint::core::rendezvous::documents::RunOutcome;
 use rallypoint::core::rendezvous::keys::{DEFAULT_PREFIX, Keys};
 
@@ -19,9 +19,11 @@ fn launch(job: &Job, node: usize) -> Launcher {
     job.launch_with(&["--max-restarts", "1", "--events", &file(job, node)])
 }
 
-fn read(path: &str) -> Vec<Event> {
+fn read(path: &str) -> Vec<RunEvent> {
     let text = std::fs::read_to_string(path).unwrap();
-    text.lines().map(|line| Event::parse(line).unwrap_or_else(|e| panic!("{e}: {line}"))).collect()
+    text.lines()
+        .map(|line| RunEvent::parse(line).unwrap_or_else(|e| panic!("{e}: {line}")))
+        .collect()
 }
 
 fn replay(path: &str) -> Output {
@@ -29,13 +31,13 @@ fn replay(path: &str) -> Output {
 }
 
 /// Whether there is an event of this kind.
-fn has(events: &[Event], is_it: impl Fn(&EventBody) -> bool) -> bool {
+fn has(events: &[RunEvent], is_it: impl Fn(&EventBody) -> bool) -> bool {
     events.iter().any(|event| is_it(&event.body))
 }
 
 /// The sizes of the groups that formed, in order.
-fn sizes(events: &[Event]) -> Vec<u32> {
-    let size = |event: &Event| match event.body {
+fn sizes(events: &[RunEvent]) -> Vec<u32> {
+    let size = |event: &RunEvent| match event.body {
         EventBody::RoundFinal { size, .. } => Some(size),
         _ => None,
     };
@@ -101,8 +103,8 @@ fn the_events_of_a_job_tell_its_story_and_lead_to_the_same_decisions_again() {
     let kept = query(&server.address(), keys.events());
     assert!(kept.kvs.len() as u64 <= RUN_EVENTS);
     assert!(kept.kvs.iter().all(|kv| kv.lease == keys.run_lease() && kv.value.len() < 4096));
-    let parse = |value: &[u8]| Event::parse(std::str::from_utf8(value).unwrap()).unwrap();
-    let mut kept: Vec<Event> = kept.kvs.iter().map(|kv| parse(&kv.value)).collect();
+    let parse = |value: &[u8]| RunEvent::parse(std::str::from_utf8(value).unwrap()).unwrap();
+    let mut kept: Vec<RunEvent> = kept.kvs.iter().map(|kv| parse(&kv.value)).collect();
     kept.sort_by_key(|event| event.seq);
     assert!(kept.iter().zip(1..).all(|(event, seq)| event.seq == seq), "{kept:?}");
     assert_eq!(sizes(&kept), [3, 3, 2, 3]);

@@ -5,7 +5,7 @@ use std::net::Ipv6Addr;
 
 use super::{Known, Notes};
 use crate::cli::run::error::RunError;
-use crate::cli::run::options::Purpose;
+use crate::cli::run::options::JobPurpose;
 use crate::cli::run::values::Nodes;
 use crate::config::{Endpoint, RALLYPOINT_BACKEND};
 use crate::embedded::{DEFAULT_PORT, FieldNames, leaves_port_open};
@@ -143,7 +143,7 @@ pub(super) fn run_id(
         notes.provenance.push(Provenance::new("run id", &id, "--master-addr and --master-port"));
         return Ok(id);
     }
-    if known.options.purpose == Purpose::Check {
+    if known.options.purpose == JobPurpose::Check {
         return Ok(known.host.fresh_id.clone());
     }
     let mut fix =
