@@ -1,6 +1,6 @@
 //! The observer of a node: the one place that derives events from what the machines are told and what they decide.
 //!
-//! It sees every input of the [`Agent`](crate::agent::Agent) and of the [`Node`](crate::rendezvous::Node) with the outputs
+//! It sees every input of the [`Agent`](crate::agent::Agent) and of the [`Node`] with the outputs
 //! that followed, measures the stages between them, and decides nothing.
 
 mod agent;

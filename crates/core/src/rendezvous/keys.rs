@@ -107,7 +107,7 @@ impl Keys {
         format!("{}rdzv/restarts", self.root)
     }
 
-    /// The place of the run's event of this number: an [`Event`](crate::events::Event). There are
+    /// The place of the run's event of this number: an [`RunEvent`](crate::events::RunEvent). There are
     /// [`RUN_EVENTS`](crate::events::RUN_EVENTS) places, and a later event takes the place of an earlier one.
     pub fn event(&self, number: u64) -> String {
         let place = number % crate::events::RUN_EVENTS;
