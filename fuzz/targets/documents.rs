@@ -30,7 +30,8 @@ fuzz_target!(|bytes: &[u8]| {
         Rounds
     );
     // Outputs in a record may have numbers that are not written as they were read.
-    if let Some(event) = std::str::from_utf8(bytes).ok().and_then(|line| RunEvent::parse(line).ok()) {
+    if let Some(event) = std::str::from_utf8(bytes).ok().and_then(|line| RunEvent::parse(line).ok())
+    {
         assert!(RunEvent::parse(&event.to_line()).is_ok());
     }
     // Names are bounded as they are read, and frames as they are written.
