@@ -1,6 +1,8 @@
 //! Three nodes meet, on a server of their own or on the endpoint given.
 #![allow(clippy::print_stdout, reason = "an example shows what it does")]
 
+use std::time::Duration;
+
 use rallypoint::rendezvous::{RendezvousHandlerRegistry, RendezvousParameters};
 use rallypoint::server::{ServerOptions, serve};
 type AnyError = Box<dyn std::error::Error + Send + Sync>;
@@ -12,7 +14,8 @@ async fn node(endpoint: &str) -> Result<(), AnyError> {
     let handler = RendezvousHandlerRegistry::with_builtin().create_handler(parameters).await?;
     let group = handler.next_rendezvous().await?;
     println!("rank {} of {}", group.rank, group.world_size);
-    group.store.add(b"done", 1).await?;
+    // A node that shuts down closes the run, so all must have met before.
+    group.store.barrier(b"done", 3, Duration::from_secs(30)).await?;
     handler.shutdown().await;
     Ok(())
 }

@@ -106,7 +106,7 @@ fn names_that_do_not_resolve_or_mean_loopback_are_named() {
     found.says(
         "address",
         "fail",
-        "it cannot be told which of 10.77.0.11, 10.78.0.5 the others reach",
+        "it cannot be told which of 10.77.0.11, 10.78.0.5 other nodes reach",
     );
 }
 

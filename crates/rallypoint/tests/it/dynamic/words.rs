@@ -28,7 +28,7 @@ async fn dynamic_a_timeout_says_who_was_missing() {
     assert!(matches!(&error, RendezvousError::Timeout { waited, .. } if waited.as_millis() >= 700));
     let text = error.to_string();
     assert!(text.starts_with("no group of run \"late\" formed within 7"), "{text}");
-    let missing = format!("2 of 3 nodes, waiting for 1 more; besides this node: {name}");
+    let missing = format!("2 of 3 nodes, waiting for 1 more; joined besides this node: {name}");
     assert!(text.ends_with(&missing), "{text}");
     // It has left, and the other waits on.
     until(&*backend, |state| state.nodes.len() == 1).await;
