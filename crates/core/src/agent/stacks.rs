@@ -124,6 +124,12 @@ impl NodeStacks {
         format!("{places}{}", places.stacks()).trim_start().to_owned()
     }
 
+    /// With as many frames of each worker as a report shows, and bounded, printable names.
+    #[must_use]
+    pub fn bounded(self) -> Self {
+        self.plain(MOST_FRAMES)
+    }
+
     /// With bounded, printable names.
     fn plain(mut self, most_frames: usize) -> Self {
         self.host = plain(&self.host);

@@ -20,15 +20,15 @@ def beat(step: Optional[int] = None) -> None:
     path = os.environ.get(_VARIABLE)
     if not path:
         return
-    # As long as the one before, since truncating a file takes some file systems a millisecond.
-    text = b"%-20s\n" % (b"-" if step is None else b"%d" % step)
     try:
+        # As long as the one before, since truncating a file takes some file systems a millisecond.
+        text = b"%-20s\n" % (b"-" if step is None else b"%d" % step)
         # Opened each time: the program may close descriptors that it does not know, and use their numbers again.
         file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             os.write(file, text)
         finally:
             os.close(file)
-    except OSError:
-        # The launcher has ended, and its directory with it.
+    except (OSError, TypeError):
+        # The launcher has ended, and its directory with it; or the step is no number.
         pass

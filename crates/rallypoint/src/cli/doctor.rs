@@ -24,7 +24,7 @@ const FORMAT: u32 = 1;
 const WIDTH: usize = 100;
 
 /// The options of `rallypoint run` that change nothing here. They are accepted, so that the same command line works.
-const NOT_SHOWN: [&str; 24] = [
+const NOT_SHOWN: [&str; 28] = [
     "role",
     "reopen",
     "max_restarts",
@@ -39,6 +39,10 @@ const NOT_SHOWN: [&str; 24] = [
     "no_python",
     "preflight",
     "preflight_timeout",
+    "hang_after",
+    "progress",
+    "http",
+    "events",
     "virtual_local_rank",
     "numa_binding",
     "redirects",
@@ -184,15 +188,22 @@ fn as_text(findings: &[Finding]) -> String {
 fn wrapped(text: &str) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for word in text.split_whitespace() {
+        // Servers, name servers and nodes are quoted, and none of them may write to a terminal.
+        let word: String = word.chars().flat_map(printable).collect();
         match lines.last_mut() {
             Some(line) if line.len() + word.len() < WIDTH - 19 => {
                 line.push(' ');
-                line.push_str(word);
+                line.push_str(&word);
             }
-            _ => lines.push(word.to_owned()),
+            _ => lines.push(word),
         }
     }
     lines
+}
+
+/// A character as a terminal may get it.
+fn printable(c: char) -> Vec<char> {
+    if c.is_control() { c.escape_debug().collect() } else { vec![c] }
 }
 
 /// The findings for a program.
@@ -216,6 +227,12 @@ fn as_json(node: &CheckedNode, findings: &[Finding]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_server_cannot_write_to_the_terminal() {
+        let text = as_text(&[Finding::ok("server", "It is \u{1b}[2Jnginx\u{7}.")]);
+        assert!(text.contains("It is \\u{1b}[2Jnginx\\u{7}."), "{text:?}");
+    }
 
     #[test]
     fn findings_are_lines_with_their_remedies_below() {

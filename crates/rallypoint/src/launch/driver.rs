@@ -80,6 +80,8 @@ pub(super) struct AgentDriver {
     noticing: Option<BoxFuture<'static, ()>>,
     /// The look for signs of progress.
     looking: Option<BoxFuture<'static, AgentInput>>,
+    /// The last sign of progress that was seen.
+    last_sign: Option<Time>,
     /// The stacks of the workers: of a hang, or of workers that do not stop.
     taking_stacks: Option<BoxFuture<'static, ()>>,
     result: Option<RunResult>,
@@ -159,6 +161,7 @@ impl AgentDriver {
             notice: None,
             noticing: None,
             looking: None,
+            last_sign: None,
             taking_stacks: None,
             result: None,
         }
@@ -204,6 +207,9 @@ impl AgentDriver {
                 }
                 input = ready(&mut self.looking) => {
                     self.looking = None;
+                    if let AgentInput::Progress { latest, .. } = &input {
+                        self.last_sign = *latest;
+                    }
                     Some(DriverEvent::Input(input))
                 }
                 () = ready(&mut self.taking_stacks) => {

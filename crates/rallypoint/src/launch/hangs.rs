@@ -1,7 +1,7 @@
 //! A hang: whether the workers make progress, and the report of where the workers of all nodes are.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use std::time::Duration;
 
 use futures_util::{StreamExt, stream};
@@ -25,43 +25,63 @@ const ANSWERS: Duration = Duration::from_secs(10);
 /// The time limit for reading signs of progress, which may be on a network file system.
 const LOOK: Duration = Duration::from_secs(5);
 
+/// The least time to read an answer: nodes that do not answer must not use up the time of those that have.
+const GRACE: Duration = Duration::from_millis(100);
+
 /// How many answers are read at the same time.
 const AT_ONCE: usize = 64;
 
 /// The last sign of progress of the workers, or `None` if there is none. `is_first`: whether the node has rank 0.
+/// `known`: the last sign that was seen, which stays the last one if the signs cannot be read in time.
 pub(super) async fn latest_sign(
     signs: Arc<Mutex<ProgressSigns>>,
     is_first: bool,
+    known: Option<std::time::Instant>,
 ) -> Option<std::time::Instant> {
-    let look = move || signs.lock().unwrap_or_else(PoisonError::into_inner).latest(is_first);
+    let look = move || unless_busy(&signs).map(|mut signs| signs.latest(is_first));
     match timeout(LOOK, blocking(look)).await {
-        Ok(latest) => latest,
-        Err(_) => {
+        Ok(Some(latest)) => latest,
+        Ok(None) | Err(_) => {
             tracing::warn!(target: LAUNCH, waited = ?LOOK, "signs of progress take too long to be read");
-            None
+            known
         }
+    }
+}
+
+/// The signs, unless an earlier look waits for a file system. One thread waits there, and not one for each look.
+fn unless_busy(signs: &Mutex<ProgressSigns>) -> Option<MutexGuard<'_, ProgressSigns>> {
+    match signs.try_lock() {
+        Ok(signs) => Some(signs),
+        Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+        Err(TryLockError::WouldBlock) => None,
     }
 }
 
 /// The steps of the workers' last beats, as far as they can be read in time.
 async fn steps(signs: Arc<Mutex<ProgressSigns>>) -> Vec<Option<u64>> {
-    let read = move || signs.lock().unwrap_or_else(PoisonError::into_inner).steps();
+    let read = move || unless_busy(&signs).map(|signs| signs.steps()).unwrap_or_default();
     timeout(LOOK, blocking(read)).await.unwrap_or_default()
 }
 
 /// Takes the stacks of this node's workers and publishes them in the round's store. Rank 0 reports those of all nodes
 /// instead.
 pub(super) async fn answer(
-    mut targets: StackTargets,
+    targets: StackTargets,
     signs: Option<Arc<Mutex<ProgressSigns>>>,
     (group, store): (NodeGroup, Arc<dyn Store>),
     request: HangRequest,
 ) {
     let deadline = Instant::now() + ANSWERS;
-    if let Some(signs) = signs {
-        targets.steps = steps(signs).await;
+    let steps = async {
+        match signs {
+            Some(signs) => steps(signs).await,
+            None => Vec::new(),
+        }
+    };
+    let (mut stacks, steps) = tokio::join!(targets.take(STACKS), steps);
+    for (worker, step) in stacks.workers.iter_mut().zip(steps) {
+        worker.step = step;
     }
-    let stacks = targets.take(STACKS).await;
     if group.rank == 0 {
         let report = gather(stacks, &group, store.as_ref(), &request, deadline).await;
         return tracing::warn!(target: LAUNCH, "{report}");
@@ -96,7 +116,8 @@ async fn gather(
 ) -> HangReport {
     let answers = stream::iter(1..group.nodes).map(|rank| async move {
         let key = stacks_key(request.number, rank);
-        let found = timeout_at(deadline, store.get(key.as_bytes())).await;
+        let until = deadline.max(Instant::now() + GRACE);
+        let found = timeout_at(until, store.get(key.as_bytes())).await;
         let found = found.ok().and_then(|found| found.ok());
         (rank, found.and_then(|found| NodeStacks::decode(&found)))
     });

@@ -164,6 +164,7 @@ async fn run(mut job: JobSpec, console: &Arc<Console>) -> Result<i32, LaunchErro
             signal = signals.next() => return Ok(NodeOutcome::Signalled(signal).exit_code(None)),
         };
         if let Err(error) = passed {
+            waiting.show(None, None);
             return Ok(shutdown::unfit(&job, error, host, console, &mut signals).await);
         }
     }

@@ -275,7 +275,7 @@ impl MetricsState {
                 self.restarts_left = self.restarts_left.saturating_sub(1);
             }
             EventBody::RestartRefunded => {
-                self.restarts_left = self.max_restarts.min(self.restarts_left + 1);
+                self.restarts_left = self.max_restarts.min(self.restarts_left.saturating_add(1));
             }
             EventBody::RestartRefused { .. } => self.restarts_left = 0,
             _ => {}

@@ -145,6 +145,7 @@ impl AgentDriver {
         // Ends every process that earlier workers left.
         self.workers = None;
         self.began = boot_time();
+        self.last_sign = None;
         self.base_rank = first;
         let spec = self.spec.clone();
         self.pending = Some(Box::pin(async move {
@@ -157,9 +158,10 @@ impl AgentDriver {
         let signs = self.workers.as_ref().filter(|workers| workers.attempt() == attempt);
         let is_first = self.group.as_ref().is_some_and(|(group, _)| group.rank == 0);
         let (signs, origin) = (signs.and_then(WorkerGroup::signs), self.origin);
+        let known = self.last_sign.map(|at| (origin + at).into_std());
         self.looking = Some(Box::pin(async move {
             let latest = match signs {
-                Some(signs) => hangs::latest_sign(signs, is_first).await,
+                Some(signs) => hangs::latest_sign(signs, is_first, known).await,
                 None => None,
             };
             let latest = latest.map(|at| Instant::from_std(at).saturating_duration_since(origin));
@@ -181,7 +183,6 @@ impl AgentDriver {
             host: self.spec.host().to_owned(),
             base_rank: self.base_rank,
             groups: self.workers.as_ref().map(WorkerGroup::groups).unwrap_or_default(),
-            steps: Vec::new(),
             program: self.spec.program_path().to_owned(),
         }
     }

@@ -1,3 +1,5 @@
+use std::sync::mpsc;
+
 use rallypoint_core::agent::stacks::{Frame, WorkerStack};
 use rallypoint_core::rendezvous::documents::Address;
 
@@ -31,4 +33,24 @@ async fn the_report_has_the_answers_and_names_who_is_missing() {
     let report = gather(stacks("h0", 0, 7), &group, &store, &request, deadline).await.to_string();
     assert!(report.contains("2 ranks are in f (a.py:7)"), "{report}");
     assert!(report.contains("no answer from the nodes with the ranks 2-3"), "{report}");
+}
+
+/// A look that waits for a file system holds the signs. The next one is no second thread that waits, and no hang.
+#[tokio::test]
+async fn signs_that_cannot_be_read_are_those_that_were_known() {
+    let signs = Arc::new(Mutex::new(ProgressSigns::default()));
+    let known = Some(std::time::Instant::now());
+    assert_eq!(latest_sign(signs.clone(), true, known).await, None);
+    let ((locked, is_locked), (done, is_done)) = (mpsc::channel(), mpsc::channel::<()>());
+    let held = signs.clone();
+    let stuck = std::thread::spawn(move || {
+        let _held = held.lock().unwrap();
+        locked.send(()).unwrap();
+        is_done.recv().unwrap_err();
+    });
+    is_locked.recv().unwrap();
+    assert_eq!(latest_sign(signs.clone(), true, known).await, known);
+    assert_eq!(steps(signs.clone()).await, []);
+    drop(done);
+    stuck.join().unwrap();
 }

@@ -36,8 +36,6 @@ pub(super) struct StackTargets {
     pub(super) base_rank: u32,
     /// The process group of each worker, or `None` if no process of it is left.
     pub(super) groups: Vec<Option<u32>>,
-    /// The step of each worker's last beat.
-    pub(super) steps: Vec<Option<u64>>,
     /// The program of the workers.
     pub(super) program: OsString,
 }
@@ -54,12 +52,14 @@ impl StackTargets {
     pub(super) async fn take(self, limit: Duration) -> NodeStacks {
         let deadline = Instant::now() + limit;
         let (program, wanted) = (self.program, self.groups.iter().flatten().copied().collect());
-        let (py_spy, members) =
-            blocking(move || (py_spy::find(&program), group_members(&wanted))).await;
+        // The program may be on a file system that does not answer.
+        let found = timeout_at(deadline, blocking(move || py_spy::find(&program)));
+        let members = timeout_at(deadline, blocking(move || group_members(&wanted)));
+        let (py_spy, members) = tokio::join!(found, members);
+        let (py_spy, members) = (py_spy.ok().flatten(), members.unwrap_or_default());
         let ranks = (self.base_rank..).zip(self.groups);
-        let each = ranks.enumerate().map(|(index, (rank, group))| {
-            let step = self.steps.get(index).copied().flatten();
-            let mut stack = WorkerStack { rank, step, frames: Vec::new(), note: None };
+        let each = ranks.map(|(rank, group)| {
+            let mut stack = WorkerStack { rank, step: None, frames: Vec::new(), note: None };
             let members = group.and_then(|group| members.get(&group)).cloned().unwrap_or_default();
             let py_spy = py_spy.clone();
             async move {
@@ -74,7 +74,7 @@ impl StackTargets {
             }
         });
         let workers = stream::iter(each).buffered(AT_ONCE).collect().await;
-        NodeStacks { host: self.host, workers }
+        NodeStacks { host: self.host, workers }.bounded()
     }
 }
 

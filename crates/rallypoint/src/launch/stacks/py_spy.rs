@@ -8,9 +8,11 @@ use std::time::{Duration, Instant};
 
 use rallypoint_core::agent::stacks::Frame;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use serde_json::Value;
 use thiserror::Error;
 
+use crate::launch::job::HIDDEN;
 use crate::process::{self, ProcessGroup};
 use crate::util::program::{candidates, first_executable};
 
@@ -60,6 +62,9 @@ pub(super) fn dump(program: &Path, pid: u32, deadline: Instant) -> Result<Vec<Fr
 
 fn attempt(program: &Path, pid: u32, deadline: Instant) -> Result<Vec<Frame>, DumpError> {
     let mut command = process::command(program)?;
+    for hidden in HIDDEN {
+        command.env_remove(hidden);
+    }
     command.args(["dump", "--nonblocking", "--json", "--pid", &pid.to_string()]);
     let (mut output, writer) = io::pipe()?;
     let (mut errors, error_writer) = io::pipe()?;
@@ -81,8 +86,13 @@ fn read(pipe: &mut PipeReader, deadline: Instant) -> Option<Vec<u8>> {
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
         let time = Timespec::try_from(left.max(Duration::from_millis(1))).ok()?;
-        if left.is_zero() || poll(&mut [PollFd::new(&*pipe, PollFlags::IN)], Some(&time)) == Ok(0) {
+        if left.is_zero() {
             return None;
+        }
+        match poll(&mut [PollFd::new(&*pipe, PollFlags::IN)], Some(&time)) {
+            Err(Errno::INTR) => continue,
+            Ok(0) | Err(_) => return None,
+            Ok(_) => {}
         }
         match pipe.read(&mut buffer) {
             Ok(0) => return Some(all),

@@ -66,10 +66,11 @@ impl WorkerGroup {
         let (spec, start) = (spec.clone(), start.clone());
         let attempt = start.attempt;
         let (workers, signs, started) = blocking(move || {
+            // A file system that does not answer must not come between the workers and their owner.
+            let signs = spec.progress.as_ref().map(|progress| progress.signs());
             let (mut workers, started) = start_all(&spec, &start);
             let each = workers.iter_mut().filter_map(|worker| worker.signs.take()).collect();
-            let signs = spec.progress.as_ref().map(|progress| progress.signs(each));
-            (workers, signs, started)
+            (workers, signs.map(|signs| signs.of_workers(each)), started)
         })
         .await;
         (Self::of(attempt, workers, signs), started)

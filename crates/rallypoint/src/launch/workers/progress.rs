@@ -34,12 +34,12 @@ impl ProgressSpec {
     }
 
     /// The signs of the workers of one start, which have not begun. Blocks on the disk.
-    pub(super) fn signs(&self, workers: Vec<WorkerSigns>) -> ProgressSigns {
+    pub(super) fn signs(&self) -> ProgressSigns {
         let file = match &self.sign {
             ProgressSign::File(path) => Some(FileSign::new(path)),
             _ => None,
         };
-        ProgressSigns { sign: self.sign.clone(), file, workers }
+        ProgressSigns { sign: self.sign.clone(), file, workers: Vec::new() }
     }
 }
 
@@ -91,8 +91,9 @@ impl FileSign {
         let now = Instant::now();
         let modified = modified(&self.path);
         if let Some(modified) = modified.filter(|_| modified != self.known) {
-            let age = modified.elapsed().unwrap_or_default();
-            self.changed = now.checked_sub(age).map(|at| at.max(self.looked)).or(Some(self.looked));
+            // The change was not there at the look before. An age that says so is of another clock.
+            let age = modified.elapsed().ok().and_then(|age| now.checked_sub(age));
+            self.changed = Some(age.filter(|at| *at >= self.looked).unwrap_or(now));
             self.known = Some(modified);
         }
         self.looked = now;
@@ -137,7 +138,7 @@ impl WorkerSigns {
 }
 
 /// The signs of the workers of one start.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct ProgressSigns {
     sign: ProgressSign,
     file: Option<FileSign>,
@@ -145,19 +146,33 @@ pub(crate) struct ProgressSigns {
 }
 
 impl ProgressSigns {
+    /// With the signs of each worker.
+    pub(super) fn of_workers(self, workers: Vec<WorkerSigns>) -> Self {
+        Self { workers, ..self }
+    }
+
     /// The last sign of any worker. `is_first`: whether the node has rank 0. Blocks on the disk.
     pub(crate) fn latest(&mut self, is_first: bool) -> Option<Instant> {
-        let beat = self.workers.iter_mut().filter_map(|worker| worker.beat.look()).max();
-        let output = self.workers.iter_mut().filter_map(WorkerSigns::output).max();
+        // Only what is the sign is looked at: log files may be on a file system that does not answer.
         match self.sign {
-            ProgressSign::Beat => beat,
-            ProgressSign::Output => output,
+            ProgressSign::Beat => self.beat(),
+            ProgressSign::Output => self.output(),
             ProgressSign::File(_) => self.file.as_mut().and_then(FileSign::look),
-            ProgressSign::Auto if beat.is_some() => beat,
-            ProgressSign::Auto if is_first => output,
-            // Nothing is expected of these workers.
-            ProgressSign::Auto => Some(Instant::now()),
+            ProgressSign::Auto => match self.beat() {
+                Some(beat) => Some(beat),
+                None if is_first => self.output(),
+                // Nothing is expected of these workers.
+                None => Some(Instant::now()),
+            },
         }
+    }
+
+    fn beat(&mut self) -> Option<Instant> {
+        self.workers.iter_mut().filter_map(|worker| worker.beat.look()).max()
+    }
+
+    fn output(&mut self) -> Option<Instant> {
+        self.workers.iter_mut().filter_map(WorkerSigns::output).max()
     }
 
     /// The step of each worker, by local rank. Blocks on the disk.
@@ -266,7 +281,13 @@ mod tests {
             assert_eq!(ground.signs.latest(true), None);
             let file = File::options().write(true).open(ground.directory.path().join("old"));
             file.unwrap().set_modified(SystemTime::UNIX_EPOCH + other).unwrap();
+            std::thread::sleep(Duration::from_millis(20));
+            let seen = Instant::now();
             assert!(ground.has_sign(true, begun), "{other:?}");
+            assert!(
+                ground.signs.latest(true) >= Some(seen),
+                "an impossible age is none: {other:?}"
+            );
         }
     }
 }
