@@ -36,3 +36,4 @@ pub mod kv;
 pub mod mvcc;
 pub mod rendezvous;
 pub mod status;
+mod text;

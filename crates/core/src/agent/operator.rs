@@ -42,6 +42,9 @@ pub enum Operation {
         /// The id of the node.
         node: String,
     },
+    /// An operation of a later version.
+    #[serde(other)]
+    Unknown,
 }
 
 impl OperatorAction {
@@ -68,6 +71,9 @@ impl fmt::Display for OperatorAction {
             Operation::Close => write!(f, "the run was closed by {author}"),
             Operation::Reopen => write!(f, "the run was opened again by {author}"),
             Operation::Evict { node } => write!(f, "node {node} was evicted by {author}"),
+            Operation::Unknown => {
+                write!(f, "the run was changed by {author}, with a later version")
+            }
         }
     }
 }

@@ -12,6 +12,7 @@ use super::backoff::in_a_row;
 use super::hang::HangRequest;
 use super::operator::{MOST_ACTIONS, Operation, OperatorAction};
 use crate::rendezvous::documents::Extra;
+use crate::text::{LONGEST_REASON, bounded};
 
 /// The restarts that a job has used. The empty document belongs to a job without failures.
 ///
@@ -186,7 +187,8 @@ impl RestartBudget {
     #[must_use]
     pub fn record(&self, action: OperatorAction) -> Self {
         let mut next = self.clone();
-        next.actions.push(action);
+        next.actions
+            .push(OperatorAction { reason: bounded(action.reason, LONGEST_REASON), ..action });
         let more = next.actions.len().saturating_sub(MOST_ACTIONS);
         next.actions.drain(..more);
         next
@@ -203,7 +205,7 @@ impl RestartBudget {
         self.actions.iter().filter(move |action| action.round == round).filter_map(|action| {
             match &action.operation {
                 Operation::Evict { node } => Some((node.as_str(), action)),
-                Operation::Close | Operation::Reopen => None,
+                Operation::Close | Operation::Reopen | Operation::Unknown => None,
             }
         })
     }
@@ -345,6 +347,15 @@ mod tests {
         for next in [ask(4, 2, "b"), ask(5, 1, "b")] {
             assert_eq!(budget.request_stacks(next.clone()).hang, Some(next));
         }
+    }
+
+    #[test]
+    fn an_operation_of_a_later_version_leaves_the_budget_readable() {
+        let text = r#"{"used":2,"actions":[{"operation":"drain","by":"ali@login","round":4},
+            {"operation":"evict","node":"b","by":"ali@login","round":4}]}"#;
+        let budget: RestartBudget = serde_json::from_str(text).unwrap();
+        assert_eq!((budget.used, budget.actions[0].operation.clone()), (2, Operation::Unknown));
+        assert_eq!(budget.evictions_in(4).map(|(node, _)| node).collect::<Vec<_>>(), ["b"]);
     }
 
     #[test]

@@ -6,12 +6,10 @@ use super::time::rfc3339;
 use super::{FORMAT, RunEvent, millis};
 use crate::kv::Time;
 use crate::rendezvous::documents::{Active, DisplayTime, Status};
+use crate::text::{LONGEST_REASON, bounded};
 
 /// The number of events that are kept in the keys of a run.
 pub const RUN_EVENTS: u64 = 256;
-
-/// The longest reason that is kept there, in bytes. With at most 16 names of nodes this bounds an event to a few KiB.
-const LONGEST_WHY: usize = 512;
 
 /// The events between two states of the document of a run: `before`, or none, and `after`. A watch may miss states
 /// between them, whose events are made up for: each round that is final was opened and frozen before.
@@ -97,12 +95,8 @@ pub(crate) fn stored_events(
     let first = after.events.saturating_sub(events.len() as u64);
     let ms = millis(stamp.now);
     let started = stamp.started.map_or(0, DisplayTime::unix_millis);
-    let stored = |(seq, Observation { round, body, mut why }): (u64, Observation)| {
-        if why.len() > LONGEST_WHY {
-            let end = (0..=LONGEST_WHY).rev().find(|end| why.is_char_boundary(*end));
-            why.truncate(end.unwrap_or_default());
-            why.push('…');
-        }
+    let stored = |(seq, Observation { round, body, why }): (u64, Observation)| {
+        let why = bounded(why, LONGEST_REASON);
         let event = RunEvent {
             format: FORMAT,
             seq,
@@ -116,5 +110,6 @@ pub(crate) fn stored_events(
         };
         (seq, event.to_line())
     };
-    (first + 1..).zip(events).map(stored).collect()
+    let numbers = (1..).map(|number| first.saturating_add(number));
+    numbers.zip(events).map(stored).collect()
 }

@@ -4,7 +4,7 @@
 //! tells the documents in force: give it to the same command again.
 
 use super::documents::{
-    Active, DisplayTime, DocumentError, Limits, NodeName, Rounds, RunOutcome, Status, decode,
+    Active, DisplayTime, DocumentError, Extra, Limits, NodeName, Rounds, RunOutcome, Status, decode,
 };
 use super::keys::Keys;
 use super::messages::RunClosed;
@@ -12,6 +12,7 @@ use super::node::run_closed;
 use super::txn::{ActiveSnapshot, RoundDocuments, RoundGuard, Txns};
 use crate::events::Stamp;
 use crate::kv::{Time, Txn, TxnResult};
+use crate::text::{LONGEST_REASON, bounded};
 
 /// An operator of a run.
 #[derive(Debug, Clone)]
@@ -72,7 +73,7 @@ impl Operator {
         let (limits, rank_policy, extra) = match before.clone() {
             Some(Active { limits, rank_policy, extra, .. }) => (limits, rank_policy, extra),
             // No node will read them: it is told of the closure first.
-            None => (Limits { min: 0, max: 0 }, String::new(), rounds.extra.clone()),
+            None => (Limits { min: 0, max: 0 }, String::new(), Extra::new()),
         };
         let closed = Active {
             history,
@@ -82,7 +83,7 @@ impl Operator {
             rank_policy,
             coordinator: NodeName { id: self.by.clone(), address: String::new() },
             since: self.at,
-            reason: reason.to_owned(),
+            reason: bounded(reason.to_owned(), LONGEST_REASON),
             outcome: Some(outcome),
             frozen_because: String::new(),
             began: 0,

@@ -22,7 +22,7 @@ use crate::util::clock::display_time;
 
 /// The text after the options in `--help`.
 pub(crate) const AFTER_HELP: &str = "\
-The node stops its workers, leaves the run and exits with 77; its group re-forms without it, and no restart is used. A
+The node stops its workers, leaves the run and exits with 77, or with 0 if its workers were done; its group re-forms without it, and no restart is used. A
 spare takes its place if there is one. Every node says who evicted it and why. A launcher that is started again on the
 same host is a new node, and may join.
 

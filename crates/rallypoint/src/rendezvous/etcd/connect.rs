@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use rallypoint_core::rendezvous::keys::Keys;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 use super::errors::connection_error;
 use super::request::hold_run_lease;
@@ -24,6 +24,9 @@ const ATTEMPT: Duration = Duration::from_secs(3);
 
 /// The log repeats an unchanged cause after this time, and then each time after twice as long.
 const AGAIN: Duration = Duration::from_secs(10);
+
+/// The time limit for looking at the way to the servers, so that the log names the cause soon.
+const WAY: Duration = Duration::from_millis(1500);
 
 /// An attempt that no server answered.
 struct Unanswered {
@@ -59,7 +62,10 @@ pub(super) async fn wait_for_server(
                 replace(&mut *met.lock().unwrap_or_else(PoisonError::into_inner), obstacle);
             // The addresses are said once.
             let is_new = obstacle != before;
-            let way = if is_new { way(obstacle, servers).await } else { String::new() };
+            let way = match is_new {
+                true => timeout(WAY, way(obstacle, servers)).await.unwrap_or_default(),
+                false => String::new(),
+            };
             Err(Unanswered { error, obstacle, is_new, way })
         }
     };

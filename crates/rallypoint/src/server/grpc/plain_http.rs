@@ -5,6 +5,7 @@
 use std::sync::Arc;
 
 use http::{HeaderValue, Method, Request, Response, StatusCode, header};
+use tokio::sync::Semaphore;
 use tonic::body::Body;
 
 use crate::credentials::{CHALLENGE, Credentials};
@@ -22,6 +23,8 @@ pub(super) struct PlainHttp {
     pub(super) engine: Arc<Engine>,
     /// Required for the metrics, as for everything else that the server tells.
     pub(super) credentials: Option<Credentials>,
+    /// One page of metrics is made at a time, however many are asked for.
+    pub(super) page: Arc<Semaphore>,
 }
 
 impl PlainHttp {
@@ -33,7 +36,8 @@ impl PlainHttp {
                 response(code, JSON, format!("{{\"health\":\"{open}\"}}\n"))
             }
             (&Method::GET, "/metrics") if self.admits(request) => {
-                response(StatusCode::OK, TEXT, metrics_page(self.engine.clone()).await)
+                let permit = self.page.clone().acquire_owned().await.expect("it is never closed");
+                response(StatusCode::OK, TEXT, metrics_page(self.engine.clone(), permit).await)
             }
             (&Method::GET, "/metrics") => {
                 let text = "This server wants its user and password.\n".to_owned();

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use http::{HeaderMap, HeaderValue, Request, Response, header};
 use hyper::body::Incoming;
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tonic::body::Body;
 use tonic::{Code, Status};
@@ -86,7 +87,11 @@ pub(in crate::server) fn router(
     let (_, health) = tonic_health::server::health_reporter();
     Router {
         engine: engine(),
-        plain_http: PlainHttp { engine: engine(), credentials: options.credentials.clone() },
+        plain_http: PlainHttp {
+            engine: engine(),
+            credentials: options.credentials.clone(),
+            page: Arc::new(Semaphore::new(1)),
+        },
         authenticator,
         max_message_bytes: limit,
         kv: KvServer::new(kv).max_decoding_message_size(limit),

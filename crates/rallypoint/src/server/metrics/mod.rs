@@ -11,6 +11,7 @@ use std::sync::{Arc, Weak};
 use prometheus::core::Collector;
 use prometheus::proto::MetricFamily;
 use prometheus::{Histogram, HistogramOpts, IntCounter, IntGaugeVec, Opts};
+use tokio::sync::OwnedSemaphorePermit;
 
 pub(super) use self::calls::{ActiveCall, CallMetrics};
 use super::engine::Engine;
@@ -109,9 +110,13 @@ impl ServerMetrics {
     }
 }
 
-/// The page of metrics of this server and its process.
-pub(super) async fn metrics_page(engine: Arc<Engine>) -> String {
-    let build = move || page([process_metrics(), families(&engine)].concat());
+/// The page of metrics of this server and its process. A page that is being made is finished, even if its client is
+/// gone; so the permit is held until then.
+pub(super) async fn metrics_page(engine: Arc<Engine>, permit: OwnedSemaphorePermit) -> String {
+    let build = move || {
+        let _permit = permit;
+        page([process_metrics(), families(&engine)].concat())
+    };
     blocking(build).await
 }
 
