@@ -374,6 +374,9 @@ def check_book(book):
             file = (path.parent / target).resolve() if target else path
             if re.match(r"[a-z]+:", link) or path.name in ("print.html", "404.html"):
                 continue
+            # mdBook copies the other files of docs/ beside its pages.
+            if file not in pages and file.is_file() and not anchor:
+                continue
             if file not in pages:
                 errors.append(f"{path.relative_to(book)}: the book has no {link}")
             elif anchor and anchor not in pages[file].ids:
