@@ -1,12 +1,11 @@
 """Signs of progress of a worker, for ``rallypoint run --hang-after``."""
 
 import os
-from typing import Optional
 
 _VARIABLE = "RALLYPOINT_PROGRESS_FILE"
 
 
-def beat(step: Optional[int] = None) -> None:
+def beat(step: "int | None" = None) -> None:
     """Shows the launcher that this worker makes progress: call it once for each training step.
 
     The launcher (``rallypoint run --hang-after``) reports where the workers of all nodes are when no worker of a
