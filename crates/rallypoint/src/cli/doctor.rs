@@ -56,9 +56,10 @@ const NOT_SHOWN: [&str; 28] = [
 ];
 
 const AFTER_HELP: &str = "\
-The options are those of `rallypoint run`, all of which are accepted, and the program may follow: put doctor in the
-place of run. PET_* variables, Slurm, Open MPI and Kubernetes are read in the same way. Nothing is started and nothing
-is written, so it can run before a job, or beside one that waits. It takes less than five seconds.
+The options are those of `rallypoint run`, all of which are accepted, and the program may
+follow: put doctor in the place of run. PET_* variables, Slurm, Open MPI and Kubernetes are read
+in the same way. Nothing is started and nothing is written, so it can run before a job, or
+beside one that waits. It takes less than five seconds.
 
 Checks:
   host_name    the name of this host, its addresses, and the name of its address

@@ -149,7 +149,7 @@ fn parse(
     let usage = |error| RunError::Usage(Box::new(error));
     let mut command = Cli::command()
         .subcommand(run::command(environment).display_order(0))
-        .subcommand(doctor::command(environment).display_order(0));
+        .subcommand(doctor::command(environment).display_order(1));
     let given = command.try_get_matches_from_mut(&arguments).map_err(|error| {
         let is_command = |word: &&OsString| command.find_subcommand(word).is_some();
         match arguments.iter().skip(1).find(is_command) {

@@ -12,14 +12,15 @@ use super::AnyError;
 
 /// The text after the options in `--help`.
 pub(super) const AFTER_HELP: &str = "\
-`rallypoint run --events FILE` records what the launcher was told and what it decided. This command gives the recorded
-inputs to the same state machines again, and compares: their decisions, and the events that follow. It needs the
-version that wrote the file.
+`rallypoint run --events FILE` records what the launcher was told and what it decided. This
+command gives the recorded inputs to the same state machines again, and compares: their
+decisions, and the events that follow. It needs the version that wrote the file.
 
 Example:
   rallypoint replay events.jsonl
 
-Exit codes: 0 every line is as recorded; 1 a line differs, or the file cannot be read; 2 the command line is wrong.";
+Exit codes: 0 every line is as recorded; 1 a line differs, or the file cannot be read; 2 the
+command line is wrong.";
 
 #[derive(Debug, Args)]
 pub(super) struct ReplayCommand {

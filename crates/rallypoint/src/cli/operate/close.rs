@@ -14,8 +14,8 @@ use crate::util::clock::display_time;
 
 /// The text after the options in `--help`.
 pub(crate) const AFTER_HELP: &str = "\
-All nodes of the run stop their workers and exit with 1, and say who closed the run and why. For two hours no node can
-join it, unless `rallypoint reopen` opens it again.
+All nodes of the run stop their workers and exit with 1, and say who closed the run and why. For
+two hours no node can join it, unless `rallypoint reopen` opens it again.
 
 Examples:
   rallypoint close --rdzv-endpoint head:29400 job-7 --reason 'the learning rate is wrong'
@@ -23,8 +23,8 @@ Examples:
 
 Asks on a terminal before it does anything; without a terminal it needs --yes.
 
-Exit codes: 0 the run is closed; 1 there is no such run, it was closed before, or no server answers; 2 the command line
-is wrong.";
+Exit codes: 0 the run is closed; 1 there is no such run, it was closed before, or no server
+answers; 2 the command line is wrong.";
 
 #[derive(Debug, Args)]
 pub(crate) struct Close {

@@ -22,11 +22,13 @@ use crate::util::clock::display_time;
 
 /// The text after the options in `--help`.
 pub(crate) const AFTER_HELP: &str = "\
-The node stops its workers, leaves the run and exits with 77, or with 0 if its workers were done; its group re-forms without it, and no restart is used. A
-spare takes its place if there is one. Every node says who evicted it and why. A launcher that is started again on the
-same host is a new node, and may join.
+The node stops its workers, leaves the run and exits with 77, or with 0 if its workers were
+done; its group re-forms without it, and no restart is used. A spare takes its place if there is
+one. Every node says who evicted it and why. A launcher that is started again on the same host
+is a new node, and may join.
 
-NODE is an id as `rallypoint status RUN` lists it, or the name of a host that has one node of the run.
+NODE is an id as `rallypoint status RUN` lists it, or the name of a host that has one node of
+the run.
 
 Examples:
   rallypoint evict --rdzv-endpoint head:29400 job-7 gpu17 --reason 'ECC errors'
@@ -34,8 +36,8 @@ Examples:
 
 Asks on a terminal before it does anything; without a terminal it needs --yes.
 
-Exit codes: 0 the node has left; 1 there is no such node, it has not left in time, or no server answers; 2 the command
-line is wrong.";
+Exit codes: 0 the node has left; 1 there is no such node, it has not left in time, or no server
+answers; 2 the command line is wrong.";
 
 #[derive(Debug, Args)]
 pub(crate) struct Evict {

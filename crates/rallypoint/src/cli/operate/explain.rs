@@ -12,14 +12,15 @@ use crate::util::clock::display_time;
 
 /// The text after the options in `--help`.
 pub(crate) const AFTER_HELP: &str = "\
-Says in what state the run is and since when, what it waits for and which nodes are missing, why its last round began,
-which failure was the last, and what would help.
+Says in what state the run is and since when, what it waits for and which nodes are missing, why
+its last round began, which failure was the last, and what would help.
 
 Examples:
   rallypoint explain --rdzv-endpoint head:29400 job-7
   rallypoint explain --rdzv-endpoint head:29400 job-7 --json
 
-Exit codes: 0 done; 1 the server has no such run, or does not answer; 2 the command line is wrong.";
+Exit codes: 0 done; 1 the server has no such run, or does not answer; 2 the command line is
+wrong.";
 
 #[derive(Debug, Args)]
 pub(crate) struct Explain {

@@ -12,8 +12,9 @@ use crate::util::clock::display_time;
 
 /// The text after the options in `--help`.
 pub(crate) const AFTER_HELP: &str = "\
-A closed run refuses nodes for two hours. This command opens it again, so that nodes can join; round numbers continue
-from the last round. `rallypoint run --reopen` does the same when a job starts.
+A closed run refuses nodes for two hours. This command opens it again, so that nodes can join;
+round numbers continue from the last round. `rallypoint run --reopen` does the same when a job
+starts.
 
 Examples:
   rallypoint reopen --rdzv-endpoint head:29400 job-7
@@ -21,7 +22,8 @@ Examples:
 
 Asks on a terminal before it does anything; without a terminal it needs --yes.
 
-Exit codes: 0 the run is open again; 1 it was not closed, or no server answers; 2 the command line is wrong.";
+Exit codes: 0 the run is open again; 1 it was not closed, or no server answers; 2 the command
+line is wrong.";
 
 #[derive(Debug, Args)]
 pub(crate) struct Reopen {

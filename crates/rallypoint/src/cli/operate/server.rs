@@ -13,13 +13,21 @@ use rallypoint_core::rendezvous::documents::{decode, encode};
 use rallypoint_core::rendezvous::keys::{Keys, RunKey};
 use rallypoint_core::rendezvous::{Operator, OperatorStep};
 use rallypoint_core::status::{LeaseMargin, RunStatus};
+use tokio::time::timeout;
 
 use crate::cli::AnyError;
 use crate::client::{Client, ClientError};
 use crate::config::{EtcdOptions, RALLYPOINT_BACKEND};
+use crate::doctor::{Obstacle, way};
 use crate::embedded::{RendezvousConfig, ThisHost};
 use crate::launch::job::SECRET;
 use crate::rendezvous::{PASSWORD, RendezvousParameters, add_password, parse_config};
+
+/// The time limit for the first answer of a server.
+const FIRST_ANSWER: Duration = Duration::from_secs(3);
+
+/// The time limit for looking at the way to the server.
+const WAY: Duration = Duration::from_millis(1500);
 
 /// The time limit for an answer of a server.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -63,8 +71,26 @@ impl ServerArgs {
         let config =
             RendezvousConfig::from_parameters(parameters, &ThisHost::look(), secret.as_deref())?;
         let options = EtcdOptions::from_parameters(&config.parameters)?;
-        let client = Client::connect(options.client_options()).await?.with_timeout(PATIENCE);
+        let client = Client::connect(options.client_options()).await?;
+        // A user may be allowed to read the keys of runs, and nothing else.
+        let key = Keys::new(&options.handler.prefix, run_id).active();
+        answers(&client.with_timeout(FIRST_ANSWER), key, &config.parameters.endpoint).await?;
+        let client = client.with_timeout(PATIENCE);
         Ok(RunServer { client, prefix: options.handler.prefix })
+    }
+}
+
+/// Whether a server answers, which is soon said: the operator has to know before anything else. The cause is told as a
+/// launcher tells it that waits for its server.
+async fn answers(client: &Client, key: String, servers: &str) -> Result<(), AnyError> {
+    match client.range(KeyRange::key(key)).await {
+        Err(error) if error.is_transient() && !error.is_tls_error() => {
+            let obstacle = Obstacle::of(&error);
+            let way = timeout(WAY, way(obstacle, servers)).await.unwrap_or_default();
+            let (finding, remedy) = (obstacle.finding(), obstacle.remedy());
+            Err(format!("no server answers at {servers}: {finding}{way}. {remedy}").into())
+        }
+        answered => Ok(answered.map(|_| ())?),
     }
 }
 

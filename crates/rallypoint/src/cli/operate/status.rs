@@ -11,9 +11,10 @@ use crate::util::clock::display_time;
 
 /// The text after the options in `--help`.
 pub(crate) const AFTER_HELP: &str = "\
-Without RUN, one line for each run of the server: its state, its nodes (3/4 +1 spare: three of four, one more stands
-by), the restarts left, and a reason in one phrase. With RUN, a line for each node, for members that are lost, and for
-nodes that are missing. `rallypoint explain RUN` says the same in sentences, with what would help.
+Without RUN, one line for each run of the server: its state, its nodes (3/4 +1 spare: three of
+four, one more stands by), the restarts left, and a reason in one phrase. With RUN, a line for
+each node, for members that are lost, and for nodes that are missing. `rallypoint explain RUN`
+says the same in sentences, with what would help.
 
 Examples:
   rallypoint status --rdzv-endpoint head:29400
@@ -22,7 +23,8 @@ Examples:
 
 Looking changes nothing on the server. RALLYPOINT_SECRET is the secret of a job that has one.
 
-Exit codes: 0 done; 1 the server has no such run, or does not answer; 2 the command line is wrong.";
+Exit codes: 0 done; 1 the server has no such run, or does not answer; 2 the command line is
+wrong.";
 
 #[derive(Debug, Args)]
 pub(crate) struct StatusCommand {

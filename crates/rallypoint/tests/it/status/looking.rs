@@ -117,7 +117,11 @@ fn a_run_that_the_server_does_not_have_is_an_error() {
 fn a_server_that_is_not_there_is_named() {
     let endpoint = free_endpoint();
     let server = Server { address: endpoint.clone(), _ours: None, _etcd: None };
+    let begun = Instant::now();
     let said = until("an answer", || Some(server.says(&["status"])));
     assert_eq!(said.code, Some(1), "{said:?}");
-    assert!(said.stderr.contains(&endpoint), "{said:?}");
+    let expected = format!("no server answers at {endpoint}: nothing listens there");
+    assert!(said.stderr.contains(&expected), "{said:?}");
+    assert!(said.stderr.contains("has not started, or the port is another"), "{said:?}");
+    assert!(begun.elapsed() < Duration::from_secs(6), "it says so soon: {said:?}");
 }
