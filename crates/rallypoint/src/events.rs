@@ -29,6 +29,9 @@ use crate::util::clock::display_time;
 /// Lines that wait to be written. Beyond that, lines are dropped.
 const QUEUE: usize = 8192;
 
+/// Lines that are written in one piece, if so many wait.
+const AT_ONCE: usize = 64;
+
 /// The time limit for writing the last lines.
 const GOODBYE: Duration = Duration::from_secs(5);
 
@@ -49,7 +52,7 @@ struct RecorderState {
     /// Once the node has an id.
     journal: Option<Journal>,
     /// Until the file is closed.
-    lines: Option<SyncSender<String>>,
+    lines: Option<SyncSender<RunEvent>>,
     observer: Option<EventListener>,
     /// The log has said that lines were dropped.
     said: bool,
@@ -138,7 +141,10 @@ impl EventRecorder {
         let mut state = self.0.state.lock().unwrap_or_else(PoisonError::into_inner);
         let RecorderState { journal, lines: queue, observer, said } = &mut *state;
         if journal.is_none() {
-            *journal = begin();
+            // Records are for a file; an observer takes events alone.
+            let has_file = queue.is_some();
+            let of = |journal: Journal| if has_file { journal } else { journal.without_records() };
+            *journal = begin().map(of);
         }
         let wanted = queue.is_some() || observer.is_some();
         let Some(journal) = journal.as_mut().filter(|_| wanted) else { return };
@@ -147,7 +153,7 @@ impl EventRecorder {
                 observe(&event);
             }
             let Some(queue) = queue else { continue };
-            let sent = queue.try_send(event.to_line());
+            let sent = queue.try_send(event);
             if matches!(sent, Err(TrySendError::Full(_))) && !std::mem::replace(said, true) {
                 let path = &self.0.path;
                 tracing::warn!(
@@ -231,16 +237,20 @@ struct Writer {
 }
 
 impl Writer {
-    fn run(mut self, lines: &Receiver<String>) {
-        while let Ok(line) = lines.recv() {
-            self.write(&line);
+    fn run(mut self, events: &Receiver<RunEvent>) {
+        while let Ok(event) = events.recv() {
+            let mut lines = if self.cut_off { "\n".to_owned() } else { String::new() };
+            for event in std::iter::once(event).chain(events.try_iter().take(AT_ONCE)) {
+                lines += &event.to_line();
+                lines.push('\n');
+            }
+            self.write(&lines);
         }
     }
 
-    /// Writes a line, in one piece. An error does not stop the job: the next line is tried again.
-    fn write(&mut self, line: &str) {
-        let end = if self.cut_off { "\n" } else { "" };
-        let written = self.file.write_all(format!("{end}{line}\n").as_bytes());
+    /// Writes lines, in one piece. An error does not stop the job: the next lines are tried again.
+    fn write(&mut self, lines: &str) {
+        let written = self.file.write_all(lines.as_bytes());
         self.cut_off = written.is_err();
         if let Err(error) = written
             && !std::mem::replace(&mut self.said, true)

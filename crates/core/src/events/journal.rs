@@ -28,19 +28,28 @@ pub struct Journal {
     node_id: String,
     seq: u64,
     observer: EventObserver,
+    has_records: bool,
 }
 
 impl Journal {
     /// The journal of this node, before its first line.
     pub fn new(run_id: impl Into<String>, node_id: impl Into<String>) -> Self {
         let (run_id, node_id) = (run_id.into(), node_id.into());
-        Self { run_id, node_id, seq: 0, observer: EventObserver::default() }
+        Self { run_id, node_id, seq: 0, observer: EventObserver::default(), has_records: true }
+    }
+
+    /// The same without records: events alone, which cost less and cannot be replayed.
+    #[must_use]
+    pub fn without_records(self) -> Self {
+        Self { has_records: false, ..self }
     }
 
     /// Records an agent before its first input.
     pub fn agent_began(&mut self, at: Moment, settings: &AgentSettings) -> Vec<RunEvent> {
-        let body = EventBody::AgentBegan { version: version(), settings: settings.clone() };
-        self.lines(at, body, Vec::new())
+        self.lines(at, Vec::new(), || EventBody::AgentBegan {
+            version: version(),
+            settings: settings.clone(),
+        })
     }
 
     /// Records an input of the agent and the outputs that followed.
@@ -51,8 +60,10 @@ impl Journal {
         outputs: &[AgentOutput],
     ) -> Vec<RunEvent> {
         let events = self.observer.agent(at.now, input, outputs);
-        let (input, outputs) = (input.clone(), values(outputs));
-        self.lines(at, EventBody::AgentStep { at_ns: nanos(at.now), input, outputs }, events)
+        self.lines(at, events, || {
+            let (input, outputs) = (input.clone(), values(outputs));
+            EventBody::AgentStep { at_ns: nanos(at.now), input, outputs }
+        })
     }
 
     /// Records a node before its first input: the arguments of [`Node::new`].
@@ -63,9 +74,10 @@ impl Journal {
         document: &NodeDocument,
         entropy: u64,
     ) -> Vec<RunEvent> {
-        let (config, document) = (Box::new(config.clone()), Box::new(document.clone()));
-        let body = EventBody::NodeBegan { version: version(), config, document, entropy };
-        self.lines(at, body, Vec::new())
+        self.lines(at, Vec::new(), || {
+            let (config, document) = (Box::new(config.clone()), Box::new(document.clone()));
+            EventBody::NodeBegan { version: version(), config, document, entropy }
+        })
     }
 
     /// Records an input of the node and the outputs that followed. The node has handled the input.
@@ -77,15 +89,22 @@ impl Journal {
         node: &Node,
     ) -> Vec<RunEvent> {
         let events = self.observer.node(at.now, &input, outputs, node);
-        let (input, outputs) = (Box::new(input), values(outputs));
-        self.lines(at, EventBody::NodeStep { at_ns: nanos(at.now), input, outputs }, events)
+        self.lines(at, events, || {
+            let (input, outputs) = (Box::new(input), values(outputs));
+            EventBody::NodeStep { at_ns: nanos(at.now), input, outputs }
+        })
     }
 
-    fn lines(&mut self, at: Moment, record: EventBody, events: Vec<Observation>) -> Vec<RunEvent> {
+    fn lines(
+        &mut self,
+        at: Moment,
+        events: Vec<Observation>,
+        record: impl FnOnce() -> EventBody,
+    ) -> Vec<RunEvent> {
         let round = events.first().map_or(0, |event| event.round);
-        let record = Observation { round, body: record, why: String::new() };
-        let all = std::iter::once(record).chain(events);
-        all.map(|observation| self.line(at, observation)).collect()
+        let record =
+            self.has_records.then(|| Observation { round, body: record(), why: String::new() });
+        record.into_iter().chain(events).map(|observation| self.line(at, observation)).collect()
     }
 
     fn line(&mut self, at: Moment, Observation { round, body, why }: Observation) -> RunEvent {

@@ -70,7 +70,7 @@ pub enum ReplayError {
 }
 
 /// What was replayed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Replayed {
     /// The number of starts of nodes.
@@ -81,8 +81,8 @@ pub struct Replayed {
     pub outputs: u64,
     /// The number of events that followed.
     pub events: u64,
-    /// The number of lines that were cut off, by the end of a process or a full disk.
-    pub cut_off: u64,
+    /// The numbers of the lines that were cut off, by the end of a process or a full disk.
+    pub cut_off: Vec<u64>,
 }
 
 /// Replays a file, line by line. The lines of several nodes may be mixed.
@@ -121,7 +121,7 @@ impl Replay {
         let event = RunEvent::parse(text);
         if let Some((line, source)) = self.unreadable.take() {
             match &event {
-                Ok(event) if event.seq == 1 => self.replayed.cut_off += 1,
+                Ok(event) if event.seq == 1 => self.replayed.cut_off.push(line),
                 _ => return Err(ReplayError::Unreadable { line, source }),
             }
         }
@@ -137,7 +137,7 @@ impl Replay {
 
     /// What was replayed, after the last line.
     pub fn end(mut self) -> Replayed {
-        self.replayed.cut_off += u64::from(self.unreadable.is_some());
+        self.replayed.cut_off.extend(self.unreadable.map(|(line, _)| line));
         self.replayed
     }
 

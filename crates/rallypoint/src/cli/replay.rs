@@ -55,8 +55,8 @@ impl ReplayCommand {
         let mut text = format!(
             "{path:?}: {starts} starts, {inputs} inputs lead to the same {outputs} outputs and {events} events\n"
         );
-        if replayed.cut_off > 0 {
-            text += &format!("{} lines were cut off, at the end of a launcher\n", replayed.cut_off);
+        for line in &replayed.cut_off {
+            text += &format!("line {line} is cut off, at the end of a launcher\n");
         }
         // The reader may be gone.
         let _ = io::stdout().write_all(text.as_bytes());

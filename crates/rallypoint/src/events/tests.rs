@@ -1,3 +1,4 @@
+use rallypoint_core::agent::Agent;
 use rallypoint_core::events::{EventBody, Replay};
 
 use super::*;
@@ -10,7 +11,7 @@ fn read(path: &Path) -> Vec<RunEvent> {
 fn begin(file: &EventFile, node_id: &str) {
     let recorder = file.recorder();
     recorder.agent_began("job", node_id, &AgentSettings::default());
-    let mut agent = rallypoint_core::agent::Agent::new(AgentSettings::default());
+    let mut agent = Agent::new(AgentSettings::default());
     let now = recorder.origin().elapsed();
     agent.handle(now, AgentInput::Begin);
     let outputs: Vec<AgentOutput> = std::iter::from_fn(|| agent.poll_output()).collect();
@@ -39,7 +40,23 @@ async fn a_later_start_appends_also_after_a_line_that_was_cut_off() {
         replay.line(line).unwrap();
     }
     let replayed = replay.end();
-    assert_eq!((replayed.starts, replayed.cut_off, replayed.events), (2, 1, 2));
+    assert_eq!((replayed.starts, replayed.cut_off.len(), replayed.events), (2, 1, 2));
+}
+
+/// Someone who wants no file gets events, and no records.
+#[cfg(feature = "cli")]
+#[test]
+fn records_are_made_for_a_file_alone() {
+    let recorder = EventRecorder::without_file();
+    let (seen, events) = std::sync::mpsc::channel();
+    recorder.observe(Box::new(move |event| seen.send(event.clone()).unwrap()));
+    recorder.agent_began("job", "a", &AgentSettings::default());
+    let mut agent = Agent::new(AgentSettings::default());
+    agent.handle(Time::ZERO, AgentInput::Begin);
+    let outputs: Vec<_> = std::iter::from_fn(|| agent.poll_output()).collect();
+    recorder.agent_step(Time::ZERO, &AgentInput::Begin, &outputs);
+    let events: Vec<EventBody> = events.try_iter().map(|event| event.body).collect();
+    assert_eq!(events, [EventBody::RendezvousBegan]);
 }
 
 #[tokio::test]

@@ -1,14 +1,16 @@
-//! A job under random faults: launchers that are killed, told to stop, held up and started, workers that die.
+//! A job under random faults: launchers that are killed, told to stop, held up, cut off and started, workers that die.
 //!
 //! Whatever happens, no worker starts beside one of an earlier round that could still act, and when it is
-//! over, those who are left meet and finish.
+//! over, those who are left meet and finish. From their events alone, every launcher decides the same again.
 
 use std::time::Duration;
 
 use rustix::process::Signal;
+use tokio::runtime::{Builder, Runtime};
 
+use super::recorded::{decisions, replay, replays, without_last_decision};
 use super::{Job, Launcher, wait};
-use crate::support::Embedded;
+use crate::support::{Embedded, Proxy};
 
 /// Each worker looks at its start for those of earlier rounds. A launcher that was killed, or does not run,
 /// cannot stop its own: those are excused.
@@ -26,33 +28,52 @@ fn given(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
 }
 
+/// A launcher, and its way to the server.
+struct Cuttable {
+    launcher: Launcher,
+    way: Proxy,
+}
+
+impl Cuttable {
+    fn launch(job: &Job, server: &Embedded, ways: &Runtime) -> Self {
+        let way = ways.block_on(Proxy::start(server.address()));
+        let options = ["--rdzv-endpoint", &way.address(), "--max-restarts", "1000"];
+        let line = job.recorded().with(&options).with(&["--shutdown-timeout", "5"]);
+        Self { launcher: line.program(&["sh", &job.file("worker.sh"), LOOK]).start(), way }
+    }
+
+    fn number(&self) -> usize {
+        self.launcher.number
+    }
+}
+
 #[test]
 #[expect(clippy::print_stdout, reason = "a test that fails tells its story")]
 fn a_job_survives_whatever_happens_to_its_nodes() {
     let seed = given("RALLYPOINT_SEED").unwrap_or_else(|| fastrand::u64(..));
     let mut random = fastrand::Rng::with_seed(seed);
     let server = wait(Embedded::memory());
-    let job = Job::with_conf(&server.address(), "2:4", "lease_ttl=2,last_call_timeout=1");
-    let launch = || {
-        let line = job.launcher().with(&["--max-restarts", "1000", "--shutdown-timeout", "5"]);
-        line.program(&["sh", &job.file("worker.sh"), LOOK]).start()
-    };
-    let mut nodes: Vec<Launcher> = (0..3).map(|_| launch()).collect();
+    let ways = Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let conf = "is_host=false,lease_ttl=2,last_call_timeout=1";
+    let job = Job::with_conf(&server.address(), "2:4", conf);
+    let launch = || Cuttable::launch(&job, &server, &ways);
+    let mut nodes: Vec<Cuttable> = (0..3).map(|_| launch()).collect();
+    let mut launched = nodes.len();
     let mut excused = Vec::new();
     let mut story = Vec::new();
     for _ in 0..given("RALLYPOINT_STEPS").unwrap_or(8) {
         let node = random.usize(..nodes.len());
-        let number = nodes[node].number;
-        let what = match random.u8(..6) {
+        let number = nodes[node].number();
+        let what = match random.u8(..7) {
             0 if nodes.len() > 2 => {
                 excused.push(number);
-                nodes.remove(node).kill();
+                nodes.remove(node).launcher.kill();
                 "kill"
             }
             1 if nodes.len() > 2 => {
                 let mut leaves = nodes.remove(node);
-                leaves.signal(Signal::TERM);
-                let ended = leaves.ended();
+                leaves.launcher.signal(Signal::TERM);
+                let ended = leaves.launcher.ended();
                 // It may not even have begun.
                 assert!(
                     matches!((ended.code, ended.signal), (Some(143), _) | (_, Some(15))),
@@ -70,13 +91,25 @@ fn a_job_survives_whatever_happens_to_its_nodes() {
             }
             3 => {
                 excused.push(number);
-                nodes[node].signal(Signal::STOP);
+                nodes[node].launcher.signal(Signal::STOP);
                 std::thread::sleep(Duration::from_millis(random.u64(..3000)));
-                nodes[node].signal(Signal::CONT);
+                nodes[node].launcher.signal(Signal::CONT);
                 "pause"
+            }
+            4 => {
+                let way = &nodes[node].way;
+                if random.bool() {
+                    way.refuse()
+                } else {
+                    way.hang()
+                }
+                std::thread::sleep(Duration::from_millis(random.u64(..3000)));
+                way.heal();
+                "cut off"
             }
             _ if nodes.len() < 6 => {
                 nodes.push(launch());
+                launched += 1;
                 "join"
             }
             _ => "rest",
@@ -90,7 +123,7 @@ fn a_job_survives_whatever_happens_to_its_nodes() {
     let group = job.group(nodes.len().min(4));
     group.tell("exit 0");
     for node in &mut nodes {
-        node.ends_with(0);
+        node.launcher.ends_with(0);
     }
     let overlap = std::fs::read_to_string(job.path().join("overlap")).unwrap_or_default();
     let is_excused =
@@ -98,4 +131,33 @@ fn a_job_survives_whatever_happens_to_its_nodes() {
     let wrong: Vec<&str> = overlap.lines().filter(|line| !is_excused(line)).collect();
     assert!(wrong.is_empty(), "{wrong:?}; {told}");
     job.nothing_is_left();
+
+    let finished = |launcher| nodes.iter().any(|node| node.number() == launcher);
+    job.replays(launched, finished);
+    for node in &nodes {
+        a_changed_record_is_refused(&job.events_of(node.number()), &mut random);
+    }
+}
+
+/// A decision that is changed afterwards is named by its line, and so is one that was cut off, which is no difference.
+fn a_changed_record_is_refused(path: &str, random: &mut fastrand::Rng) {
+    let text = std::fs::read_to_string(path).unwrap();
+    let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+    let number = random.choice(decisions(&lines)).expect("a launcher decides something");
+    let line = &lines[number - 1];
+
+    let before: usize = lines[..number - 1].iter().map(|line| line.len() + 1).sum();
+    std::fs::write(path, &text[..before + line.len() / 2]).unwrap();
+    let said = replays(path);
+    assert!(
+        said.contains(&format!("line {number} is cut off, at the end of a launcher")),
+        "{said}"
+    );
+
+    lines[number - 1] = without_last_decision(line);
+    std::fs::write(path, lines.join("\n")).unwrap();
+    let refused = replay(path);
+    let said = String::from_utf8_lossy(&refused.stderr);
+    assert_eq!(refused.status.code(), Some(1), "{said}");
+    assert!(said.contains(&format!("line {number} differs")), "{said}");
 }

@@ -1,33 +1,18 @@
 //! `--events` and `rallypoint replay`: what a job tells of itself, and that it can be decided again.
 
 use std::path::Path;
-use std::process::{Command, Output};
 
 use rallypoint::core::agent::{Exit, GroupChange};
 use rallypoint::core::events::{EventBody, RUN_EVENTS, RunEvent};
 use rallypoint::core::rendezvous::documents::RunOutcome;
 use rallypoint::core::rendezvous::keys::{DEFAULT_PREFIX, Keys};
 
+use super::recorded::{read, replay, replays};
 use super::{Job, Launcher, query, wait};
 use crate::support::Embedded;
 
-fn file(job: &Job, node: usize) -> String {
-    job.file(&format!("events-{node}.jsonl"))
-}
-
-fn launch(job: &Job, node: usize) -> Launcher {
-    job.launch_with(&["--max-restarts", "1", "--events", &file(job, node)])
-}
-
-fn read(path: &str) -> Vec<RunEvent> {
-    let text = std::fs::read_to_string(path).unwrap();
-    text.lines()
-        .map(|line| RunEvent::parse(line).unwrap_or_else(|e| panic!("{e}: {line}")))
-        .collect()
-}
-
-fn replay(path: &str) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_rallypoint")).args(["replay", path]).output().unwrap()
+fn launch(job: &Job) -> Launcher {
+    job.recorded().with(&["--max-restarts", "1"]).start()
 }
 
 /// Whether there is an event of this kind.
@@ -49,7 +34,7 @@ fn sizes(events: &[RunEvent]) -> Vec<u32> {
 fn the_events_of_a_job_tell_its_story_and_lead_to_the_same_decisions_again() {
     let server = wait(Embedded::memory());
     let job = Job::with_conf(&server.address(), "2:3", "lease_ttl=600,last_call_timeout=600");
-    let mut nodes: Vec<Launcher> = (0..3).map(|node| launch(&job, node)).collect();
+    let mut nodes: Vec<Launcher> = (0..3).map(|_| launch(&job)).collect();
     let first = job.group(3);
     let failing = first.workers[1].launcher();
     first.workers[1].tell("exit 7");
@@ -57,14 +42,14 @@ fn the_events_of_a_job_tell_its_story_and_lead_to_the_same_decisions_again() {
     let killed = second.workers[2].launcher();
     nodes[killed].kill();
     let third = job.group_after(&second, 2);
-    nodes.push(launch(&job, 3));
+    nodes.push(launch(&job));
     let fourth = job.group_after(&third, 3);
     fourth.tell("exit 0");
     for node in nodes.iter_mut().filter(|node| node.number != killed) {
         node.ends_with(0);
     }
     for node in 0..4 {
-        let events = read(&file(&job, node));
+        let events = read(&job.events_of(node));
         assert!(events.iter().zip(1..).all(|(event, seq)| event.seq == seq), "node {node}");
         let finished =
             has(&events, |body| matches!(body, EventBody::Finished { exit_code: 0, .. }));
@@ -78,18 +63,16 @@ fn the_events_of_a_job_tell_its_story_and_lead_to_the_same_decisions_again() {
         let stages =
             |body: &EventBody| matches!(body, EventBody::WorkersStarted { start_ms: Some(_), .. });
         assert!(has(&events, stages), "node {node}");
-        let replayed = replay(&file(&job, node));
-        let said = String::from_utf8_lossy(&replayed.stderr);
-        assert!(replayed.status.success(), "node {node}: {said}");
     }
+    job.replays(4, |node| node != killed);
     let survivor = (0..3).find(|node| *node != killed && *node != failing).unwrap();
-    let events = read(&file(&job, survivor));
+    let events = read(&job.events_of(survivor));
     assert_eq!(sizes(&events), [3, 3, 2, 3]);
     let peer_failed = |body: &EventBody| {
         matches!(body, EventBody::GroupChanged { change: GroupChange::PeerFailed(_) })
     };
     assert!(has(&events, peer_failed));
-    let victim = read(&file(&job, killed))[0].node_id.clone();
+    let victim = read(&job.events_of(killed))[0].node_id.clone();
     let lost = |body: &EventBody| match body {
         EventBody::GroupChanged { change: GroupChange::PeerLost(nodes) } => nodes.contains(&victim),
         _ => false,
@@ -116,7 +99,7 @@ fn the_events_of_a_job_tell_its_story_and_lead_to_the_same_decisions_again() {
     assert!(kept[0].time.starts_with("20") && kept[0].time.ends_with('Z'), "{}", kept[0].time);
 
     // A line that was changed is refused by its number.
-    let path = file(&job, failing);
+    let path = job.events_of(failing);
     let text = std::fs::read_to_string(&path).unwrap();
     let changed =
         |line: &&str| line.contains("\"kind\":\"worker_exited\"") && line.contains("\"code\":7");
@@ -136,14 +119,13 @@ fn the_events_of_a_job_tell_its_story_and_lead_to_the_same_decisions_again() {
 fn a_later_start_appends_and_the_environment_may_name_the_file() {
     let job = Job::new(&["--standalone"]);
     for _ in 0..2 {
-        let line = job.launcher().env("PET_EVENTS", &file(&job, 0));
+        let line = job.launcher().env("PET_EVENTS", &job.events_of(0));
         line.program(&["true"]).start().ends_with(0);
     }
-    let events = read(&file(&job, 0));
+    let events = read(&job.events_of(0));
     assert_eq!(events.iter().filter(|event| event.seq == 1).count(), 2);
-    let replayed = replay(&file(&job, 0));
-    let said = String::from_utf8_lossy(&replayed.stdout);
-    assert!(replayed.status.success() && said.contains("2 starts"), "{said}");
+    let said = replays(&job.events_of(0));
+    assert!(said.contains("2 starts"), "{said}");
 }
 
 #[test]

@@ -7,6 +7,7 @@ mod ground;
 pub mod hosts;
 mod launcher;
 mod processes;
+pub mod recorded;
 mod workers;
 
 mod changes;

@@ -139,7 +139,7 @@ fn a_launcher_that_stands_still_has_no_workers_when_others_take_its_place() {
 fn a_server_that_lost_its_memory_leads_to_one_group_of_a_later_round() {
     let mut server = wait(Embedded::memory());
     let job = Job::with_conf(&server.address(), "3", "lease_ttl=4,last_call_timeout=30");
-    let mut nodes = job.launchers(3);
+    let mut nodes: Vec<Launcher> = (0..3).map(|_| job.recorded().start()).collect();
     let first = job.group(3);
     first.workers[1].does("trap 'sleep 2; exit 0' TERM");
     server.kill();
@@ -147,6 +147,7 @@ fn a_server_that_lost_its_memory_leads_to_one_group_of_a_later_round() {
     let second = next_group(&job, &first, 3);
     assert_eq!(second.launchers(), first.launchers());
     finish(&second, &mut nodes);
+    job.replays(3, |_| true);
 }
 
 /// Waits until this number of workers runs that are not of this group. None of its own do then.
