@@ -79,7 +79,6 @@ pub(crate) fn address(text: &str) -> Result<SocketAddr, String> {
 /// The server, which ends when this is dropped.
 #[derive(Debug)]
 pub(crate) struct HttpServer {
-    #[cfg(test)]
     url: String,
     stop: CancellationToken,
     thread: Option<thread::JoinHandle<()>>,
@@ -120,16 +119,10 @@ impl HttpServer {
                 }
             })
             .map_err(HttpError::Thread)?;
-        Ok(Self {
-            #[cfg(test)]
-            url,
-            stop,
-            thread: Some(thread),
-        })
+        Ok(Self { url, stop, thread: Some(thread) })
     }
 
     /// The address of the pages, with the port that was picked.
-    #[cfg(test)]
     pub(crate) fn url(&self) -> &str {
         &self.url
     }

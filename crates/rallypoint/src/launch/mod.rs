@@ -46,6 +46,7 @@ use self::liveness::Liveness;
 use self::pages::LauncherPages;
 use self::peers::Peers;
 use self::preflight::Preflight;
+pub(crate) use self::run_metrics::{RunFacts, RunMetrics};
 use self::shutdown::{finish, stay, written};
 use self::signals::SignalListener;
 use self::wait_reporter::{Detail, WaitReporter};

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use prometheus::core::Collector;
 use prometheus::proto::MetricFamily;
-use prometheus::{HistogramOpts, HistogramVec, IntCounterVec, Opts};
+use prometheus::{HistogramOpts, HistogramVec, IntCounter, IntCounterVec, Opts};
 use rallypoint_core::agent::{Exit, signal_name};
 use rallypoint_core::events::{EventBody, Registered, RunEvent};
 
@@ -28,21 +28,22 @@ const NODE_STATES: [&str; 6] = ["out", "joining", "member", "waiting", "spare", 
 
 /// What does not change during the run.
 #[derive(Debug, Clone, Default)]
-pub(super) struct RunFacts {
-    pub(super) run_id: String,
-    pub(super) min_nodes: usize,
-    pub(super) max_nodes: usize,
-    pub(super) max_restarts: u32,
-    pub(super) lease_ttl: Duration,
+pub(crate) struct RunFacts {
+    pub(crate) run_id: String,
+    pub(crate) min_nodes: usize,
+    pub(crate) max_nodes: usize,
+    pub(crate) max_restarts: u32,
+    pub(crate) lease_ttl: Duration,
 }
 
 /// The metrics of the run.
-pub(super) struct RunMetrics {
+pub(crate) struct RunMetrics {
     facts: RunFacts,
     rounds: IntCounterVec,
     stages: HistogramVec,
     recovery: HistogramVec,
     exits: IntCounterVec,
+    lost: IntCounter,
     state: Mutex<MetricsState>,
 }
 
@@ -65,7 +66,7 @@ struct MetricsState {
 }
 
 impl RunMetrics {
-    pub(super) fn new(facts: RunFacts) -> Self {
+    pub(crate) fn new(facts: RunFacts) -> Self {
         let max_restarts = facts.max_restarts;
         let counters =
             |name, help, label| IntCounterVec::new(Opts::new(name, help), &[label]).expect(VALID);
@@ -98,6 +99,11 @@ impl RunMetrics {
                 "Workers of this node that have exited.",
                 "code",
             ),
+            lost: IntCounter::new(
+                "rallypoint_members_lost_total",
+                "Members that the groups of this node have lost.",
+            )
+            .expect(VALID),
             state: Mutex::new(MetricsState {
                 run: None,
                 round: 0,
@@ -123,7 +129,7 @@ impl RunMetrics {
     }
 
     /// Takes an event into account.
-    pub(super) fn take(&self, event: &RunEvent) {
+    pub(crate) fn take(&self, event: &RunEvent) {
         let mut state = self.state();
         if state.node == "member"
             && let Some(reason) = sign(&event.body)
@@ -143,6 +149,9 @@ impl RunMetrics {
                     let seconds = event.ms.saturating_sub(since) as f64 / 1e3;
                     self.recovery.with_label_values(&[reason.name()]).observe(seconds);
                 }
+            }
+            EventBody::MembersLost { count, .. } => {
+                self.lost.inc_by(count.saturating_sub(state.lost) as u64);
             }
             EventBody::WorkerExited { exit, .. } => {
                 self.exits.with_label_values(&[code(exit).as_str()]).inc();
@@ -175,7 +184,7 @@ impl RunMetrics {
     }
 
     /// The metrics as they are now.
-    pub(super) fn families(&self) -> Vec<MetricFamily> {
+    pub(crate) fn families(&self) -> Vec<MetricFamily> {
         let state = self.state();
         let one_of = |all: &[&'static str], current: Option<&str>| -> Vec<(&'static str, f64)> {
             all.iter().map(|one| (*one, f64::from(u8::from(current == Some(*one))))).collect()
@@ -226,6 +235,7 @@ impl RunMetrics {
             self.stages.collect(),
             self.recovery.collect(),
             self.exits.collect(),
+            self.lost.collect(),
         ];
         with_label(families.concat(), "run", run_id)
     }

@@ -104,8 +104,19 @@ fn the_first_sign_is_the_reason() {
             r#"rallypoint_rounds_total{reason="node_lost"} 1"#,
             r#"rallypoint_rounds_total{reason="worker_failed"} 0"#,
             r#"rallypoint_nodes{state="missing"} 1"#,
+            "rallypoint_members_lost_total 1",
         ],
     );
+}
+
+#[test]
+fn losses_are_counted_once() {
+    let lost = |ms, count| (ms, format!(r#""kind":"members_lost","count":{count},"nodes":[]"#));
+    let opened = (920, r#""kind":"round_opened","coordinator":"a","previous":3"#.to_owned());
+    let events = [lost(900, 1), lost(910, 3), opened, lost(930, 2)];
+    let events: Vec<(u64, &str)> = events.iter().map(|(ms, body)| (*ms, body.as_str())).collect();
+    let page = after(&events);
+    has(&page, &["rallypoint_members_lost_total 5", r#"rallypoint_nodes{state="missing"} 2"#]);
 }
 
 #[test]

@@ -1,7 +1,9 @@
 //! The pages over HTTP: health, readiness and metrics of real processes.
 
 mod documents;
+mod idle;
 mod nodes;
+mod reckoned;
 mod scraping;
 mod server;
 
@@ -40,7 +42,20 @@ pub fn ask(mut stream: impl Read + Write, path: &str, headers: &str) -> Page {
     let _ = stream.read_to_string(&mut response);
     let (head, body) = response.split_once("\r\n\r\n").unwrap_or((&response, ""));
     let code = head.split(' ').nth(1).and_then(|code| code.parse().ok());
-    Page { code: code.unwrap_or_else(|| panic!("{response:?}")), body: body.to_owned() }
+    let in_chunks = head.to_ascii_lowercase().contains("transfer-encoding: chunked");
+    let body = if in_chunks { without_chunks(body) } else { body.to_owned() };
+    Page { code: code.unwrap_or_else(|| panic!("{response:?}")), body }
+}
+
+/// A body that came in chunks, each after its length.
+fn without_chunks(mut body: &str) -> String {
+    let mut whole = String::new();
+    while let Some((length, rest)) = body.split_once("\r\n") {
+        let length = usize::from_str_radix(length, 16).unwrap();
+        whole.push_str(&rest[..length]);
+        body = rest[length..].trim_start();
+    }
+    whole
 }
 
 /// The address of the pages, if a process has said it.

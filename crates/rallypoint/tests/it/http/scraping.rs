@@ -1,30 +1,38 @@
-//! A real Prometheus scrapes a job in which a node dies, and its numbers are those of the job.
+//! A real Prometheus scrapes a job in which nodes die, and its numbers are those of the job's events.
 
 use std::process::{Command, Stdio};
 
+use rustix::process::Signal;
+
+use super::reckoned::{Numbers, numbers_of};
 use super::{get, told_address};
-use crate::launch::{Job, Launcher, free_endpoint, until};
+use crate::launch::{Job, Launcher, free_endpoint, recorded, until};
 use crate::support::process::{Directory, Process};
 use crate::support::tools::{free_port, prometheus};
 
-/// A Prometheus that scrapes these addresses five times a second.
+/// The metrics that are compared.
+const COMPARED: &str = "rallypoint_(rounds_total|worker_exits_total|members_lost_total|restarts_left|run_round|\
+    (stage|recovery)_seconds_(count|sum))";
+
+/// A Prometheus that scrapes five times a second.
 struct Prometheus {
     _process: Process,
     address: String,
-    _directory: Directory,
+    directory: Directory,
+    targets: Vec<String>,
 }
 
 impl Prometheus {
-    fn start(targets: &[String]) -> Self {
+    fn start() -> Self {
         let directory = Directory::new();
         let file = |name: &str| directory.path().join(name);
-        let targets: Vec<String> = targets.iter().map(|target| format!("{target:?}")).collect();
         let config = format!(
             "global: {{scrape_interval: 200ms, scrape_timeout: 200ms}}\n\
-             scrape_configs: [{{job_name: it, static_configs: [{{targets: [{}]}}]}}]\n",
-            targets.join(", ")
+             scrape_configs: [{{job_name: it, file_sd_configs: [{{files: [{:?}], refresh_interval: 1s}}]}}]\n",
+            file("targets.json")
         );
         std::fs::write(file("prometheus.yml"), config).unwrap();
+        std::fs::write(file("targets.json"), "[]").unwrap();
         let address = format!("127.0.0.1:{}", free_port());
         let log = file("log");
         let output = std::fs::File::create(&log).unwrap();
@@ -37,11 +45,20 @@ impl Prometheus {
             .stdout(Stdio::null())
             .stderr(output);
         let process = Process::of(&mut command, vec![log]);
-        Self { _process: process, address, _directory: directory }
+        Self { _process: process, address, directory, targets: Vec::new() }
     }
 
-    /// The value of a query that has one result.
-    fn value(&self, query: &str) -> Option<f64> {
+    /// Scrapes the pages of one more launcher.
+    fn scrape(&mut self, launcher: &Launcher) {
+        self.targets.push(pages(launcher));
+        let targets = serde_json::json!([{ "targets": self.targets }]).to_string();
+        let new = self.directory.path().join("new.json");
+        std::fs::write(&new, targets).unwrap();
+        std::fs::rename(new, self.directory.path().join("targets.json")).unwrap();
+    }
+
+    /// The result of a query.
+    fn query(&self, query: &str) -> Option<Vec<serde_json::Value>> {
         std::net::TcpStream::connect(&self.address).ok()?;
         let query: String = query
             .bytes()
@@ -51,15 +68,54 @@ impl Prometheus {
             })
             .collect();
         let page = get(&self.address, &format!("/api/v1/query?query={query}"));
-        let body = page.body.get(page.body.find('{')?..=page.body.rfind('}')?)?;
-        let answer: serde_json::Value = serde_json::from_str(body).ok()?;
-        answer["data"]["result"][0]["value"][1].as_str()?.parse().ok()
+        let answer: serde_json::Value = serde_json::from_str(&page.body).ok()?;
+        assert_ne!(answer["status"], "error", "{answer}");
+        Some(answer["data"]["result"].as_array()?.clone())
     }
 
     #[track_caller]
     fn until(&self, query: &str, expected: f64) {
-        until(&format!("{query} is {expected}"), || (self.value(query)? == expected).then_some(()));
+        let value = || value(self.query(query)?.first()?);
+        until(&format!("{query} is {expected}"), || (value()? == expected).then_some(()));
     }
+
+    /// The last numbers that a launcher told, which may be dead since.
+    fn numbers_of(&self, launcher: usize) -> Numbers {
+        let instance = &self.targets[launcher];
+        let series = format!(r#"{{__name__=~"{COMPARED}",instance="{instance}"}}"#);
+        let found = self.query(&format!("last_over_time({series}[1h])")).unwrap_or_default();
+        let number = |one: &serde_json::Value| {
+            let labels = &one["metric"];
+            let own = ["reason", "stage", "code"].iter().find_map(|name| labels[*name].as_str());
+            let name = labels["__name__"].as_str()?.strip_prefix("rallypoint_")?;
+            let value = value(one)?;
+            Some((format!("{name} {}", own.unwrap_or_default()), value))
+        };
+        Numbers::new(found.iter().filter_map(number))
+    }
+
+    /// Waits until the numbers of the launchers are those of their events: neither more nor less.
+    #[track_caller]
+    fn agrees(&self, job: &Job, launchers: &[&Launcher]) {
+        for launcher in launchers {
+            let number = launcher.number;
+            let (mut told, mut events) = Default::default();
+            let begun = std::time::Instant::now();
+            while begun.elapsed() < crate::launch::PATIENCE {
+                told = self.numbers_of(number);
+                events = numbers_of(&recorded::read(&job.events_of(number)));
+                if told == events {
+                    break;
+                }
+                std::thread::sleep(std::time::Duration::from_millis(100));
+            }
+            assert_eq!(told, events, "Prometheus and the events of launcher {number}");
+        }
+    }
+}
+
+fn value(result: &serde_json::Value) -> Option<f64> {
+    result["value"][1].as_str()?.parse().ok()
 }
 
 fn pages(launcher: &Launcher) -> String {
@@ -67,38 +123,62 @@ fn pages(launcher: &Launcher) -> String {
 }
 
 #[test]
-fn a_real_prometheus_sees_what_happens_to_a_job() {
+fn the_numbers_of_a_real_prometheus_are_those_of_the_events_of_a_job_whose_nodes_die() {
     let endpoint = free_endpoint();
-    let job = Job::with_conf(&endpoint, "2", "lease_ttl=5,last_call_timeout=1");
-    let http = ["--http", "127.0.0.1:0", "--max-restarts", "3"];
-    let mut first = job.launch_with(&http);
-    let first_pages = pages(&first);
-    let mut second = job.launch_with(&http);
-    let group = job.group(2);
-    let prometheus = Prometheus::start(&[first_pages.clone(), pages(&second)]);
-    prometheus.until(r#"sum(rallypoint_node_state{run="job",state="member"})"#, 2.0);
-    prometheus.until(r#"max(rallypoint_nodes{state="member"})"#, 2.0);
+    let job = Job::with_conf(&endpoint, "2:3", "lease_ttl=5,last_call_timeout=1");
+    let mut prometheus = Prometheus::start();
+    let launch = |prometheus: &mut Prometheus, serves: bool| {
+        let conf = format!("is_host={serves},lease_ttl=5,last_call_timeout=1");
+        let http = ["--http", "127.0.0.1:0", "--max-restarts", "3", "--rdzv-conf", &conf];
+        let launcher = job.recorded().with(&http).start();
+        prometheus.scrape(&launcher);
+        launcher
+    };
+    let mut head = launch(&mut prometheus, true);
+    let [mut second, mut third] = [launch(&mut prometheus, false), launch(&mut prometheus, false)];
+    let group = job.group(3);
+    prometheus.until(r#"sum(rallypoint_node_state{run="job",state="member"})"#, 3.0);
+    prometheus.until(r#"max(rallypoint_nodes{state="member"})"#, 3.0);
     prometheus.until(r#"max(rallypoint_run_state{state="final"})"#, 1.0);
     prometheus.until(r#"sum(etcd_server_has_leader)"#, 1.0);
+    prometheus.agrees(&job, &[&head, &second, &third]);
 
-    // A worker of the first node fails, and all restart.
-    let of_first = |worker: &&crate::launch::Worker| worker.launcher() == first.number;
-    group.workers.iter().find(of_first).unwrap().tell("exit 7");
-    let group = job.group_after(&group, 2);
+    // A worker fails, and all restart.
+    group.of(&second)[0].tell("exit 7");
+    let group = job.group_after(&group, 3);
     prometheus.until(r#"sum(rallypoint_worker_exits_total{code="7"})"#, 1.0);
-    prometheus.until(r#"sum(rallypoint_rounds_total{reason="worker_failed"})"#, 2.0);
-    prometheus.until("sum(rallypoint_recovery_seconds_count)", 2.0);
+    prometheus.until(r#"sum(rallypoint_rounds_total{reason="worker_failed"})"#, 3.0);
+    prometheus.until("sum(rallypoint_recovery_seconds_count)", 3.0);
     prometheus.until("min(rallypoint_restarts_left)", 2.0);
+    prometheus.agrees(&job, &[&head, &second, &third]);
 
-    // The second node dies, and another takes its place.
-    second.kill();
-    let of_pages = format!(r#"{{instance="{first_pages}"}}"#);
-    let lost = format!(r#"rallypoint_rounds_total{{reason="node_lost",instance="{first_pages}"}}"#);
-    prometheus.until(&lost, 1.0);
-    let mut third = job.launch_with(&http);
+    // A node dies, and those who are left go on.
+    third.kill();
     let group = job.group_after(&group, 2);
-    prometheus.until(&format!("rallypoint_run_round{of_pages}"), group.round as f64);
-    group.workers.iter().for_each(|worker| worker.tell("exit 0"));
-    first.ends_with(0);
-    third.ends_with(0);
+    prometheus.until(r#"sum(rallypoint_rounds_total{reason="node_lost"})"#, 2.0);
+    prometheus.until("max(rallypoint_members_lost_total)", 1.0);
+    prometheus.agrees(&job, &[&head, &second, &third]);
+
+    // Another comes in its place, a worker is killed, and a second node dies.
+    let mut fourth = launch(&mut prometheus, false);
+    let group = job.group_after(&group, 3);
+    group.of(&fourth)[0].tell("kill -SEGV $$");
+    let group = job.group_after(&group, 3);
+    prometheus.until(r#"sum(rallypoint_worker_exits_total{code="SIGSEGV"})"#, 1.0);
+    prometheus.agrees(&job, &[&head, &second, &fourth]);
+    second.kill();
+    let group = job.group_after(&group, 2);
+    prometheus.until("max(rallypoint_members_lost_total)", 2.0);
+    prometheus.until("max(rallypoint_run_round)", group.round as f64);
+    prometheus.agrees(&job, &[&head, &second, &third, &fourth]);
+
+    // One leaves. Prometheus has seen it up to some event, and not a number that was never true.
+    fourth.signal(Signal::TERM);
+    fourth.ends_with(143);
+    let told = prometheus.numbers_of(fourth.number);
+    let events = recorded::read(&job.events_of(fourth.number));
+    let was_true = (0..=events.len()).any(|end| numbers_of(&events[..end]) == told);
+    assert!(was_true, "{told:?}");
+    head.signal(Signal::TERM);
+    head.ends_with(143);
 }
