@@ -27,6 +27,7 @@ fn node_with(entropy: u64) -> Node {
         rank_policy: RankPolicy::Stable,
         sole: false,
         started: None,
+        keeps_events: true,
     };
     Node::new(config, NodeDocument { id: "me".to_owned(), ..NodeDocument::default() }, entropy)
 }

@@ -282,6 +282,7 @@ fn config() -> NodeConfig {
         rank_policy: RankPolicy::Stable,
         sole: false,
         started: None,
+        keeps_events: true,
     }
 }
 

@@ -37,6 +37,8 @@ pub struct NodeConfig {
     /// The time of day at which the clock of the node's inputs read zero, for the times in its documents, which are for
     /// display only. Without it the documents have none.
     pub started: Option<DisplayTime>,
+    /// Whether the last events of the run are kept in its keys, when this node is the coordinator.
+    pub keeps_events: bool,
 }
 
 impl NodeConfig {

@@ -240,6 +240,7 @@ impl Plan {
                 rank_policy: POLICIES[random.below(POLICIES.len())].1,
                 sole: false,
                 started: None,
+                keeps_events: true,
             },
             ttl: ttl as i64,
             nodes,

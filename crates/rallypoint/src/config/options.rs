@@ -233,6 +233,9 @@ pub struct HandlerOptions {
     pub sole: bool,
     /// Records the events of the node.
     pub recorder: Option<EventRecorder>,
+    /// Whether this node keeps the last events of the run in its keys, when it is the coordinator. `rallypoint
+    /// explain` tells the past of a run from them.
+    pub keeps_events: bool,
 }
 
 impl HandlerOptions {
@@ -292,6 +295,7 @@ impl HandlerOptions {
             liveness: liveness.clone(),
             sole: *sole,
             recorder: recorder.clone(),
+            keeps_events: true,
         })
     }
 
@@ -308,6 +312,7 @@ impl HandlerOptions {
             rank_policy: self.rank_policy,
             sole: self.sole,
             started: Some(display_time()),
+            keeps_events: self.keeps_events,
         }
     }
 

@@ -146,16 +146,19 @@ pub(super) struct Txns {
     keys: Keys,
     /// The lease of everything that belongs to no single node.
     run_lease: LeaseId,
+    /// The events of the run are kept in its keys.
+    keeps_events: bool,
 }
 
 impl Txns {
     pub(super) fn new(config: &NodeConfig) -> Self {
-        Self { keys: config.keys.clone(), run_lease: config.run_lease }
+        let NodeConfig { keys, run_lease, keeps_events, .. } = config;
+        Self { keys: keys.clone(), run_lease: *run_lease, keeps_events: *keeps_events }
     }
 
     /// The transactions of the run with these keys, for a program that is no node of it.
     pub(super) fn of(keys: &Keys) -> Self {
-        Self { keys: keys.clone(), run_lease: keys.run_lease() }
+        Self { keys: keys.clone(), run_lease: keys.run_lease(), keeps_events: true }
     }
 
     /// Reads the documents in force, as a refusal does.
@@ -457,7 +460,7 @@ impl Txns {
         let RoundDocuments { before, active, stamp, rounds_extra } = documents;
         let rounds = active.rounds(rounds_extra.clone());
         let put = |key, value, lease| Op::Put(Put::new(key, value).on_lease(lease));
-        let of_the_run = stored_events(before, active, stamp).into_iter();
+        let of_the_run = self.keeps_events.then(|| stored_events(before, active, stamp));
         [
             put(self.keys.active(), encode(active), lease),
             put(self.keys.round(), encode(&rounds), self.run_lease),
@@ -465,6 +468,8 @@ impl Txns {
         .into_iter()
         .chain(
             of_the_run
+                .into_iter()
+                .flatten()
                 .map(|(number, event)| put(self.keys.event(number), event.into(), self.run_lease)),
         )
         .collect()

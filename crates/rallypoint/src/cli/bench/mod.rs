@@ -1,5 +1,6 @@
 //! `rallypoint bench`.
 
+mod observed;
 mod rendezvous;
 mod store;
 
@@ -37,6 +38,7 @@ impl Bench {
 
 /// The servers of a benchmark.
 struct BenchTarget {
+    /// The servers, separated by commas.
     endpoint: String,
     _own: Option<Child>,
 }

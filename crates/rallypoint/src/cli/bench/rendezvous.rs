@@ -10,6 +10,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::super::AnyError;
+use super::observed::{Observation, ObservedPlan, compare};
 use super::{BenchTarget, print};
 use crate::client::{ClientOptions, Traffic};
 use crate::rendezvous::{EtcdRendezvousHandler, HandlerOptions, RendezvousHandler, RunOutcome};
@@ -20,8 +21,13 @@ process; the server is another. The handlers are made before the clock starts; i
 They serve no store for workers: members connect to that only when the group has formed, and for all of
 them one process has too few descriptors.
 
+--observed compares nodes that record events to files, keep those of the run in its keys, and tell
+metrics over HTTP to a scraper, with nodes that do none of it. They take turns. After its rounds, each
+group idles for a while.
+
 Examples:
   rallypoint bench rendezvous --nodes 1024
+  rallypoint bench rendezvous --nodes 1024 --rounds 5 --observed --idle 60
   rallypoint bench rendezvous --nodes 256 --endpoint 127.0.0.1:2379 --json";
 
 #[derive(Args)]
@@ -35,6 +41,15 @@ pub(in crate::cli) struct RendezvousBench {
     /// Number of rounds; the nodes rejoin after each round
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
+    /// Compare with and without events and metrics
+    #[arg(long)]
+    observed: bool,
+    /// Time for which each group idles
+    #[arg(long, value_name = "SECONDS", default_value_t = 60, requires = "observed")]
+    idle: u64,
+    /// Time between two scrapes of a node; 0 for no scraper
+    #[arg(long, value_name = "SECONDS", default_value_t = 15, requires = "observed")]
+    scrape: u64,
     /// Print one JSON object for each round instead of a table
     #[arg(long)]
     json: bool,
@@ -42,11 +57,11 @@ pub(in crate::cli) struct RendezvousBench {
 
 /// The measurements of one round.
 #[derive(Debug, Serialize)]
-struct RoundMeasurement {
+pub(super) struct RoundMeasurement {
     nodes: u32,
     round: u64,
     /// The time from the first call to the last rank.
-    seconds: f64,
+    pub(super) seconds: f64,
     /// Messages that a node sent, on average: calls, and requests on streams.
     requests_per_node: f64,
     /// Messages that a node received, on average.
@@ -60,7 +75,10 @@ struct RoundMeasurement {
 impl RendezvousBench {
     pub(super) async fn run(self) -> Result<(), AnyError> {
         let target = BenchTarget::find(self.endpoint.as_deref()).await?;
-        let handlers = self.open(&target.endpoint).await?;
+        if self.observed {
+            return compare(&self, &target.endpoint).await;
+        }
+        let handlers = self.open(&target.endpoint, None).await?;
         if !self.json {
             let header =
                 ["nodes", "round", "seconds", "requests/node", "messages/node", "bytes/node"];
@@ -81,26 +99,33 @@ impl RendezvousBench {
                 ));
             }
         }
-        // Closed first, so that no node starts another round while others leave.
-        if let Some(handler) = handlers.first() {
-            handler.close(RunOutcome::Succeeded, "the benchmark is over").await?;
+        end(handlers).await
+    }
+
+    /// How a group with or without observation is measured.
+    pub(super) fn plan(&self) -> ObservedPlan {
+        ObservedPlan {
+            nodes: self.nodes,
+            rounds: self.rounds,
+            idle: Duration::from_secs(self.idle),
+            scrape: Duration::from_secs(self.scrape),
         }
-        let mut leaving = JoinSet::new();
-        for handler in handlers {
-            leaving.spawn(async move { handler.leave().await });
-        }
-        leaving.join_all().await;
-        Ok(())
     }
 
     /// Opens the handlers in batches, so that the server's queue of new connections suffices.
-    async fn open(&self, endpoint: &str) -> Result<Vec<Arc<EtcdRendezvousHandler>>, AnyError> {
+    pub(super) async fn open(
+        &self,
+        endpoint: &str,
+        observation: Option<&Observation>,
+    ) -> Result<Vec<Arc<EtcdRendezvousHandler>>, AnyError> {
         let nodes = self.nodes as usize;
         let run_id = format!("bench-{:016x}", fastrand::u64(..));
         let at_once = Arc::new(Semaphore::new(64));
         let mut opening = JoinSet::new();
-        for _ in 0..nodes {
+        for node in 0..nodes {
             let options = HandlerOptions {
+                recorder: observation.and_then(|observation| observation.recorder(node)),
+                keeps_events: !self.observed || observation.is_some(),
                 local_addr: Some("127.0.0.1".to_owned()),
                 timeout: Duration::from_secs(300),
                 // A host that runs ten thousand nodes must not lose one to its own load.
@@ -129,7 +154,7 @@ impl RendezvousBench {
         Ok(handlers)
     }
 
-    async fn measure(
+    pub(super) async fn measure(
         &self,
         handlers: &[Arc<EtcdRendezvousHandler>],
     ) -> Result<RoundMeasurement, AnyError> {
@@ -172,8 +197,22 @@ impl RendezvousBench {
     }
 }
 
+/// Ends the run, and all of its nodes leave.
+pub(super) async fn end(handlers: Vec<Arc<EtcdRendezvousHandler>>) -> Result<(), AnyError> {
+    // Closed first, so that no node starts another round while others leave.
+    if let Some(handler) = handlers.first() {
+        handler.close(RunOutcome::Succeeded, "the benchmark is over").await?;
+    }
+    let mut leaving = JoinSet::new();
+    for handler in handlers {
+        leaving.spawn(async move { handler.leave().await });
+    }
+    leaving.join_all().await;
+    Ok(())
+}
+
 /// The traffic of all handlers so far.
-fn total(handlers: &[Arc<EtcdRendezvousHandler>]) -> Traffic {
+pub(super) fn total(handlers: &[Arc<EtcdRendezvousHandler>]) -> Traffic {
     handlers.iter().map(|handler| handler.client().traffic()).fold(
         Traffic::default(),
         |sum, one| Traffic {
