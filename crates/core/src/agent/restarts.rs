@@ -42,7 +42,8 @@ pub struct RestartBudget {
     /// The last node that was asked to leave, and its deadline.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub departure: Option<Departure>,
-    /// The limit of the nodes, `--max-restarts`, for operators.
+    /// The limit of the nodes, `--max-restarts`, for operators. A document without it was written by no launcher, but by
+    /// an operator, before the run or after the server lost its state.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max: Option<u32>,
     /// What operators did to the run, the latest last.
@@ -183,6 +184,20 @@ impl RestartBudget {
         Self { max: Some(max), ..self.clone() }
     }
 
+    /// What is in force when this document was known, and `stored` is what the server has: an empty document if it has
+    /// none. If no launcher has written that, the server has lost its state, and the counts of this document go on.
+    /// Its rounds do not.
+    #[must_use]
+    pub fn remembered_in(&self, stored: Self) -> Self {
+        if stored.max.is_some() {
+            return stored;
+        }
+        // A launcher of an earlier version writes no limit.
+        let (used, short_lives) =
+            (stored.used.max(self.used), stored.short_lives.max(self.short_lives));
+        Self { used, short_lives, max: self.max, ..stored }
+    }
+
     /// The document after an operator did this. The oldest of many actions is forgotten.
     #[must_use]
     pub fn record(&self, action: OperatorAction) -> Self {
@@ -321,6 +336,34 @@ mod tests {
         assert_eq!((budget.used_before(1), budget.used_before(2)), (0, 1));
         assert!(consume(&mut budget, 2, 3));
         assert_eq!((budget.used_before(2), budget.used_before(3)), (1, 2));
+    }
+
+    #[test]
+    fn a_document_that_no_launcher_wrote_makes_no_restart_new() {
+        let mut known = RestartBudget::default().limited_to(3);
+        assert!(consume(&mut known, 7, 3) && consume(&mut known, 8, 3));
+        known.short_lives = 1;
+        let action = OperatorAction {
+            operation: Operation::Close,
+            by: "ali@login".into(),
+            reason: String::new(),
+            round: 1,
+            at: None,
+        };
+        let of_operator = RestartBudget::default().record(action);
+        let counts = |budget: &RestartBudget| (budget.used, budget.short_lives, budget.max);
+        for stored in [RestartBudget::default(), of_operator.clone()] {
+            let budget = known.remembered_in(stored.clone());
+            assert_eq!(counts(&budget), (2, 1, Some(3)));
+            assert_eq!((&budget.last, &budget.actions), (&None, &stored.actions));
+            assert_eq!(budget.remembered_in(stored), budget, "it is remembered once");
+        }
+        // Whoever remembers nothing takes what is there, and a launcher's word is the last.
+        assert_eq!(RestartBudget::default().remembered_in(of_operator.clone()), of_operator);
+        let of_launcher = of_operator.limited_to(3);
+        assert_eq!(known.remembered_in(of_launcher.clone()), of_launcher);
+        let of_earlier_version = RestartBudget { used: 3, ..RestartBudget::default() };
+        assert_eq!(known.remembered_in(of_earlier_version).used, 3);
     }
 
     #[test]

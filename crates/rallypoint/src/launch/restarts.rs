@@ -29,8 +29,8 @@ impl RestartCounter {
         let (client, key) = (client.clone(), keys.restarts());
         // The document is deleted only with the run, or by a server that has lost its state; what was known before
         // stays in force then.
-        let decode = |state: KeyState<'_>| match state {
-            KeyState::Present(kv) => Some(read(kv)),
+        let decode = |known: &RestartBudget, state: KeyState<'_>| match state {
+            KeyState::Present(kv) => Some(known.remembered_in(read(kv))),
             KeyState::Absent(_) => None,
         };
         let known = FollowedKey::new(client.clone(), key.clone(), RestartBudget::default(), decode);
@@ -94,12 +94,6 @@ impl RestartCounter {
         }
     }
 
-    /// The budget after the server lost its state: the counts that this node remembers. Rounds start again from 0.
-    fn remembered(&self) -> RestartBudget {
-        let RestartBudget { used, short_lives, max, .. } = *self.known.latest().borrow();
-        RestartBudget { used, short_lives, max, ..RestartBudget::default() }
-    }
-
     /// One attempt. `None` if another node wrote first. A failed attempt may have been executed; the change is
     /// idempotent.
     async fn try_update<T>(
@@ -108,13 +102,14 @@ impl RestartCounter {
     ) -> Result<Option<T>, ClientError> {
         let found = self.client.range(KeyRange::key(self.key.clone())).await?;
         let found = found.kvs.first();
-        let budget = found.map_or_else(|| self.remembered(), read);
-        let (next, said) = change(&budget);
+        let stored = found.map(read).unwrap_or_default();
+        let (next, said) = change(&self.known.latest().borrow().remembered_in(stored.clone()));
         // After the server lost its state, the remembered counts are written even without a change.
-        let is_known = found.is_some() || budget.used == 0;
-        if next == budget && is_known {
+        if next == stored {
             return Ok(Some(said));
         }
+        // A document without a limit is none of a launcher.
+        let next = next.limited_to(self.max);
         let unchanged = match found {
             Some(kv) => Compare::unchanged_since(self.key.clone(), kv.mod_revision),
             None => Compare::absent(self.key.clone()),

@@ -171,12 +171,13 @@ pub(crate) struct FollowedKey<T> {
 }
 
 impl<T: Send + Sync + 'static> FollowedKey<T> {
-    /// Follows `key`. The value is `initial` until `decode` makes another one of a state of the key.
+    /// Follows `key`. The value is `initial` until `decode` makes another one of the value before and a state of the
+    /// key.
     pub(crate) fn new(
         client: Client,
         key: String,
         initial: T,
-        decode: impl Fn(KeyState<'_>) -> Option<T> + Send + Sync + 'static,
+        decode: impl Fn(&T, KeyState<'_>) -> Option<T> + Send + Sync + 'static,
     ) -> Self {
         let (sender, latest) = watch::channel(initial);
         let task = tokio::spawn(follow(client, key, sender, decode));
@@ -193,10 +194,11 @@ async fn follow<T>(
     client: Client,
     key: String,
     latest: watch::Sender<T>,
-    decode: impl Fn(KeyState<'_>) -> Option<T>,
+    decode: impl Fn(&T, KeyState<'_>) -> Option<T>,
 ) {
     let set = |state: KeyState<'_>| {
-        if let Some(value) = decode(state) {
+        let next = decode(&latest.borrow(), state);
+        if let Some(value) = next {
             latest.send_replace(value);
         }
     };
@@ -308,7 +310,7 @@ mod tests {
         let _server = AbortOnDropHandle::new(tokio::spawn(server));
         let client = Client::connect(ClientOptions::new([endpoint])).await.unwrap();
         client.put(Put::new("key", "1")).await.unwrap();
-        let decode = |state: KeyState<'_>| match state {
+        let decode = |_: &String, state: KeyState<'_>| match state {
             KeyState::Present(kv) => Some(String::from_utf8_lossy(&kv.value).into_owned()),
             KeyState::Absent(_) => Some("absent".to_owned()),
         };

@@ -1,9 +1,9 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use rallypoint_core::agent::{Operation, OperatorAction};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
-
 use tokio::time::sleep;
 
 use super::*;
@@ -81,7 +81,17 @@ async fn a_server_that_forgets_does_not_make_the_restarts_new() {
     };
     // The new server has rounds of its own, and they begin at 1.
     let second = restarts(address, 1).await;
+    // An operator may be the first to write to it.
+    let operation = Operation::Evict { node: "b".into() };
+    let (by, reason) = ("ali@login".into(), String::new());
+    let action = OperatorAction { operation, by, reason, round: 1, at: None };
+    let recorded = encode(&RestartBudget::default().record(action));
+    first.client.put(Put::new(first.key.clone(), recorded)).await.unwrap();
+    let heard = |budget: &RestartBudget| budget.eviction_of("b").is_some();
+    let used = first.changes().wait_for(heard).await.unwrap().used;
+    assert_eq!(used, 1, "an operator's record makes no restart new");
     assert_eq!(first.used_before(1, false).await, 1);
+    assert!(second.changes().wait_for(heard).await.is_ok());
     assert_eq!(second.used_before(1, false).await, 1, "who came later is told by who remembers");
     assert!(matches!(
         first.consume(1, "rank 1 failed", LONG).await,

@@ -230,7 +230,7 @@ impl RendezvousBackend for EtcdRendezvousBackend {
     async fn changed(&self, token: Option<&FencingToken>) {
         let token = token.and_then(revision);
         let followed = self.followed.get_or_init(|| {
-            let seen = |state: KeyState<'_>| {
+            let seen = |_: &Seen, state: KeyState<'_>| {
                 Some(match state {
                     KeyState::Present(kv) => Seen::Present(kv.mod_revision),
                     KeyState::Absent(revision) => Seen::Absent(revision),
