@@ -78,7 +78,11 @@ pub(super) async fn answer(
             None => Vec::new(),
         }
     };
-    let (mut stacks, steps) = tokio::join!(targets.take(STACKS), steps);
+    let stacks = async {
+        let targets = targets.with_debug_servers(store.as_ref()).await;
+        targets.take(STACKS).await
+    };
+    let (mut stacks, steps) = tokio::join!(stacks, steps);
     for (worker, step) in stacks.workers.iter_mut().zip(steps) {
         worker.step = step;
     }

@@ -1,5 +1,6 @@
 //! Executes the agent's outputs.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use rallypoint_core::agent::{
@@ -184,6 +185,7 @@ impl AgentDriver {
             base_rank: self.base_rank,
             groups: self.workers.as_ref().map(WorkerGroup::groups).unwrap_or_default(),
             program: self.spec.program_path().to_owned(),
+            debug_ports: BTreeMap::new(),
         }
     }
 

@@ -33,6 +33,7 @@ async fn every_worker_has_an_answer() {
         base_rank: 4,
         groups: vec![Some(child.id()), None],
         program: "sleep".into(),
+        debug_ports: BTreeMap::new(),
     };
     let stacks = targets.take(Duration::from_secs(30)).await;
     child.kill().unwrap();
