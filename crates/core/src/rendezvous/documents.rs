@@ -304,6 +304,41 @@ pub struct Rounds {
 }
 
 impl Active {
+    /// A document of this author for a round without a group, and without anything else to tell.
+    pub(crate) fn new(
+        history: RunHistory,
+        round: u64,
+        status: Status,
+        coordinator: NodeName,
+    ) -> Self {
+        Self {
+            history,
+            round,
+            status,
+            limits: Limits { min: 0, max: 0 },
+            rank_policy: String::new(),
+            coordinator,
+            since: None,
+            reason: String::new(),
+            outcome: None,
+            frozen_because: String::new(),
+            began: 0,
+            previous: 0,
+            outlived: 0,
+            world: 0,
+            rank0: String::new(),
+            store: None,
+            waiting: 0,
+            lost: 0,
+            lost_names: Vec::new(),
+            lost_because: Vec::new(),
+            unreached: Vec::new(),
+            waits_for: String::new(),
+            events: 0,
+            extra: Extra::new(),
+        }
+    }
+
     /// The value of `rdzv/round` beside this document. `extra` are its fields that this version does not know.
     pub fn rounds(&self, extra: Extra) -> Rounds {
         let Self { round, outlived, events, .. } = *self;

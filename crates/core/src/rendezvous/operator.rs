@@ -4,7 +4,7 @@
 //! tells the documents in force: give it to the same command again.
 
 use super::documents::{
-    Active, DisplayTime, DocumentError, Extra, Limits, NodeName, Rounds, RunOutcome, Status, decode,
+    Active, DisplayTime, DocumentError, NodeName, Rounds, RunOutcome, Status, decode,
 };
 use super::keys::Keys;
 use super::messages::RunClosed;
@@ -70,37 +70,20 @@ impl Operator {
                 Err(error) => return OperatorStep::Unreadable(error),
             },
         };
-        let (limits, rank_policy, extra) = match before.clone() {
-            Some(Active { limits, rank_policy, extra, .. }) => (limits, rank_policy, extra),
-            // No node will read them: it is told of the closure first.
-            None => (Limits { min: 0, max: 0 }, String::new(), Extra::new()),
-        };
-        let closed = Active {
-            history,
-            round: rounds.round,
-            status: Status::Closed,
-            limits,
-            rank_policy,
-            coordinator: NodeName { id: self.by.clone(), address: String::new() },
+        let author = NodeName { id: self.by.clone(), address: String::new() };
+        let nothing = Active::new(history, rounds.round, Status::Closed, author);
+        let mut closed = Active {
             since: self.at,
             reason: bounded(reason.to_owned(), LONGEST_REASON),
             outcome: Some(outcome),
-            frozen_because: String::new(),
-            began: 0,
             previous: rounds.formed,
             outlived: rounds.outlived,
-            world: 0,
-            rank0: String::new(),
-            store: None,
-            waiting: 0,
-            lost: 0,
-            lost_names: Vec::new(),
-            lost_because: Vec::new(),
-            unreached: Vec::new(),
-            waits_for: String::new(),
-            events: 0,
-            extra,
+            ..nothing
         };
+        // Without a round in progress they stay empty: no node reads them in a closed run.
+        if let Some(Active { limits, rank_policy, extra, .. }) = before.clone() {
+            (closed.limits, closed.rank_policy, closed.extra) = (limits, rank_policy, extra);
+        }
         let events = before.as_ref().map_or(rounds.events, |active| active.events);
         let (before, closed) = (before.as_ref(), closed.numbered(before.as_ref(), events));
         let stamp = Stamp { node_id: &self.by, now: Time::ZERO, started: self.at };

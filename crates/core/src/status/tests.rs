@@ -44,31 +44,16 @@ impl Run {
 
     /// `rdzv/active` and `rdzv/round`, as they are written together.
     fn active(self, status: Status, change: impl FnOnce(&mut Active)) -> Self {
+        let coordinator = NodeName { id: "h0_1".into(), address: "10.0.0.1".into() };
         let mut active = Active {
-            history: RunHistory::new(7),
-            round: 4,
-            status,
             limits: Limits { min: 3, max: 3 },
             rank_policy: "stable".into(),
-            coordinator: NodeName { id: "h0_1".into(), address: "10.0.0.1".into() },
             since: Some(DisplayTime::from_unix_millis(1_000_000_000 - 75_000)),
             reason: "the run begins".into(),
-            outcome: None,
-            frozen_because: String::new(),
             began: 4,
-            previous: 0,
-            outlived: 0,
             world: 3,
             rank0: "h0_1".into(),
-            store: None,
-            waiting: 0,
-            lost: 0,
-            lost_names: Vec::new(),
-            lost_because: Vec::new(),
-            unreached: Vec::new(),
-            waits_for: String::new(),
-            events: 0,
-            extra: Extra::new(),
+            ..Active::new(RunHistory::new(7), 4, status, coordinator)
         };
         change(&mut active);
         let (at, round) = (self.keys.active(), self.keys.round());

@@ -146,6 +146,37 @@ impl Authority {
     }
 }
 
+/// A certificate for 127.0.0.1 with its key and its authority, in files.
+pub(crate) struct Certificates {
+    directory: Directory,
+    pub(crate) ca: String,
+    pub(crate) cert: String,
+    pub(crate) key: String,
+}
+
+impl Certificates {
+    pub(crate) fn new() -> Self {
+        let (directory, authority) = (Directory::new(), Authority::new());
+        let (cert, key) = authority.sign(directory.path(), "127.0.0.1");
+        let ca = directory.path().join("ca.crt");
+        std::fs::write(&ca, authority.pem()).unwrap();
+        let [ca, cert, key] = [ca, cert, key].map(|path| path.to_str().unwrap().to_owned());
+        Self { directory, ca, cert, key }
+    }
+
+    /// The options of a launcher that uses them.
+    pub(crate) fn options(&self) -> [&str; 6] {
+        ["--cacert", &self.ca, "--cert", &self.cert, "--key", &self.key]
+    }
+
+    /// The certificate of an authority that has signed none of them.
+    pub(crate) fn other_ca(&self) -> String {
+        let path = self.directory.path().join("other.crt");
+        std::fs::write(&path, Authority::new().pem()).unwrap();
+        path.to_str().unwrap().to_owned()
+    }
+}
+
 async fn secure(etcd: &Etcd, tls: TlsOptions) -> Result<Client, ClientError> {
     // Without a scheme, which the TLS options give.
     let options = ClientOptions::new([etcd.address()]).with(|options| options.tls = Some(tls));

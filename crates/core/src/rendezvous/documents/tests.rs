@@ -1,31 +1,16 @@
 use super::*;
 
 fn active() -> Active {
+    let coordinator = NodeName { id: "a".into(), address: "host".into() };
     Active {
-        history: RunHistory::new(7),
-        round: 3,
-        status: Status::Final,
         limits: Limits { min: 1, max: 2 },
         rank_policy: "stable".into(),
-        coordinator: NodeName { id: "a".into(), address: "host".into() },
-        since: None,
         reason: "the run begins".into(),
-        outcome: None,
-        frozen_because: String::new(),
         began: 4,
         previous: 2,
-        outlived: 0,
         world: 2,
         rank0: "a".into(),
-        store: None,
-        waiting: 0,
-        lost: 0,
-        lost_names: Vec::new(),
-        lost_because: Vec::new(),
-        unreached: Vec::new(),
-        waits_for: String::new(),
-        events: 0,
-        extra: Extra::new(),
+        ..Active::new(RunHistory::new(7), 3, Status::Final, coordinator)
     }
 }
 

@@ -8,7 +8,7 @@ use super::observed::InForce;
 use super::{Node, PendingRequest};
 use crate::kv::{LeaseId, Revision, Time, TxnResult};
 use crate::rendezvous::documents::{
-    Active, BootstrapStore, DocumentError, Extra, Ranked, RunHistory, Status,
+    Active, BootstrapStore, DocumentError, Ranked, RunHistory, Status,
 };
 use crate::rendezvous::messages::{FormedGroup, NodeOutput, Purpose, RendezvousFailure};
 use crate::rendezvous::txn::{ConfirmReader, Confirmed, RoundDocuments, RoundGuard};
@@ -157,30 +157,13 @@ impl Node {
         reason: String,
     ) -> Active {
         Active {
-            history,
-            round,
-            status,
             limits: self.config.limits,
             rank_policy: self.config.rank_policy.to_string(),
-            coordinator: self.announced.document.name(),
             since: self.config.display_time(self.now),
             reason,
-            outcome: None,
             previous: self.observed.rounds().map_or(0, |rounds| rounds.formed),
             outlived: self.observed.rounds().map_or(0, |rounds| rounds.outlived),
-            world: 0,
-            rank0: String::new(),
-            store: None,
-            waiting: 0,
-            lost: 0,
-            lost_names: Vec::new(),
-            lost_because: Vec::new(),
-            unreached: Vec::new(),
-            waits_for: String::new(),
-            frozen_because: String::new(),
-            began: 0,
-            events: 0,
-            extra: Extra::new(),
+            ..Active::new(history, round, status, self.announced.document.name())
         }
         .numbered(self.observed.active(), self.observed.rounds().map_or(0, |rounds| rounds.events))
     }

@@ -5,8 +5,7 @@ use std::net::TcpListener;
 
 use super::Doctor;
 use crate::launch::{Job, free_endpoint, host_of, until_listed, wait};
-use crate::secure::Authority;
-use crate::support::process::Directory;
+use crate::secure::Certificates;
 use crate::support::{Embedded, Etcd, Version};
 
 fn doctor(endpoint: &str, options: &[&str]) -> Doctor {
@@ -90,24 +89,18 @@ fn the_server_of_a_run_is_for_those_who_share_its_name_and_its_secret() {
 
 #[test]
 fn a_server_that_speaks_tls_is_recognized() {
-    let directory = Directory::new();
-    let authority = Authority::new();
-    let (cert, key) = authority.sign(directory.path(), "127.0.0.1");
-    let ca = directory.path().join("ca.crt");
-    std::fs::write(&ca, authority.pem()).unwrap();
-    let [ca, cert, key] = [&ca, &cert, &key].map(|path| path.to_str().unwrap());
+    let certificates = Certificates::new();
     let endpoint = free_endpoint();
     let job = Job::at(&endpoint, "2");
-    let options = ["--cacert", ca, "--cert", cert, "--key", key];
+    let options = certificates.options();
     let nodes = [job.launch_with(&options)];
     host_of(&nodes, &endpoint);
     let found = doctor(&endpoint, &options).finds().is("ok");
     found.says("server", "ok", "The server of run \"job\" answers");
     found.says("clock", "skip", "Not checked");
     doctor(&endpoint, &[]).finds().is("fail").says("server", "fail", "speaks TLS");
-    let other = directory.path().join("other.crt");
-    std::fs::write(&other, Authority::new().pem()).unwrap();
-    let wrong = ["--cacert", other.to_str().unwrap(), "--cert", cert, "--key", key];
+    let other = certificates.other_ca();
+    let wrong = [&options[..], &["--cacert", &other]].concat();
     doctor(&endpoint, &wrong).finds().is("fail").says(
         "server",
         "fail",
@@ -122,21 +115,9 @@ fn two_nodes_with_the_same_rank_are_named() {
     let job = Job::at(&endpoint, "3");
     let _nodes = [job.launch_with(&["--node-rank", "0"]), job.launch_with(&["--node-rank", "0"])];
     until_listed(&endpoint, "job", 2);
-    let found = Doctor::new(&["--nnodes", "3", "--rdzv-endpoint", &endpoint, "--rdzv-id", "job"])
-        .finds()
-        .is("fail");
+    let found = doctor(&endpoint, &["--nnodes", "3"]).finds().is("fail");
     let [(_, words)] = &found.of("peers")[..] else { panic!("{:#}", found.report) };
     assert!(words.contains("say --node-rank 0") && words.contains(" and "), "{words}");
-    let found = Doctor::new(&[
-        "--nnodes",
-        "3",
-        "--rdzv-endpoint",
-        &endpoint,
-        "--rdzv-id",
-        "job",
-        "--node-rank",
-        "0",
-    ])
-    .finds();
+    let found = doctor(&endpoint, &["--nnodes", "3", "--node-rank", "0"]).finds();
     found.says("peers", "fail", "this node and node ");
 }

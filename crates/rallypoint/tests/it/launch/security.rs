@@ -1,8 +1,7 @@
 //! Who is let in.
 
 use super::{Job, free_endpoint, host_of};
-use crate::secure::Authority;
-use crate::support::process::Directory;
+use crate::secure::Certificates;
 
 const CONF: &str = "lease_ttl=30,last_call_timeout=30,timeout=60";
 
@@ -82,21 +81,15 @@ fn who_has_another_secret_or_none_is_refused() {
 
 #[test]
 fn nodes_meet_over_tls() {
-    let directory = Directory::new();
-    let authority = Authority::new();
-    let (cert, key) = authority.sign(directory.path(), "127.0.0.1");
-    let ca = directory.path().join("ca.crt");
-    std::fs::write(&ca, authority.pem()).unwrap();
-    let [ca, cert, key] = [&ca, &cert, &key].map(|path| path.to_str().unwrap());
+    let certificates = Certificates::new();
     let endpoint = free_endpoint();
     let job = Job::with_conf(&endpoint, "2", CONF);
-    let options = ["--cacert", ca, "--cert", cert, "--key", key];
+    let options = certificates.options();
     let mut nodes = vec![job.launch_with(&options)];
     host_of(&nodes, &endpoint);
     // One that trusts somebody else, and one that does not speak TLS at all.
-    let other = directory.path().join("other.crt");
-    std::fs::write(&other, Authority::new().pem()).unwrap();
-    let wrong = ["--cacert", other.to_str().unwrap(), "--cert", cert, "--key", key];
+    let other = certificates.other_ca();
+    let wrong = [&options[..], &["--cacert", &other]].concat();
     let said = job.launch_with(&wrong).ends_with(1).stderr;
     assert!(said.contains("not signed by the given CA"), "{said}");
     let said = job

@@ -2,23 +2,18 @@
 
 use super::{Server, said};
 use crate::launch::{Job, free_endpoint, host_of};
-use crate::secure::Authority;
-use crate::support::process::Directory;
+use crate::secure::Certificates;
 
 #[test]
 fn a_secret_and_certificates_are_given_as_to_the_launcher() {
-    let directory = Directory::new();
-    let authority = Authority::new();
-    let (cert, key) = authority.sign(directory.path(), "127.0.0.1");
-    let ca = directory.path().join("ca.crt");
-    std::fs::write(&ca, authority.pem()).unwrap();
-    let [ca, cert, key] = [&ca, &cert, &key].map(|path| path.to_str().unwrap());
+    let certificates = Certificates::new();
     let endpoint = free_endpoint();
     let job = Job::at(&endpoint, "2");
-    let line = job.launcher().with(&["--cacert", ca, "--cert", cert, "--key", key]);
+    let line = job.launcher().with(&certificates.options());
     let nodes = [line.env("RALLYPOINT_SECRET", "sesame").start()];
     host_of(&nodes, &endpoint);
     let server = Server { address: endpoint, _ours: None, _etcd: None };
+    let Certificates { ca, cert, key, .. } = &certificates;
     let conf = format!("protocol=https,cacert={ca},cert={cert},key={key}");
     let words = ["status", "--rdzv-conf", &conf, "job"];
     let ok = crate::launch::until("a node", || {
