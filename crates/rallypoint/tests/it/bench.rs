@@ -4,17 +4,33 @@ use std::process::Command;
 
 use crate::support::process::own_temporary_files;
 
-#[test]
-fn a_store_is_measured() {
+/// The objects that a benchmark prints.
+fn bench(words: &[&str]) -> Vec<serde_json::Value> {
     let mut bench = Command::new(env!("CARGO_BIN_EXE_rallypoint"));
-    bench.args(["bench", "store", "--calls", "2", "--json"]);
+    bench.arg("bench").args(words);
     let output = own_temporary_files(&mut bench).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let rows: Vec<serde_json::Value> = output
-        .stdout
-        .split(|byte| *byte == b'\n')
-        .filter_map(|line| serde_json::from_slice(line).ok())
-        .collect();
+    let lines = output.stdout.split(|byte| *byte == b'\n');
+    lines.filter_map(|line| serde_json::from_slice(line).ok()).collect()
+}
+
+#[test]
+fn a_group_that_is_observed_is_compared_with_one_that_is_not() {
+    let words = ["rendezvous", "--nodes", "3", "--observed", "--idle", "2", "--scrape", "1"];
+    let turns = bench(&words);
+    let observed: Vec<bool> = turns.iter().filter_map(|turn| turn["observed"].as_bool()).collect();
+    assert_eq!(observed, [false, true, true, false]);
+    for turn in &turns {
+        assert!(turn["forming_seconds"][0].as_f64() > Some(0.0), "{turn}");
+        assert!(turn["idle"]["nodes"].as_f64() > Some(0.0), "{turn}");
+        assert_eq!(turn["idle"]["revisions"], 0.0, "an idle group writes nothing: {turn}");
+        assert_eq!(turn["idle"]["calls"], 0.0, "an idle group asks for nothing: {turn}");
+    }
+}
+
+#[test]
+fn a_store_is_measured() {
+    let rows = bench(&["store", "--calls", "2", "--json"]);
     let names: Vec<&str> = rows.iter().filter_map(|row| row["what"].as_str()).collect();
     assert_eq!(
         names,

@@ -34,6 +34,9 @@ pub(super) struct ObservedPlan {
 /// Groups with and without observation take turns, so that a machine that becomes slower slows down both.
 const TURNS: [bool; 4] = [false, true, true, false];
 
+/// The time between two rounds.
+const PAUSE: Duration = Duration::from_millis(500);
+
 /// Compares groups with and without observation.
 pub(super) async fn compare(bench: &RendezvousBench, endpoint: &str) -> Result<(), AnyError> {
     let mut turns = Vec::new();
@@ -54,8 +57,10 @@ pub(super) async fn compare(bench: &RendezvousBench, endpoint: &str) -> Result<(
 
 type Row = (&'static str, fn(&Turn) -> Vec<f64>);
 
-const ROWS: [Row; 8] = [
+const ROWS: [Row; 10] = [
     ("forming, s", |turn| turn.forming_seconds.clone()),
+    ("forming: processor of nodes, s", |turn| vec![turn.forming_nodes]),
+    ("forming: processor of the server, s", |turn| vec![turn.forming_server]),
     ("idle: processor of nodes, s", |turn| vec![turn.idle.nodes]),
     ("idle: processor of the server, s", |turn| vec![turn.idle.server]),
     ("idle: cores in use", |turn| vec![turn.idle.cores]),
@@ -79,7 +84,12 @@ fn median(mut values: Vec<f64>) -> f64 {
 #[derive(Debug, Serialize)]
 struct Turn {
     observed: bool,
+    /// The time of each round.
     forming_seconds: Vec<f64>,
+    /// The processor time of all nodes in a round, on average, in seconds.
+    forming_nodes: f64,
+    /// The processor time of the server in a round, on average, in seconds.
+    forming_server: f64,
     idle: Idle,
 }
 
@@ -115,39 +125,44 @@ impl Turn {
             false => None,
         };
         let handlers = bench.open(endpoint, observation.as_ref()).await?;
-        let mut forming_seconds = Vec::new();
-        for _ in 0..rounds {
-            forming_seconds.push(bench.measure(&handlers).await?.seconds);
-        }
-        let look = async || -> Result<_, AnyError> {
+        let look = async || -> Result<Costs, AnyError> {
+            // The last messages are on their way, and the last lines to their files.
+            tokio::time::sleep(Duration::from_secs(1)).await;
             let traffic = total(&handlers);
             let scraper = observation.as_ref().map_or(0.0, Observation::scraper_seconds);
             let server = server.to_owned();
             let page = blocking(move || get(&server)).await?;
-            let own = seconds(ClockId::ProcessCPUTime) - scraper;
-            Ok((own, ServerNumbers::read(&page), traffic.requests + traffic.messages))
+            let nodes = seconds(ClockId::ProcessCPUTime) - scraper;
+            let messages = (traffic.requests + traffic.messages) as f64;
+            Ok(Costs { nodes, messages, ..Costs::of_server(&page) })
         };
-        // The last messages of the last round are on their way.
-        tokio::time::sleep(Duration::from_secs(1)).await;
-        let before = look().await?;
+        let begun = look().await?;
+        let mut forming_seconds = Vec::new();
+        for _ in 0..rounds {
+            // What a round leaves to be done must not slow the next one down.
+            tokio::time::sleep(PAUSE).await;
+            forming_seconds.push(bench.measure(&handlers).await?.seconds);
+        }
+        let formed = look().await?;
         tokio::time::sleep(idle).await;
-        let after = look().await?;
-        let of_server = |number: fn(&ServerNumbers) -> f64| number(&after.1) - number(&before.1);
-        let (nodes, server) = (after.0 - before.0, of_server(|server| server.seconds));
+        let idled = look().await?;
+        let (forming, idling) = (formed.since(&begun), idled.since(&formed));
         let idle = Idle {
-            nodes,
-            server,
-            cores: (nodes + server) / idle.as_secs_f64(),
-            messages_per_node: (after.2 - before.2) as f64 / handlers.len() as f64,
-            renewals: of_server(|server| server.renewals),
-            calls: of_server(|server| server.calls),
-            revisions: of_server(|server| server.revision),
+            nodes: idling.nodes,
+            server: idling.server,
+            cores: (idling.nodes + idling.server) / idle.as_secs_f64(),
+            messages_per_node: idling.messages / f64::from(nodes),
+            renewals: idling.renewals,
+            calls: idling.calls,
+            revisions: idling.revision,
         };
         end(handlers).await?;
         if let Some(observation) = observation {
             observation.stop().await;
         }
-        Ok(Self { observed, forming_seconds, idle })
+        let forming_nodes = forming.nodes / f64::from(rounds);
+        let forming_server = forming.server / f64::from(rounds);
+        Ok(Self { observed, forming_seconds, forming_nodes, forming_server, idle })
     }
 }
 
@@ -156,16 +171,21 @@ fn seconds(clock: ClockId) -> f64 {
     time.tv_sec as f64 + time.tv_nsec as f64 * 1e-9
 }
 
-/// What a server tells of itself, under etcd's names.
-struct ServerNumbers {
-    seconds: f64,
+/// What nodes and server have used and done so far.
+#[derive(Debug, Default)]
+struct Costs {
+    /// Processor time in seconds.
+    nodes: f64,
+    server: f64,
+    messages: f64,
     renewals: f64,
     calls: f64,
     revision: f64,
 }
 
-impl ServerNumbers {
-    fn read(page: &str) -> Self {
+impl Costs {
+    /// What a server tells of itself, under etcd's names.
+    fn of_server(page: &str) -> Self {
         let sum = |name: &str| -> f64 {
             let is_it = |line: &&str| {
                 line.strip_prefix(name).is_some_and(|rest| rest.starts_with(['{', ' ']))
@@ -174,10 +194,22 @@ impl ServerNumbers {
             page.lines().filter(is_it).filter_map(value).sum()
         };
         Self {
-            seconds: sum("process_cpu_seconds_total"),
+            server: sum("process_cpu_seconds_total"),
             renewals: sum("etcd_debugging_lease_renewed_total"),
             calls: sum("grpc_server_started_total"),
             revision: sum("etcd_debugging_mvcc_current_revision"),
+            ..Self::default()
+        }
+    }
+
+    fn since(&self, before: &Self) -> Self {
+        Self {
+            nodes: self.nodes - before.nodes,
+            server: self.server - before.server,
+            messages: self.messages - before.messages,
+            renewals: self.renewals - before.renewals,
+            calls: self.calls - before.calls,
+            revision: self.revision - before.revision,
         }
     }
 }
