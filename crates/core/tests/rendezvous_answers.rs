@@ -21,6 +21,7 @@ fn node_with(entropy: u64) -> Node {
         keys,
         limits: Limits { min: 1, max: 2 },
         timeout: Duration::from_secs(60),
+        server_timeout: Duration::from_secs(60),
         last_call: Duration::from_secs(1),
         confirm: Duration::from_secs(2),
         lease_ttl: Duration::from_secs(2),

@@ -37,7 +37,7 @@ impl Raise for RendezvousError {
         match self {
             Self::Closed { .. } => "RendezvousClosedError",
             Self::Timeout { .. } => "RendezvousTimeoutError",
-            Self::Connection { .. } => "RendezvousConnectionError",
+            Self::Connection { .. } | Self::ServerLost { .. } => "RendezvousConnectionError",
             Self::State { .. } => "RendezvousStateError",
             Self::GracefulExit { .. } => "RendezvousGracefulExitError",
             _ => "RendezvousError",

@@ -134,6 +134,8 @@ pub enum NoGroup {
     NotNeeded(String),
     /// This node did not join: its preflight command failed, for this reason.
     Unfit(String),
+    /// This node had a group, and no server has answered since.
+    ServerLost(String),
     /// Any other failure, such as a time-out or unreachable servers.
     Failed(String),
 }

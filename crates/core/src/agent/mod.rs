@@ -81,12 +81,13 @@
 //! | 0 | the workers of this node succeeded; or it was a spare; or the job finished without it |
 //! | 1 | the job failed, here or elsewhere; or this node could not continue |
 //! | 69 ([`UNFIT`]) | the preflight command failed, and the node did not join |
+//! | 75 ([`SERVER_LOST`]) | the node had a group, and no server has answered since |
 //! | 78, or [`AgentSettings::no_restart_exit_code`] | a worker failed with a non-retryable exit code; on every node that was stopped for it |
 //! | 77 | an operator evicted this node |
 //! | 128 + n | signal n stopped the launcher |
 //!
 //! A wrong command line is 2, but that is before there is an agent. torchrun exits with 1 in all of
-//! the last four cases; separate codes let a scheduler tell them apart.
+//! the last five cases; separate codes let a scheduler tell them apart.
 //!
 //! # Driving the agent
 //!
@@ -124,7 +125,7 @@ pub use self::messages::{
 };
 pub use self::operator::{Operation, OperatorAction};
 pub use self::outcome::{
-    CloseReason, NodeError, NodeOutcome, PeersAtExit, RunClosure, RunResult, UNFIT,
+    CloseReason, NodeError, NodeOutcome, PeersAtExit, RunClosure, RunResult, SERVER_LOST, UNFIT,
 };
 pub use self::restarts::{Departure, RestartAnswer, RestartBudget, RestartVerdict, RoundFailure};
 pub use self::state::Agent;

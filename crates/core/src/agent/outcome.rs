@@ -136,6 +136,9 @@ pub enum PeersAtExit {
 /// The launcher's exit code when the preflight command failed: `EX_UNAVAILABLE` of `sysexits.h`.
 pub const UNFIT: i32 = 69;
 
+/// The launcher's exit code when no server answers any more: `EX_TEMPFAIL` of `sysexits.h`.
+pub const SERVER_LOST: i32 = 75;
+
 /// Why a node cannot continue.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -146,6 +149,9 @@ pub enum NodeError {
     /// No group formed.
     #[error("no group formed: {0}")]
     NoGroup(String),
+    /// The node had a group, and no server has answered since.
+    #[error("the server is lost: {0}")]
+    ServerLost(String),
     /// The node's workers failed, and its peers have finished, so no further group can form.
     #[error("workers of this node failed, and there is no group to restart them in: {0}")]
     LeftBehind(RunClosure),
@@ -175,6 +181,7 @@ impl NodeOutcome {
                 no_restart.unwrap_or(1)
             }
             Self::NodeFailed(NodeError::Unfit(_)) => UNFIT,
+            Self::NodeFailed(NodeError::ServerLost(_)) => SERVER_LOST,
             Self::WorkerFailed(_) | Self::RunFailed(_) | Self::NodeFailed(_) => 1,
             Self::Evicted(_) => EVICTED,
             Self::Signalled(signal) => signal.saturating_add(128),

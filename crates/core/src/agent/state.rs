@@ -231,6 +231,7 @@ impl Agent {
                 NodeOutcome::NotNeeded(reason)
             }
             NoGroup::Unfit(reason) => NodeOutcome::NodeFailed(NodeError::Unfit(reason)),
+            NoGroup::ServerLost(reason) => NodeOutcome::NodeFailed(NodeError::ServerLost(reason)),
             NoGroup::Failed(reason) => NodeOutcome::NodeFailed(NodeError::NoGroup(reason)),
             NoGroup::Closed(closed) if closed.reason != CloseReason::Succeeded => {
                 NodeOutcome::RunFailed(closed)

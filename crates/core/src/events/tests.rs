@@ -276,6 +276,7 @@ fn config() -> NodeConfig {
         keys,
         limits: Limits { min: 1, max: 1 },
         timeout: seconds(60),
+        server_timeout: seconds(60),
         last_call: seconds(1),
         confirm: seconds(5),
         lease_ttl: seconds(5),

@@ -23,6 +23,8 @@ pub struct NodeConfig {
     pub limits: Limits,
     /// How long a node waits for a group.
     pub timeout: Duration,
+    /// How long a node that was a member of a group waits for a server to answer. That time is no part of `timeout`.
+    pub server_timeout: Duration,
     /// How long a round waits for more nodes once enough have joined.
     pub last_call: Duration,
     /// How long a round waits for its nodes to confirm their ranks.
@@ -318,6 +320,11 @@ pub enum RendezvousFailure {
         waited: Duration,
         /// What was missing; none if it could not be determined.
         missing: Option<String>,
+    },
+    /// The node was a member of a group, and no server has answered since.
+    ServerLost {
+        /// How long the node waited for a server.
+        waited: Duration,
     },
     /// Two nodes disagree on a setting that all nodes must agree on.
     Mismatch {

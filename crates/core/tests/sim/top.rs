@@ -127,6 +127,7 @@ impl World {
                 }
             }
             RendezvousFailure::TimedOut { .. }
+            | RendezvousFailure::ServerLost { .. }
             | RendezvousFailure::CannotServeBootstrapStore { .. } => {
                 let delay = self.random.between(0, 300);
                 self.enters_after(who, delay);

@@ -234,6 +234,8 @@ impl Plan {
                 run_lease: RUN_LEASE,
                 limits: Limits { min, max },
                 timeout: Duration::from_millis(timeout),
+                // Of a bit that decides nothing else, so that the seeds keep their meaning.
+                server_timeout: Duration::from_millis([2_000, timeout][(kinds >> 63) as usize]),
                 last_call: Duration::from_millis(last_call),
                 confirm: Duration::from_millis(confirm),
                 lease_ttl: Duration::from_secs(ttl),

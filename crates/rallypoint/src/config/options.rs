@@ -120,6 +120,8 @@ pub(crate) const OPTIONS: &[OptionSpec] = &[
         "how long a group may take to form; torchrun always gives it, 900 unless told otherwise"),
     row("join_timeout", SECONDS, None, RENDEZVOUS,
         "the name of `timeout` in `c10d`; has precedence over it"),
+    row("server_timeout", SECONDS, Some("300"), ETCD,
+        "how long a node that had a group waits for a server that does not answer any more; no part of `timeout`"),
     row("last_call_timeout", SECONDS_OR_ZERO, Some("30"), ETCD,
         "how long the join window stays open for more nodes once there are enough; 0 closes it at once"),
     row("last_call_timeout", SECONDS, Some("30"), DYNAMIC,
@@ -200,6 +202,8 @@ pub struct HandlerOptions {
     pub prefix: String,
     /// How long [`next_rendezvous`](RendezvousHandler::next_rendezvous) may take (`timeout`, `join_timeout`).
     pub timeout: Duration,
+    /// How long a node that had a group waits for a server that does not answer any more. It is no part of `timeout`.
+    pub server_timeout: Duration,
     /// How long a round waits for more nodes once there are enough (`last_call_timeout`).
     pub last_call: Duration,
     /// How long a node may be silent before it counts as dead, in whole seconds.
@@ -282,6 +286,7 @@ impl HandlerOptions {
             max_nodes: *max_nodes,
             prefix: format!("/{}", prefix.trim_matches('/')),
             timeout: reader.optional_time("join_timeout")?.unwrap_or(timeout),
+            server_timeout: reader.time("server_timeout")?,
             last_call: reader.time("last_call_timeout")?,
             lease_ttl: reader.time("lease_ttl")?,
             rank_policy: reader.choice("rank_policy")?,
@@ -306,6 +311,7 @@ impl HandlerOptions {
             keys: keys.clone(),
             limits: Limits { min: self.min_nodes, max: self.max_nodes },
             timeout: self.timeout,
+            server_timeout: self.server_timeout,
             last_call: self.last_call,
             confirm: self.lease_ttl,
             lease_ttl: self.lease_ttl,

@@ -156,6 +156,7 @@ fn no_group(error: RendezvousError) -> NoGroup {
             NoGroup::Closed(RunClosure { by, reason: CloseReason::new(outcome, &reason) })
         }
         RendezvousError::GracefulExit { reason, .. } => NoGroup::NotNeeded(reason),
+        error @ RendezvousError::ServerLost { .. } => NoGroup::ServerLost(error.to_string()),
         error => NoGroup::Failed(error.to_string()),
     }
 }

@@ -1,4 +1,4 @@
-//! The five errors of a rendezvous.
+//! The errors of a rendezvous.
 
 use std::error::Error as StdError;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use rallypoint_core::rendezvous::documents::RunOutcome;
 use thiserror::Error;
 
-/// Why a node is not in a group. The variants are PyTorch's five kinds.
+/// Why a node is not in a group. The variants are PyTorch's five kinds, of which one is split.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum RendezvousError {
@@ -41,6 +41,21 @@ pub enum RendezvousError {
         context: String,
         /// The cause.
         source: Box<dyn StdError + Send + Sync>,
+    },
+    /// This node had a group, and no server has answered since. PyTorch's kind for it is that of `Connection`.
+    #[error(
+        "no server of run {run_id:?} ({servers}) has answered for {waited:.0?} (server_timeout); start the launcher of \
+         the host that serves again, and then this node, and the job goes on from its last checkpoint"
+    )]
+    ServerLost {
+        /// The id of the run.
+        run_id: String,
+        /// The servers.
+        servers: String,
+        /// How long the node waited for one of them.
+        waited: Duration,
+        /// The error of the last attempt to reach one, if it is known.
+        source: Option<Box<dyn StdError + Send + Sync>>,
     },
     /// The shared state is invalid, or nodes disagree on settings that must be the same.
     #[error("{what}")]

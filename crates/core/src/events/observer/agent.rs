@@ -39,9 +39,10 @@ impl AgentObserver {
             }
             AgentInput::NotFormed(no_group) => event(EventBody::NoGroup).because(match no_group {
                 NoGroup::Closed(closed) => closed.to_string(),
-                NoGroup::NotNeeded(reason) | NoGroup::Unfit(reason) | NoGroup::Failed(reason) => {
-                    reason.clone()
-                }
+                NoGroup::NotNeeded(reason)
+                | NoGroup::Unfit(reason)
+                | NoGroup::ServerLost(reason)
+                | NoGroup::Failed(reason) => reason.clone(),
             }),
             AgentInput::Placed { round, placement } => {
                 let ranks_ms = since(self.formed.take(), now);

@@ -164,6 +164,9 @@ fn failed(failure: &RendezvousFailure) -> String {
             let missing = missing.as_deref().unwrap_or("no server told what was missing");
             format!("no group formed in {} s: {missing}", waited.as_secs())
         }
+        RendezvousFailure::ServerLost { waited } => {
+            format!("no server has answered for {} s", waited.as_secs())
+        }
         RendezvousFailure::Mismatch { what, ours, theirs, other } => {
             format!("{what} is {ours} here, and {theirs} on {other}")
         }

@@ -81,6 +81,8 @@ struct JoinAttempt {
     since: Time,
     /// The end of the attempt. None for a spare, which waits as long as the run lasts.
     deadline: Option<Time>,
+    /// Since when the node, which was a member of a group, has no server. Until one answers, another deadline counts.
+    server_lost: Option<Time>,
     /// The node disagrees with the round in progress, and fails if it still does at this time.
     objects_until: Option<Time>,
 }
@@ -188,6 +190,7 @@ impl Node {
             NodeInput::SessionOpened { lease } => {
                 self.lease = Some(lease);
                 self.opening_session = false;
+                self.server_answers(now);
             }
             NodeInput::SessionLost { slept } => self.session_lost(now, slept),
             NodeInput::Snapshot { found, another_server } => {
@@ -256,7 +259,8 @@ impl Node {
         self.resuming = None;
         self.timed_out = None;
         let deadline = Some(now.saturating_add(self.config.timeout));
-        self.attempt = Some(JoinAttempt { since: now, deadline, objects_until: None });
+        let server_lost = self.lacks_server().then_some(now);
+        self.attempt = Some(JoinAttempt { since: now, deadline, server_lost, objects_until: None });
     }
 
     /// The node's announcement may have expired, and with it the right to run workers.
@@ -269,8 +273,10 @@ impl Node {
         // A spare has no deadline while it is registered. Without a session it needs one, to find out that no server
         // replies.
         let timeout = self.config.timeout;
+        let lacks_server = self.lacks_server();
         if let Some(attempt) = &mut self.attempt {
             attempt.deadline.get_or_insert_with(|| now.saturating_add(timeout));
+            attempt.server_lost = attempt.server_lost.or(lacks_server.then_some(now));
         }
         self.opening_session = false;
         self.announced.lease_lost();

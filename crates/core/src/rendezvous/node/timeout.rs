@@ -16,9 +16,31 @@ const DIAGNOSIS: Time = Time::from_secs(2);
 const SMALL_GROUP: usize = 256;
 
 impl Node {
+    /// Whether the node was a member of a group and has no session now, and so waits for a server first of all.
+    pub(super) fn lacks_server(&self) -> bool {
+        self.lease.is_none() && self.announced.previous.is_some()
+    }
+
+    /// A server answers. The time without one is no part of the attempt.
+    pub(super) fn server_answers(&mut self, now: Time) {
+        if let Some(attempt) = &mut self.attempt
+            && let Some(since) = attempt.server_lost.take()
+        {
+            let lost = now.saturating_sub(since);
+            attempt.deadline = attempt.deadline.map(|deadline| deadline.saturating_add(lost));
+        }
+    }
+
+    /// The end of an attempt, as far as it is known now.
+    pub(super) fn ends(&self, attempt: &JoinAttempt) -> Option<Time> {
+        let lost =
+            attempt.server_lost.map(|since| since.saturating_add(self.config.server_timeout));
+        lost.or(attempt.deadline)
+    }
+
     /// When to give [`NodeInput::Wake`](crate::rendezvous::NodeInput::Wake), if no other input comes before.
     pub fn next_wake(&self) -> Option<Time> {
-        let deadline = self.attempt.and_then(|attempt| attempt.deadline);
+        let deadline = self.attempt.and_then(|attempt| self.ends(&attempt));
         let objecting = self.attempt.and_then(|attempt| attempt.objects_until);
         let diagnosis = self.timed_out.map(|(_, until)| until);
         let coordinator =
@@ -33,9 +55,15 @@ impl Node {
             self.give_way();
         }
         self.check_objection(now);
-        let over = |attempt: &mut JoinAttempt| attempt.deadline.is_some_and(|end| end <= now);
-        if let Some(attempt) = self.attempt.take_if(over) {
+        let over = |attempt: &JoinAttempt| self.ends(attempt).is_some_and(|end| end <= now);
+        if let Some(attempt) = self.attempt.filter(over) {
             self.drop_join_request();
+            if let Some(since) = attempt.server_lost {
+                // No server can tell what is missing.
+                let waited = now.saturating_sub(since);
+                return self.fail(RendezvousFailure::ServerLost { waited });
+            }
+            self.attempt = None;
             self.timed_out = Some((attempt, now.saturating_add(DIAGNOSIS)));
         }
         if let Some((attempt, _)) = self.timed_out.filter(|(_, until)| *until <= now) {

@@ -47,7 +47,7 @@ impl Node {
             closed: closed.map(run_closed),
             waits_for: self.attempt.map(|_| self.waits_for(now)),
             patience: self.attempt.and_then(|attempt| {
-                attempt.deadline.map(|deadline| deadline.saturating_sub(attempt.since))
+                self.ends(&attempt).map(|end| end.saturating_sub(attempt.since))
             }),
         }
     }
@@ -75,7 +75,14 @@ impl Node {
     /// What the node waits for, in a sentence.
     pub(super) fn waits_for(&self, now: Time) -> String {
         if self.lease.is_none() {
-            return "a session with the server".to_owned();
+            let lost = self.attempt.and_then(|attempt| attempt.server_lost);
+            return match lost {
+                None => "a session with the server".to_owned(),
+                Some(_) => format!(
+                    "the server to answer again, for up to {:?} (server_timeout): the job goes on when it does",
+                    self.config.server_timeout
+                ),
+            };
         }
         if let Some(why) =
             self.coordinator.as_ref().and_then(|(coordinator, _)| coordinator.waits_for(now))

@@ -53,6 +53,7 @@ Exit codes:
   1        the job failed, here or elsewhere; or this node could not continue
   2        the command line is wrong
   69       the preflight command failed (--preflight), and this node did not join
+  75       this node had a group, and no server has answered since (server_timeout)
   77       an operator evicted this node (rallypoint evict)
   78       a worker failed with a non-retryable exit code (--no-restart-exit-code)
   128 + n  stopped by signal n";

@@ -21,6 +21,35 @@ fn done_is_0() {
     }
 }
 
+/// The head is killed, and no other node may serve. The node says at once what it waits for and for how long, and waits
+/// for `server_timeout`, which is no part of `timeout`.
+#[test]
+fn a_server_that_does_not_come_back_is_75() {
+    let conf = "lease_ttl=2,last_call_timeout=1,timeout=600,server_timeout=4";
+    let job = Job::with_conf(&free_endpoint(), "1:2", conf);
+    let node =
+        |serves: bool| job.launch_with(&["--rdzv-conf", &format!("is_host={serves},{conf}")]);
+    let (mut head, mut member) = (node(true), node(false));
+    job.group(2);
+    head.kill();
+    let said = member.ends_with(75).stderr;
+    for words in ["waiting", "the server to answer again, for up to 4s (server_timeout)"] {
+        assert!(said.contains(words), "{words}: {said}");
+    }
+    let end =
+        "has answered for 4s (server_timeout); start the launcher of the host that serves again";
+    assert!(said.contains(end), "{said}");
+}
+
+/// A node that never had a group waits for `timeout`, as before.
+#[test]
+fn a_server_that_was_never_there_is_1() {
+    let conf = "is_host=false,timeout=2,server_timeout=600";
+    let job = Job::with_conf(&free_endpoint(), "1", conf);
+    let mut node = job.launch();
+    node.ends_with(1);
+}
+
 /// The worker's own code is in the report, on every node.
 #[test]
 fn a_worker_that_failed_is_1_on_every_node() {

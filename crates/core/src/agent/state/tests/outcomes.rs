@@ -95,6 +95,7 @@ fn no_group_forms() {
         (closed(CloseReason::Failed("an operator closed it".into())), 1),
         (NoGroup::Failed("no group within 600 s".into()), 1),
         (NoGroup::Unfit("it exited with 3".into()), 69),
+        (NoGroup::ServerLost("no answer for 300 s".into()), 75),
     ];
     for (no_group, code) in table {
         let outputs =
