@@ -46,7 +46,10 @@ pub fn membership_events(
     }
     let charge = budget.last.as_ref().filter(|charge| charge.round == round && !asked);
     if let Some(charge) = charge.filter(|charge| charge.verdict == RestartVerdict::Counted) {
-        changed(GroupChange::PeerFailed(charge.blame.clone()));
+        changed(match charge.hang {
+            true => GroupChange::Hung(charge.blame.clone()),
+            false => GroupChange::PeerFailed(charge.blame.clone()),
+        });
     }
     if let Some(departure) = budget.departure.as_ref().filter(|departure| departure.round == round)
     {

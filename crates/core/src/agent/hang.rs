@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::stacks::OddNodes;
 use crate::kv::Time;
 
 /// When the workers of a node hang: no worker of the node has shown a sign of progress for this long.
@@ -13,6 +14,48 @@ pub struct HangPolicy {
     pub after: Duration,
     /// The limit from the start of the workers to their first sign of progress.
     pub first: Duration,
+}
+
+/// What follows from the report of a hang. The setting of the node with rank 0 holds, which makes the report.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OnHang {
+    /// The report is all.
+    #[default]
+    Report,
+    /// The job restarts without the odd nodes, if the report names any.
+    Restart {
+        /// The least number of nodes of the job. If fewer would be left, the odd nodes restart with the others.
+        min_nodes: u32,
+    },
+}
+
+/// What the node with rank 0 found out about a hang.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HangFinding {
+    /// The round of the group.
+    pub round: u64,
+    /// The number of the hang within the round, from 1.
+    pub number: u64,
+    /// The hang in one sentence: [`HangReport::headline`](super::stacks::HangReport::headline).
+    pub headline: String,
+    /// The nodes that are to blame, if any are.
+    pub odd: OddNodes,
+    /// The number of nodes that are no members of the group, and wait to be.
+    pub spares: u32,
+}
+
+/// A restart of the job because it hangs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HangRestart {
+    /// The round of the group.
+    pub round: u64,
+    /// The hang, and what follows, in a sentence.
+    pub blame: String,
+    /// The time since the start of the workers.
+    pub lived: Duration,
+    /// The ids of the nodes that leave the job.
+    pub without: Vec<String>,
 }
 
 /// A node's request to all nodes of its group for the stacks of their workers.

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::backoff::RestartBackoff;
 use super::failure::Exit;
-use super::hang::{HangPolicy, HangRequest};
+use super::hang::{HangFinding, HangPolicy, HangRequest, HangRestart, OnHang};
 use super::operator::OperatorAction;
 use super::outcome::{CloseReason, RunClosure, RunResult};
 use super::placement::Placement;
@@ -47,6 +47,9 @@ pub struct AgentSettings {
     pub restart_backoff: RestartBackoff,
     /// When workers without progress hang; `None` means that nothing looks for progress.
     pub hang: Option<HangPolicy>,
+    /// What follows from the report of a hang, if this node has rank 0.
+    #[serde(default)]
+    pub on_hang: OnHang,
 }
 
 impl Default for AgentSettings {
@@ -62,6 +65,7 @@ impl Default for AgentSettings {
             no_restart_exit_code: Some(78),
             restart_backoff: RestartBackoff::default(),
             hang: None,
+            on_hang: OnHang::Report,
         }
     }
 }
@@ -120,6 +124,8 @@ pub enum GroupChange {
     Replaced(u64),
     /// Another node's worker failed in this way, and the round used a restart for it.
     PeerFailed(String),
+    /// The job hangs, and the round used a restart to end it.
+    Hung(String),
     /// A member was asked to leave, and stops its workers at the announced time.
     PeerLeaves(Departure),
 }
@@ -190,9 +196,9 @@ pub enum AgentInput {
         /// The processes that are left.
         reason: String,
     },
-    /// [`AgentOutput::ConsumeRestart`]: the budget's answer.
+    /// [`AgentOutput::ConsumeRestart`] or [`AgentOutput::RestartHung`]: the budget's answer.
     Counted {
-        /// The round in which the worker failed.
+        /// The round in which the worker failed, or the job hung.
         round: u64,
         /// Whether a restart is granted.
         answer: RestartAnswer,
@@ -229,6 +235,8 @@ pub enum AgentInput {
     },
     /// A node of the group asks all nodes for the stacks of their workers.
     StacksWanted(HangRequest),
+    /// [`AgentOutput::TakeStacks`], on the node with rank 0: the report was made.
+    HangReported(HangFinding),
     /// The launcher received a signal.
     Signal(i32),
     /// The time of [`Agent::next_wake`](super::Agent::next_wake) has come.
@@ -307,9 +315,13 @@ pub enum AgentOutput {
     /// Ask all nodes of the group for the stacks of their workers
     /// ([`RestartBudget::request_stacks`](super::RestartBudget::request_stacks)). Best effort.
     RequestStacks(HangRequest),
-    /// Take the stacks of the workers and publish them in the round's store; rank 0 reports those of all nodes. Best
-    /// effort: no input follows.
+    /// Take the stacks of the workers and publish them in the round's store. Rank 0 reports those of all nodes instead:
+    /// [`AgentInput::HangReported`] follows there. Best effort.
     TakeStacks(HangRequest),
+    /// Restart the job, which hangs, and evict these nodes, all in one change of the budget
+    /// ([`RestartBudget::restart_hung`](super::RestartBudget::restart_hung)), and retry until it answers. If it grants
+    /// the restart, all nodes of the group see so, and this one too.
+    RestartHung(HangRestart),
     /// Wait at [`EXIT_BARRIER`] for the other nodes of the group, and retry if that fails: leaving would
     /// disturb nodes whose workers still run.
     ExitBarrier {

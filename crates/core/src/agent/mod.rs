@@ -10,7 +10,7 @@
 //! - [`error_file`]: the file in which a worker explains its failure.
 //! - [`run_at_end`]: whether a node that ends may close the run.
 //! - [`HangPolicy`], [`stacks`]: workers that make no progress, and where the workers of all nodes are.
-//! - [`NodeOutcome`]: how the node's part in the job ended, and the exit code.
+//! - [`NodeOutcome`]: how the node's part in the job ended, and the exit code. [`NodeExit`] says so to operators.
 //!
 //! # States
 //!
@@ -71,6 +71,9 @@
 //! - **No worker of this node makes progress** for [`HangPolicy::after`]: this node asks all nodes of the group for the
 //!   stacks of their workers, by the document of the restart budget. Each node publishes its stacks in the round's
 //!   store, and rank 0 reports which ranks are where. A hang is reported once; the next one needs progress first.
+//!   With [`OnHang::Restart`] and odd nodes ([`stacks::OddNodes`]), rank 0 asks for a restart of the job and evicts
+//!   them; or restarts them with the others, if fewer nodes than the job needs would be left. It is one restart of the
+//!   budget, which no lost peer excuses; if none is left, the run is closed.
 //! - **This node cannot continue** (no ranks, no start, workers that survive SIGKILL): it leaves. A local error
 //!   never closes the job for the other nodes.
 //!
@@ -83,7 +86,7 @@
 //! | 69 ([`UNFIT`]) | the preflight command failed, and the node did not join |
 //! | 75 ([`SERVER_LOST`]) | the node had a group, and no server has answered since |
 //! | 78, or [`AgentSettings::no_restart_exit_code`] | a worker failed with a non-retryable exit code; on every node that was stopped for it |
-//! | 77 | an operator evicted this node |
+//! | 77 | an operator evicted this node, or a hang was its fault |
 //! | 128 + n | signal n stopped the launcher |
 //!
 //! A wrong command line is 2, but that is before there is an agent. torchrun exits with 1 in all of
@@ -106,6 +109,7 @@ mod events;
 mod failure;
 mod hang;
 mod messages;
+mod node_exit;
 mod operator;
 mod outcome;
 pub mod placement;
@@ -118,11 +122,12 @@ pub use self::backoff::RestartBackoff;
 pub use self::ending::{RunAtEnd, run_at_end};
 pub use self::events::{KnownGroup, membership_events, must_stop, num_nodes_waiting};
 pub use self::failure::{Exit, WorkerFailure, signal_name};
-pub use self::hang::{HangPolicy, HangRequest};
+pub use self::hang::{HangFinding, HangPolicy, HangRequest, HangRestart, OnHang};
 pub use self::messages::{
     AgentInput, AgentOutput, AgentSettings, EXIT_BARRIER, Exited, GroupChange, NoGroup, NodeGroup,
     SIGKILL, SIGTERM, Start,
 };
+pub use self::node_exit::NodeExit;
 pub use self::operator::{Operation, OperatorAction};
 pub use self::outcome::{
     CloseReason, NodeError, NodeOutcome, PeersAtExit, RunClosure, RunResult, SERVER_LOST, UNFIT,

@@ -9,7 +9,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::backoff::in_a_row;
-use super::hang::HangRequest;
+use super::hang::{HangRequest, HangRestart};
 use super::operator::{MOST_ACTIONS, Operation, OperatorAction};
 use crate::rendezvous::documents::Extra;
 use crate::text::{LONGEST_REASON, bounded};
@@ -66,6 +66,9 @@ pub struct RoundFailure {
     pub blame: String,
     /// Whether the round used a restart.
     pub verdict: RestartVerdict,
+    /// Whether the job hung, and no worker failed.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub hang: bool,
 }
 
 /// A member of a group that was asked to leave.
@@ -126,7 +129,8 @@ impl RestartBudget {
         blame: &str,
         lived: Duration,
     ) -> (Self, RestartAnswer) {
-        let failure = |verdict| Some(RoundFailure { round, blame: blame.to_owned(), verdict });
+        let failure =
+            |verdict| Some(RoundFailure { round, blame: blame.to_owned(), verdict, hang: false });
         match &self.last {
             // The group has met again since, so the job went on in spite of it.
             Some(last) if last.round > round => {
@@ -146,12 +150,36 @@ impl RestartBudget {
         }
     }
 
+    /// The budget after the report of a hang, and the answer: a restart like that after a failure, and the evictions of
+    /// the odd nodes with it. If a worker failed first, the job restarts for that, and nobody is evicted.
+    pub fn restart_hung(
+        &self,
+        restart: &HangRestart,
+        max: u32,
+        evictions: &[OperatorAction],
+    ) -> (Self, RestartAnswer) {
+        let HangRestart { round, blame, lived, .. } = restart;
+        let (mut next, answer) =
+            self.consume(*round, max, &bounded(blame.clone(), LONGEST_REASON), *lived);
+        if next != *self {
+            if let Some(last) = &mut next.last {
+                last.hang = true;
+            }
+            if matches!(answer, RestartAnswer::Granted { .. }) {
+                next = evictions.iter().cloned().fold(next, |next, action| next.record(action));
+            }
+        }
+        (next, answer)
+    }
+
     /// The budget after the failures of `round` turned out to be collateral, including failures that are reported
     /// later.
     pub fn refund(&self, round: u64, why: &str) -> Self {
         let verdict = RestartVerdict::Refunded;
         match &self.last {
             Some(last) if last.round > round => self.clone(),
+            // No loss explains a hang, least of all that of the node which was evicted for it.
+            Some(last) if last.round == round && last.hang => self.clone(),
             Some(last) if last.round == round => {
                 let given_back = u32::from(last.verdict == RestartVerdict::Counted);
                 Self {
@@ -162,7 +190,8 @@ impl RestartBudget {
                 }
             }
             _ => {
-                let last = Some(RoundFailure { round, blame: why.to_owned(), verdict });
+                let blame = why.to_owned();
+                let last = Some(RoundFailure { round, blame, verdict, hang: false });
                 Self { last, ..self.clone() }
             }
         }
@@ -390,6 +419,37 @@ mod tests {
         for next in [ask(4, 2, "b"), ask(5, 1, "b")] {
             assert_eq!(budget.request_stacks(next.clone()).hang, Some(next));
         }
+    }
+
+    #[test]
+    fn a_hang_uses_a_restart_once_and_evicts_with_it() {
+        let eviction = |round| OperatorAction {
+            operation: Operation::Evict { node: "b".into() },
+            by: "a".into(),
+            reason: "it hangs".into(),
+            round,
+            at: None,
+        };
+        let hang = |round| HangRestart {
+            round,
+            blame: "it hangs".into(),
+            lived: LONG,
+            without: vec!["b".into()],
+        };
+        let restart = |budget: &RestartBudget, round, max| {
+            budget.restart_hung(&hang(round), max, &[eviction(round)])
+        };
+        let granted = RestartAnswer::Granted { short_lives: 0 };
+        let (budget, answer) = restart(&RestartBudget::default(), 4, 1);
+        assert_eq!((budget.used, &answer), (1, &granted));
+        assert_eq!(budget.eviction_of("b"), Some(&eviction(4)));
+        assert_eq!(restart(&budget, 4, 1), (budget.clone(), granted.clone()), "said twice");
+        assert_eq!(budget.refund(4, "b was lost"), budget, "b was lost because of it");
+        let (refused, answer) = restart(&budget, 5, 1);
+        let no = RestartAnswer::Refused { used: 1, blame: "it hangs".into() };
+        assert_eq!((refused.actions.len(), answer), (1, no), "the job ends, and nobody leaves it");
+        let (failed, _) = RestartBudget::default().consume(4, 1, "rank 3 failed", LONG);
+        assert_eq!(restart(&failed, 4, 1), (failed, granted), "a worker failed first");
     }
 
     #[test]

@@ -3,10 +3,12 @@
 //! Names of functions and files come from the programs of users, and from other nodes: they are bounded, and
 //! characters that a terminal would interpret are escaped.
 
+mod odd;
 mod report;
 
 use serde::{Deserialize, Serialize};
 
+pub use self::odd::{OddNode, OddNodes};
 pub use self::report::HangReport;
 use self::report::Places;
 
@@ -91,6 +93,9 @@ impl WorkerStack {
 pub struct NodeStacks {
     /// The name of the host.
     pub host: String,
+    /// The id of the node; empty if an earlier version wrote the document.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub node: String,
     /// The workers, in the order of their ranks.
     pub workers: Vec<WorkerStack>,
 }
@@ -133,6 +138,7 @@ impl NodeStacks {
     /// With bounded, printable names.
     fn plain(mut self, most_frames: usize) -> Self {
         self.host = plain(&self.host);
+        self.node = plain(&self.node);
         for worker in &mut self.workers {
             cut(&mut worker.frames, most_frames);
             worker.note = worker.note.as_deref().map(plain);

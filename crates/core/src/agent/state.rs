@@ -50,6 +50,8 @@ struct StartedWorkers {
     gone: BTreeSet<u32>,
     /// The watch for workers without progress, if there is one.
     watch: Option<HangWatch>,
+    /// Whether this node has asked for a restart because of a hang.
+    hung: bool,
 }
 
 /// The workers have got notice of their stop.
@@ -138,7 +140,7 @@ impl Agent {
             AgentInput::Exited(exited) => self.exited(now, exited),
             AgentInput::Stopped { attempt } => self.stopped(attempt),
             AgentInput::NotStopped { attempt, reason } => self.not_stopped(attempt, reason),
-            AgentInput::Counted { round, answer } => self.counted(round, answer),
+            AgentInput::Counted { round, answer } => self.counted(now, round, answer),
             AgentInput::BarrierPassed { round } => {
                 if self.barrier().is_some_and(|barrier| barrier.round == round) {
                     self.outputs.push_back(AgentOutput::Close(CloseReason::Succeeded));
@@ -151,6 +153,7 @@ impl Agent {
             AgentInput::Evicted(action) => self.evicted(now, action),
             AgentInput::Progress { attempt, latest } => self.progressed(now, attempt, latest),
             AgentInput::StacksWanted(request) => self.stacks_wanted(now, request),
+            AgentInput::HangReported(finding) => self.hang_reported(now, finding),
             AgentInput::Signal(signal) => self.signalled(now, signal),
             AgentInput::Started { .. } | AgentInput::Wake => {}
         }
@@ -263,6 +266,7 @@ impl Agent {
             since: now,
             gone: BTreeSet::new(),
             watch: self.settings.hang.map(|policy| HangWatch::new(policy, now)),
+            hung: false,
         });
         self.outputs.push_back(AgentOutput::StartWorkers(Start { attempt, group, placement }));
     }

@@ -29,6 +29,8 @@ pub enum Why {
     Closed(RunClosure),
     /// An operator evicted this node.
     Evicted(OperatorAction),
+    /// The job hangs, and no restart is left.
+    Hung(String),
     /// The launcher received this signal.
     Signal(i32),
 }
@@ -44,6 +46,7 @@ impl fmt::Display for Why {
             Self::NotStarted(reason) => write!(f, "the workers could not be started: {reason}"),
             Self::Closed(closed) => closed.fmt(f),
             Self::Evicted(action) => write!(f, "this node was evicted by {}", action.author()),
+            Self::Hung(reason) => write!(f, "the job hangs: {reason}"),
             Self::Signal(signal) => {
                 let name = signal_name(*signal).unwrap_or("unnamed");
                 write!(f, "the launcher got signal {signal} ({name})")
@@ -62,6 +65,7 @@ impl fmt::Display for GroupChange {
             Self::GoneAhead(reason) => write!(f, "the other nodes started another round: {reason}"),
             Self::Replaced(round) => write!(f, "round {round} formed without this node"),
             Self::PeerLeaves(departure) => write!(f, "a member leaves: {}", departure.why),
+            Self::Hung(blame) => write!(f, "the job hangs: {blame}"),
             Self::PeerFailed(blame) => write!(f, "a worker of another node failed: {blame}"),
         }
     }

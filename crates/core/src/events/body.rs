@@ -284,9 +284,16 @@ pub enum EventBody {
         /// The host whose workers made no progress.
         host: String,
     },
-    /// An operator told this node to stop its workers and to leave.
+    /// This node has rank 0, and has reported where the workers of all nodes are.
+    HangReported {
+        /// The number of the hang within the round, from 1.
+        number: u64,
+        /// The ids of the nodes that are to blame; none if that is in doubt.
+        odd: Vec<String>,
+    },
+    /// An operator, or the node with rank 0 because of a hang, told this node to stop its workers and to leave.
     Evicted {
-        /// The operator, as `user@host`.
+        /// The operator, as `user@host`; or the id of the node with rank 0.
         by: String,
     },
     /// The part of this node in the job is over.

@@ -129,6 +129,11 @@ impl Keys {
         KeyRange::prefix(format!("{}rdzv/node/", self.root))
     }
 
+    /// The last exit of this name: [`NodeExit`](crate::agent::NodeExit).
+    pub fn exit(&self, name: &str) -> String {
+        format!("{}rdzv/exit/{name}", self.root)
+    }
+
     /// A late node that the group has room for.
     pub fn waiting(&self, id: &str) -> String {
         format!("{}rdzv/waiting/{id}", self.root)

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::de::DeserializeOwned;
 
-use crate::agent::RestartBudget;
+use crate::agent::{NodeExit, RestartBudget};
 use crate::kv::{KeyValue, LeaseId, Revision};
 use crate::rendezvous::documents::{
     Active, Joined, NodeDocument, Objection, Ranked, Rounds, Unreached, decode,
@@ -17,6 +17,7 @@ pub(super) struct Documents {
     pub(super) active: Option<Active>,
     pub(super) rounds: Option<Rounds>,
     pub(super) budget: RestartBudget,
+    pub(super) exits: Vec<NodeExit>,
     pub(super) nodes: BTreeMap<String, LiveNode>,
     pub(super) waiting: BTreeMap<String, Revision>,
     pub(super) spare: BTreeMap<String, Revision>,
@@ -65,6 +66,10 @@ impl Documents {
                     let live = LiveNode { document, lease: kv.lease, since: kv.create_revision };
                     self.nodes.insert(id.to_owned(), live);
                 }
+            }
+            Some(RunKey::Exit(_)) => {
+                let exit = self.read(kv);
+                self.exits.extend(exit);
             }
             Some(RunKey::Waiting(id)) => drop(self.waiting.insert(id.to_owned(), at)),
             Some(RunKey::Spare(id)) => drop(self.spare.insert(id.to_owned(), at)),

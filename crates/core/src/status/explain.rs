@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::{LeaseMargin, NodeState, NodeStatus, RunState, RunStatus, count, some_of};
-use crate::agent::{OperatorAction, RestartVerdict};
+use crate::agent::{NodeExit, OperatorAction, RestartVerdict};
 use crate::rendezvous::documents::{DisplayTime, RunOutcome};
 
 /// What a sentence is about.
@@ -187,20 +187,37 @@ impl<'a> Explanation<'a> {
     /// Nodes that the run lacks, by name or by rank.
     fn missing(&mut self) {
         let ranks = self.status.missing.iter().filter(|node| node.id.is_none());
+        let ranks = ranks.filter(|node| node.last_exit.is_none());
         let ranks: Vec<String> = ranks.filter_map(|node| Some(node.rank?.to_string())).collect();
         if !ranks.is_empty() {
             let (noun, verb) = if ranks.len() == 1 { ("rank", "has") } else { ("ranks", "have") };
             self.say(Topic::Wait, format!("Node {noun} {} {verb} not been seen.", some_of(ranks)));
         }
         for node in &self.status.missing {
-            if let Some(id) = &node.id {
-                let rank = node
-                    .rank
-                    .map(|rank| format!(", rank {rank} of the last group,"))
-                    .unwrap_or_default();
-                self.say(Topic::Wait, format!("{id}{rank} is gone: {}.", node.why));
+            let exit = node.last_exit.as_ref().map(|exit| self.ended(exit));
+            match (&node.id, node.rank, exit) {
+                (Some(id), rank, exit) => {
+                    let rank = rank.map(|rank| format!(", rank {rank} of the last group,"));
+                    let (rank, why) = (rank.unwrap_or_default(), exit.unwrap_or(node.why.clone()));
+                    self.say(Topic::Wait, format!("{id}{rank} is gone: {why}."));
+                }
+                (None, Some(rank), Some(exit)) => {
+                    self.say(
+                        Topic::Wait,
+                        format!("Node rank {rank} was here and is gone: {exit}."),
+                    );
+                }
+                (None, ..) => {}
             }
         }
+    }
+
+    /// How a node ended, and when.
+    fn ended(&self, exit: &NodeExit) -> String {
+        let ago = exit.at.map(|at| format!("{} ago ", age(self.now.elapsed_since(at))));
+        let NodeExit { node, code, reason, .. } = exit;
+        let reason = reason.trim_end_matches('.');
+        format!("{node} ended {}with exit code {code}: {reason}", ago.unwrap_or_default())
     }
 
     /// Members of the last group that may still have workers.
@@ -353,6 +370,7 @@ impl<'a> Explanation<'a> {
             self.say(Topic::Cause, format!("Round {round} began because: {round_reason}."));
         }
         if let Some(failure) = last_failure {
+            let what = if failure.hang { "The job hung" } else { "Workers failed" };
             let of = restarts.max.map(|max| format!(" of {max}")).unwrap_or_default();
             let verdict = match failure.verdict {
                 RestartVerdict::Counted => {
@@ -365,7 +383,7 @@ impl<'a> Explanation<'a> {
             };
             self.say(
                 Topic::Cause,
-                format!("Workers failed in round {}: {}; {verdict}.", failure.round, failure.blame),
+                format!("{what} in round {}: {}; {verdict}.", failure.round, failure.blame),
             );
         }
         for action in actions.iter().rev().take(3).rev() {

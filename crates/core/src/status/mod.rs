@@ -16,7 +16,7 @@ mod reason;
 use serde::Serialize;
 
 pub use self::explain::{Sentence, Topic, age, explain};
-use crate::agent::{OperatorAction, RestartVerdict};
+use crate::agent::{NodeExit, OperatorAction, RestartVerdict};
 use crate::kv::LeaseStatus;
 use crate::rendezvous::documents::{DisplayTime, Limits, RunOutcome};
 
@@ -73,7 +73,7 @@ pub struct RunStatus {
     pub coordinator: Option<String>,
     /// How the run was closed, if it is.
     pub closed: Option<ClosedStatus>,
-    /// The last failure of workers.
+    /// The last failure of workers, or the last hang that ended a round.
     pub last_failure: Option<FailureStatus>,
     /// Every live node, and members of the group that are lost; by rank, and then by arrival.
     pub nodes: Vec<NodeStatus>,
@@ -142,6 +142,8 @@ pub struct FailureStatus {
     pub blame: String,
     /// Whether it used a restart.
     pub verdict: RestartVerdict,
+    /// Whether the job hung, and no worker failed.
+    pub hang: bool,
 }
 
 /// The state of a node in its run.
@@ -240,6 +242,8 @@ pub struct MissingNode {
     pub rank: Option<u32>,
     /// What is known of it.
     pub why: String,
+    /// How the last node with this id or node rank ended, if it said so.
+    pub last_exit: Option<NodeExit>,
 }
 
 /// The first names, and how many more there are.

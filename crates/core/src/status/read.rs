@@ -46,10 +46,10 @@ impl RunStatus {
         let counts = counts(active, state, &nodes);
         let missing = missing(&found, state, &nodes, counts);
         let budget = &found.budget;
-        let last_failure = budget
-            .last
-            .clone()
-            .map(|RoundFailure { round, blame, verdict }| FailureStatus { round, blame, verdict });
+        let last_failure = budget.last.clone().map(|last| {
+            let RoundFailure { round, blame, verdict, hang } = last;
+            FailureStatus { round, blame, verdict, hang }
+        });
         let closed = active.filter(|_| state == RunState::Closed);
         let in_progress = active.filter(|_| state != RunState::Closed);
         let mut problems = found.problems.clone();
@@ -241,6 +241,7 @@ fn missing(
                 "" => "its lease has expired, or it has left".to_owned(),
                 note => note.to_owned(),
             },
+            last_exit: found.exits.iter().find(|exit| exit.node == node.id).cloned(),
         })
         .collect();
     if state == RunState::Joinable && counts.needed > 0 {
@@ -259,6 +260,7 @@ fn missing(
                 id: None,
                 rank: Some(rank),
                 why: "no node has come for this node rank".to_owned(),
+                last_exit: found.exits.iter().find(|exit| exit.rank == Some(rank)).cloned(),
             }));
         }
     }

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use serde::Serialize;
 
 use super::*;
-use crate::agent::{Operation, RestartBudget, RoundFailure};
+use crate::agent::{NodeExit, Operation, RestartBudget, RoundFailure};
 use crate::kv::{KeyValue, LeaseId, Revision};
 use crate::rendezvous::documents::{
     Active, Extra, Joined, NodeDocument, NodeName, Objection, RankHints, Ranked, RunHistory,
@@ -167,6 +167,31 @@ fn a_round_that_waits_names_the_nodes_that_are_missing() {
 }
 
 #[test]
+fn a_missing_node_rank_has_its_last_exit() {
+    let exit = NodeExit {
+        node: "h1_1".into(),
+        host: "h1".into(),
+        rank: Some(1),
+        code: 69,
+        reason: "the preflight command failed.".into(),
+        at: Some(DisplayTime::from_unix_millis(1_000_000_000 - 60_000)),
+    };
+    let run = Run::new()
+        .active(Status::Joinable, |active| active.limits = Limits { min: 3, max: 3 })
+        .node(0, Some(0), 9)
+        .joined(4, 0, Some(0));
+    let key = run.keys.exit(&exit.name());
+    let run = run.put(key, &exit);
+    assert_eq!(run.status().missing[0].last_exit, Some(exit));
+    let told = run.told();
+    assert!(told.contains("Node rank 2 has not been seen.\n"), "{told}");
+    let words = "Node rank 1 was here and is gone: h1_1 ended 1 min ago with exit code 69: the preflight command failed.\n";
+    assert!(told.contains(words), "{told}");
+    let back = run.node(1, Some(1), 9).joined(4, 1, Some(1)).told();
+    assert!(!back.contains("exit code"), "{back}");
+}
+
+#[test]
 fn a_running_group_has_its_members_its_spare_and_its_restarts() {
     let spare = running().node(7, None, 9);
     let key = spare.keys.spare(&id(7));
@@ -277,6 +302,7 @@ fn failures_evictions_and_late_renewals_are_told() {
         round: 3,
         blame: "rank 5 on h1 exited with 1".into(),
         verdict: RestartVerdict::Counted,
+        hang: false,
     };
     let evict = action(Operation::Evict { node: id(1) });
     let budget = RestartBudget {

@@ -16,9 +16,10 @@ use crate::world::invariants::{Verdict, violation};
 #[derive(Debug, Default)]
 pub(crate) struct Seen(BTreeSet<&'static str>);
 
-const TO_SEE: [&str; 24] = [
+const TO_SEE: [&str; 27] = [
     "again for WorkerFailed",
     "again for Changed",
+    "again for Hung",
     "again for SessionLost",
     "again for NotPlaced",
     "notice",
@@ -27,6 +28,8 @@ const TO_SEE: [&str; 24] = [
     "refunded",
     "stacks asked for",
     "stacks taken",
+    "restarted without the odd node",
+    "restarted with the odd node",
     "closed Done",
     "closed Failed",
     "closed NonRetryable",
@@ -55,6 +58,7 @@ impl Seen {
     pub(crate) fn note(&mut self, output: &AgentOutput) {
         let what = match output {
             AgentOutput::Rendezvous { why: Why::WorkerFailed(_) } => "again for WorkerFailed",
+            AgentOutput::Rendezvous { why: Why::Changed(GroupChange::Hung(_)) } => "again for Hung",
             AgentOutput::Rendezvous { why: Why::Changed(_) } => "again for Changed",
             AgentOutput::Rendezvous { why: Why::SessionLost(_) } => "again for SessionLost",
             AgentOutput::Rendezvous { why: Why::NotPlaced(_) } => "again for NotPlaced",
@@ -66,6 +70,10 @@ impl Seen {
             AgentOutput::RefundRestart { .. } => "refunded",
             AgentOutput::RequestStacks(_) => "stacks asked for",
             AgentOutput::TakeStacks(_) => "stacks taken",
+            AgentOutput::RestartHung(restart) => match restart.without.is_empty() {
+                true => "restarted with the odd node",
+                false => "restarted without the odd node",
+            },
             AgentOutput::Close(CloseReason::Succeeded) => "closed Done",
             AgentOutput::Close(CloseReason::Failed(_)) => "closed Failed",
             AgentOutput::Close(CloseReason::NonRetryable(_)) => "closed NonRetryable",
@@ -172,7 +180,10 @@ impl World {
             NodeOutcome::Succeeded(_) => result.exit_code == 0 && top.succeeded(),
             NodeOutcome::NotNeeded(_) => result.exit_code == 0 && result.failures.is_empty(),
             NodeOutcome::Signalled(signal) => result.exit_code == 128 + signal && top.signalled,
-            NodeOutcome::Evicted(_) => result.exit_code == 77 && top.signalled,
+            NodeOutcome::Evicted(_) => {
+                let evicted = top.budget.eviction_of(&self.nodes[who].id).is_some();
+                result.exit_code == 77 && (top.signalled || evicted)
+            }
             NodeOutcome::WorkerFailed(_) => {
                 let known = result.failures.first().map(|failure| failure.exit.clone());
                 result.exit_code != 0

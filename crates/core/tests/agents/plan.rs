@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use rallypoint_core::agent::{AgentSettings, HangPolicy, RestartBackoff};
+use rallypoint_core::agent::{AgentSettings, HangPolicy, OnHang, RestartBackoff};
 
 use crate::top::EVICTION;
 use crate::world::plan::{Death, Fault, Millis, Plan};
@@ -65,6 +65,10 @@ impl Work {
                     after: millis(random, &[50, 400]),
                     first: millis(random, &[50, 1_000]),
                 }),
+                on_hang: match random.chance(500) {
+                    true => OnHang::Restart { min_nodes: plan.config.limits.min as u32 },
+                    false => OnHang::Report,
+                },
             },
             max_restarts: random.below(4) as u32,
             delay: random.pick(&[0, 5, 50]),

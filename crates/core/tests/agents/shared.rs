@@ -1,7 +1,11 @@
 //! What the nodes of a job share besides the rendezvous: the count of its restarts, and the barrier at which
 //! they wait for each other when their workers are done.
 
-use rallypoint_core::agent::{AgentInput, Departure, HangRequest, RestartBudget};
+use rallypoint_core::agent::stacks::{OddNode, OddNodes};
+use rallypoint_core::agent::{
+    AgentInput, Departure, HangFinding, HangRequest, HangRestart, Operation, OperatorAction,
+    RestartBudget,
+};
 
 use crate::plan::Wrong;
 use crate::top::{Alarm, RestartRequest};
@@ -73,6 +77,53 @@ impl World {
             return self.ring(who, AGAIN, Timer::Top(Alarm::RequestStacks(request)));
         }
         self.changes_budget(self.budget_of(who).request_stacks(request));
+    }
+
+    /// Rank 0 has the stacks of all nodes, and they name an odd node, or none.
+    pub(crate) fn reports_hang(&mut self, who: Who, request: &HangRequest) {
+        let Some(group) = self.nodes[who].last_group else { return };
+        let ranks = self.inspector.group(group).ranks.clone();
+        if ranks.get(&self.nodes[who].id) != Some(&0) {
+            return;
+        }
+        let ids: Vec<String> = ranks.into_keys().collect();
+        let id = ids[self.random.below(ids.len())].clone();
+        let nodes = match self.random.chance(700) {
+            true => vec![OddNode { id, host: "host".into() }],
+            false => Vec::new(),
+        };
+        let finding = HangFinding {
+            round: request.round,
+            number: request.number,
+            headline: "it hangs".into(),
+            odd: OddNodes { nodes, reason: String::new() },
+            spares: self.random.below(2) as u32,
+        };
+        self.alarm(who, Alarm::Process(AgentInput::HangReported(finding)));
+    }
+
+    /// Rank 0 restarts the job without the odd node, again and again until it has an answer.
+    pub(crate) fn restarts_hung(&mut self, who: Who, number: u64, restart: HangRestart) {
+        if !self.reaches_server(who) {
+            return self.ring(who, AGAIN, Timer::Top(Alarm::RestartHung(number, restart)));
+        }
+        let round = restart.round;
+        let eviction = |node: &String| OperatorAction {
+            operation: Operation::Evict { node: node.clone() },
+            by: self.nodes[who].id.clone(),
+            reason: "it hangs".into(),
+            round,
+            at: None,
+        };
+        let evictions: Vec<OperatorAction> = restart.without.iter().map(eviction).collect();
+        let max = match self.job.wrong {
+            Wrong::GrantsEveryRestart => u32::MAX,
+            _ => self.job.work.max_restarts,
+        };
+        let (budget, answer) = self.budget_of(who).restart_hung(&restart, max, &evictions);
+        self.changes_budget(budget);
+        let answer = Box::new(AgentInput::Counted { round, answer });
+        self.alarm_in_order(who, 1, Alarm::Counted(number, answer));
     }
 
     /// Everybody hears of it.

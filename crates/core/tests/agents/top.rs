@@ -8,8 +8,9 @@ use std::time::Duration;
 
 use rallypoint_core::agent::placement::Placement;
 use rallypoint_core::agent::{
-    Agent, AgentInput, AgentOutput, CloseReason, Exit, HangRequest, KnownGroup, NoGroup, NodeGroup,
-    Operation, OperatorAction, RestartBudget, RunClosure, RunResult, Why,
+    Agent, AgentInput, AgentOutput, CloseReason, Exit, GroupChange, HangRequest, HangRestart,
+    KnownGroup, NoGroup, NodeGroup, Operation, OperatorAction, RestartBudget, RunClosure,
+    RunResult, Why,
 };
 use rallypoint_core::rendezvous::documents::RunOutcome;
 use rallypoint_core::rendezvous::{
@@ -83,6 +84,8 @@ pub(crate) enum Alarm {
     Close(CloseReason),
     /// The stacks of all nodes are asked for.
     RequestStacks(HangRequest),
+    /// The job is to be restarted, since it hangs, on the errand of this number.
+    RestartHung(u64, HangRestart),
     /// The budget is asked, on the errand of this number, and answers.
     Consume(u64, RestartRequest),
     Counted(u64, Box<AgentInput>),
@@ -263,10 +266,13 @@ impl World {
         let node = &mut self.nodes[who];
         let top = &mut node.top;
         let known = top.group.map(|round| KnownGroup { round, asked: top.asked == Some(round) });
-        let events = top.events.tell((&view, &top.budget), known, node.fenced);
+        let mut events = top.events.tell((&view, &top.budget), known, node.fenced);
+        if let Some(action) = top.budget.eviction_of(&node.id) {
+            events.push(AgentInput::Evicted(action.clone()));
+        }
         for input in events {
-            use rallypoint_core::agent::GroupChange::PeerLost;
-            let lost = matches!(&input, AgentInput::Changed { change: PeerLost(_), .. });
+            let lost =
+                matches!(&input, AgentInput::Changed { change: GroupChange::PeerLost(_), .. });
             if !(lost && self.job.wrong == Wrong::LosesEvents) {
                 self.handles(who, input)?;
             }
@@ -313,7 +319,9 @@ impl World {
         let top = &mut self.nodes[who].top;
         match output {
             AgentOutput::Rendezvous { why } => {
-                if let (Why::WorkerFailed(_), Some(workers)) = (&why, &top.workers) {
+                if let (Why::WorkerFailed(_) | Why::Changed(GroupChange::Hung(_)), Some(workers)) =
+                    (&why, &top.workers)
+                {
                     self.job.restarted.insert(round_of(workers));
                 }
                 (top.group, top.counting) = (None, top.counting + 1);
@@ -357,8 +365,12 @@ impl World {
             AgentOutput::RequestStacks(request) => {
                 self.alarm(who, Alarm::RequestStacks(request));
             }
-            // What becomes of them is not for the agent.
-            AgentOutput::TakeStacks(_) => {}
+            AgentOutput::TakeStacks(request) => self.reports_hang(who, &request),
+            AgentOutput::RestartHung(restart) => {
+                top.counting += 1;
+                let request = Alarm::RestartHung(top.counting, restart);
+                self.alarm(who, request);
+            }
             AgentOutput::ExitBarrier { .. } => {
                 top.errand += 1;
                 self.reaches_barrier(who);
@@ -411,7 +423,11 @@ impl World {
                 self.consumes(who, number, request);
                 Ok(())
             }
-            Alarm::Consume(..) => Ok(()),
+            Alarm::RestartHung(number, restart) if number == top.counting => {
+                self.restarts_hung(who, number, restart);
+                Ok(())
+            }
+            Alarm::Consume(..) | Alarm::RestartHung(..) => Ok(()),
             Alarm::Announce(round, stops_at, why) => {
                 self.announces(who, round, stops_at, why);
                 Ok(())

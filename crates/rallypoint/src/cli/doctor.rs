@@ -24,7 +24,7 @@ const FORMAT: u32 = 1;
 const WIDTH: usize = 100;
 
 /// The options of `rallypoint run` that change nothing here. They are accepted, so that the same command line works.
-const NOT_SHOWN: [&str; 28] = [
+const NOT_SHOWN: [&str; 29] = [
     "role",
     "reopen",
     "max_restarts",
@@ -40,6 +40,7 @@ const NOT_SHOWN: [&str; 28] = [
     "preflight",
     "preflight_timeout",
     "hang_after",
+    "on_hang",
     "progress",
     "http",
     "events",

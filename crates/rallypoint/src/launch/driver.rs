@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use rallypoint_core::agent::{
-    Agent, AgentInput, AgentOutput, Exit, Exited, KnownGroup, NoGroup, NodeGroup, RunResult,
+    Agent, AgentInput, AgentOutput, Exit, Exited, KnownGroup, NoGroup, NodeGroup, OnHang, RunResult,
 };
 use rallypoint_core::kv::Time;
 use tokio::task::JoinSet;
@@ -15,6 +15,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::events::MembershipEvents;
+use super::hangs;
 use super::job::JobSpec;
 use super::pages::LauncherPages;
 use super::peers::Peers;
@@ -52,6 +53,11 @@ pub(super) struct AgentDriver {
     pages: Arc<LauncherPages>,
     /// The signal that notifies workers of their stop.
     notice_signal: i32,
+    on_hang: OnHang,
+    /// The rank that this node was given.
+    node_rank: Option<u32>,
+    /// What users should know who wait for nodes.
+    remark: Option<String>,
     /// Whether every node is known to have the same number of workers and the same role.
     identical: bool,
     origin: Instant,
@@ -72,7 +78,7 @@ pub(super) struct AgentDriver {
     counting: Option<BoxFuture<'static, AgentInput>>,
     /// The run is being closed.
     closing: Option<AbortOnDropHandle<()>>,
-    /// Best-effort writes: refunded restarts, and this node's departure.
+    /// Best-effort writes: refunded restarts, this node's departure, and its exit.
     telling: JoinSet<()>,
     /// A notice that the workers have not got yet.
     notice: Option<PendingNotice>,
@@ -83,7 +89,7 @@ pub(super) struct AgentDriver {
     /// The last sign of progress that was seen.
     last_sign: Option<Time>,
     /// The stacks of the workers: of a hang, or of workers that do not stop.
-    taking_stacks: Option<BoxFuture<'static, ()>>,
+    taking_stacks: Option<BoxFuture<'static, Option<AgentInput>>>,
     result: Option<RunResult>,
 }
 
@@ -144,6 +150,9 @@ impl AgentDriver {
             preflight: None,
             pages,
             notice_signal: job.notice_signal,
+            on_hang: job.agent.on_hang,
+            node_rank: job.node_rank(),
+            remark: job.remark.clone(),
             identical: job.inherited.get(IDENTICAL).is_some_and(|value| value == "1"),
             origin: recorder.as_ref().map_or_else(Instant::now, EventRecorder::origin),
             recorder,
@@ -212,9 +221,13 @@ impl AgentDriver {
                     }
                     Some(DriverEvent::Input(input))
                 }
-                () = ready(&mut self.taking_stacks) => {
+                found = ready(&mut self.taking_stacks) => {
                     self.taking_stacks = None;
-                    None
+                    if let Some(AgentInput::HangReported(finding)) = &found {
+                        let run_id = &self.spec.environment.run_id;
+                        hangs::log_odd(&finding.odd, self.on_hang, run_id);
+                    }
+                    found.map(DriverEvent::Input)
                 }
                 input = ready(&mut self.counting) => {
                     self.counting = None;
@@ -245,7 +258,7 @@ impl AgentDriver {
             if timeout(TELLING, told).await.is_err() {
                 tracing::debug!(
                     target: LAUNCH,
-                    "a refunded restart or a departure could not be written in time"
+                    "a refunded restart, a departure or an exit could not be written in time"
                 );
             }
             if let Some(closing) = closing {
@@ -351,7 +364,10 @@ impl AgentDriver {
         let detail = match self.agent.pauses_until() {
             _ if is_checked => Some(preflight::detail()),
             Some(until) => Some(pause(until.saturating_sub(self.now()))),
-            None => self.events.waits_for(),
+            None => self.events.waits_for().map(|detail| match &self.remark {
+                Some(remark) => detail.with(remark),
+                None => detail,
+            }),
         };
         let what = self.agent.waits_for();
         match (&self.group, &detail, what) {

@@ -5,11 +5,12 @@ use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use std::time::Duration;
 
 use futures_util::{StreamExt, stream};
-use rallypoint_core::agent::stacks::{HangReport, NodeStacks};
-use rallypoint_core::agent::{HangRequest, NodeGroup};
+use rallypoint_core::agent::stacks::{HangReport, NodeStacks, OddNodes};
+use rallypoint_core::agent::{AgentInput, HangFinding, HangRequest, NodeGroup, OnHang};
 use rallypoint_core::rendezvous::keys::agent::stacks as stacks_key;
 use tokio::time::{Instant, timeout, timeout_at};
 
+use super::peers::Peers;
 use super::stacks::StackTargets;
 use super::workers::ProgressSigns;
 use crate::log_target::LAUNCH;
@@ -64,13 +65,13 @@ async fn steps(signs: Arc<Mutex<ProgressSigns>>) -> Vec<Option<u64>> {
 }
 
 /// Takes the stacks of this node's workers and publishes them in the round's store. Rank 0 reports those of all nodes
-/// instead.
+/// instead, and returns what it found.
 pub(super) async fn answer(
     targets: StackTargets,
     signs: Option<Arc<Mutex<ProgressSigns>>>,
-    (group, store): (NodeGroup, Arc<dyn Store>),
+    (group, store, peers): (NodeGroup, Arc<dyn Store>, Arc<Peers>),
     request: HangRequest,
-) {
+) -> Option<AgentInput> {
     let deadline = Instant::now() + ANSWERS;
     let steps = async {
         match signs {
@@ -87,8 +88,16 @@ pub(super) async fn answer(
         worker.step = step;
     }
     if group.rank == 0 {
-        let report = gather(stacks, &group, store.as_ref(), &request, deadline).await;
-        return tracing::warn!(target: LAUNCH, "{report}");
+        let spares = async {
+            let spares = timeout_at(deadline, peers.spares()).await;
+            spares.unwrap_or_default()
+        };
+        let gathered = gather(stacks, &group, store.as_ref(), &request, deadline);
+        let ((report, odd), spares) = tokio::join!(gathered, spares);
+        tracing::warn!(target: LAUNCH, "{report}");
+        let (HangRequest { round, number, .. }, headline) = (request, report.headline());
+        let finding = HangFinding { round, number, headline, odd, spares };
+        return Some(AgentInput::HangReported(finding));
     }
     let key = stacks_key(request.number, group.rank);
     let publish = store.set(key.as_bytes(), stacks.encode().into());
@@ -103,6 +112,7 @@ pub(super) async fn answer(
         }
         Err(_) => tracing::warn!(target: LAUNCH, "{}", described(&stacks)),
     }
+    None
 }
 
 /// The stacks of this node, for a log that no report of rank 0 will have.
@@ -110,14 +120,14 @@ fn described(stacks: &NodeStacks) -> String {
     format!("where the workers are could not be published: {}", stacks.describe())
 }
 
-/// The report of all nodes: those that answer until the deadline, and the ranks of those that do not.
+/// The report of all nodes, those that answer until the deadline and the ranks of those that do not; and the odd nodes.
 async fn gather(
     own: NodeStacks,
     group: &NodeGroup,
     store: &dyn Store,
     request: &HangRequest,
     deadline: Instant,
-) -> HangReport {
+) -> (HangReport, OddNodes) {
     let answers = stream::iter(1..group.nodes).map(|rank| async move {
         let key = stacks_key(request.number, rank);
         let until = deadline.max(Instant::now() + GRACE);
@@ -134,7 +144,26 @@ async fn gather(
         }
     }
     missing.sort_unstable();
-    HangReport::new(request, &nodes, &missing)
+    (HangReport::new(request, &nodes, &missing), OddNodes::of(&nodes, missing.len()))
+}
+
+/// Logs which nodes are to blame for a hang, and what helps if nothing follows by itself.
+pub(super) fn log_odd(odd: &OddNodes, on_hang: OnHang, run_id: &str) {
+    let (hosts, reason) = (odd.hosts(), &odd.reason);
+    match (odd.nodes.first(), on_hang) {
+        (None, _) => {
+            tracing::warn!(target: LAUNCH, "no node is to blame, and the job stays as it is: {reason}");
+        }
+        (Some(_), OnHang::Restart { .. }) => {
+            tracing::warn!(target: LAUNCH, "the odd node is {hosts}: {reason}");
+        }
+        (Some(node), OnHang::Report) => tracing::warn!(
+            target: LAUNCH,
+            "the odd node is {hosts}: {reason}; `rallypoint evict {run_id} {}` lets the job go on without it, and \
+             --on-hang restart does so by itself",
+            node.id
+        ),
+    }
 }
 
 /// Logs where workers are that do not stop, before they are killed.

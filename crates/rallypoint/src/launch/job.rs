@@ -62,6 +62,8 @@ pub(crate) struct JobSpec {
     pub(crate) virtual_local_rank: bool,
     /// The environment that workers inherit, without [`HIDDEN`].
     pub(crate) inherited: Environment,
+    /// What users should know who wait for nodes: how many were started, or that nodes of other hosts cannot come.
+    pub(crate) remark: Option<String>,
     /// The values that were not on the command line, with their origins.
     pub(crate) provenance: Vec<Provenance>,
     /// Settings that deserve a second look.
@@ -69,6 +71,11 @@ pub(crate) struct JobSpec {
 }
 
 impl JobSpec {
+    /// The rank that this node was given, if it was given one.
+    pub(crate) fn node_rank(&self) -> Option<u32> {
+        self.rendezvous.parameters.get("node_rank")?.parse().ok()
+    }
+
     /// The values from which the workers' environment is made, once the node has an id and the server of the workers'
     /// store is known.
     pub(crate) fn environment(&self, node_id: &str, use_agent_store: bool) -> JobEnvironment {

@@ -7,16 +7,18 @@ use rallypoint_core::agent::placement::{
     Placement, RoleInfo, assign, assigned_ranks_key, role_info_key,
 };
 use rallypoint_core::agent::{
-    AgentInput, CloseReason, NoGroup, NodeGroup, RunClosure, placement::PlacementError,
+    AgentInput, CloseReason, NoGroup, NodeExit, NodeGroup, RunClosure, placement::PlacementError,
 };
-use rallypoint_core::kv::Time;
-use rallypoint_core::rendezvous::documents::Address;
+use rallypoint_core::kv::{Put, Time};
+use rallypoint_core::rendezvous::documents::{Address, encode};
+use rallypoint_core::rendezvous::keys::Keys;
 use rallypoint_core::rendezvous::keys::agent::{exit_barrier_all_done, exit_barrier_done};
 use thiserror::Error;
 use tokio::time::timeout;
 
 use super::events::MembershipEvents;
 use super::restarts::RestartCounter;
+use crate::client::Client;
 use crate::log_target::LAUNCH;
 use crate::rendezvous::{
     RegistryError, RendezvousError, RendezvousHandler, RendezvousHandlerRegistry, RendezvousInfo,
@@ -24,7 +26,7 @@ use crate::rendezvous::{
 };
 use crate::store::{Store, StoreError};
 use crate::util::backoff::Backoff;
-use crate::util::clock::boot_time;
+use crate::util::clock::{boot_time, display_time};
 use crate::util::retry::retry_forever;
 
 /// The time limit for closing the run, and for leaving it.
@@ -88,6 +90,21 @@ impl Peers {
         self.handler.refresh();
     }
 
+    /// The number of nodes that are no members of the group, and wait to be; 0 if the server does not say.
+    pub(super) async fn spares(&self) -> u32 {
+        let RunAccess { client, keys, .. } = &self.run;
+        let (spares, waiting) =
+            tokio::join!(client.range(keys.spares()), client.range(keys.all_waiting()));
+        let found: usize =
+            [spares, waiting].into_iter().flatten().map(|found| found.kvs.len()).sum();
+        u32::try_from(found).unwrap_or(u32::MAX)
+    }
+
+    /// Records how this node's part in the run ended, for operators who look for it.
+    pub(super) async fn record_exit(&self, exit: NodeExit) {
+        record_exit(&self.run.client, &self.run.keys, exit).await;
+    }
+
     /// The membership events of this node.
     pub(super) fn events(&self) -> MembershipEvents {
         let node = self.run.node_id.clone();
@@ -147,6 +164,15 @@ impl Peers {
     /// Leaves the rendezvous, within a time limit.
     pub(super) async fn leave(&self) {
         let _ = timeout(GOODBYE, self.handler.leave()).await;
+    }
+}
+
+/// Records how a node's part in a run ended. Best effort.
+pub(super) async fn record_exit(client: &Client, keys: &Keys, exit: NodeExit) {
+    let exit = NodeExit { at: Some(display_time()), ..exit };
+    let put = Put::new(keys.exit(&exit.name()), encode(&exit)).on_lease(keys.run_lease());
+    if let Err(error) = client.put(put).await {
+        tracing::debug!(target: LAUNCH, %error, "the exit of this node could not be recorded");
     }
 }
 

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use rallypoint_core::agent::{Departure, HangRequest, RestartAnswer, RestartBudget};
+use rallypoint_core::agent::{
+    Departure, HangRequest, HangRestart, Operation, OperatorAction, RestartAnswer, RestartBudget,
+};
 use rallypoint_core::kv::{Compare, KeyRange, KeyValue, LeaseId, Op, Put, Txn};
 use rallypoint_core::rendezvous::documents::{decode, encode};
 use rallypoint_core::rendezvous::keys::Keys;
@@ -11,6 +13,7 @@ use tokio::time::Instant;
 
 use crate::client::{Client, ClientError};
 use crate::log_target::LAUNCH;
+use crate::util::clock::display_time;
 use crate::util::follow::{FollowedKey, KeyState};
 use crate::util::retry::{SERVER_BACKOFF, retry_forever};
 
@@ -68,6 +71,20 @@ impl RestartCounter {
     /// Asks all nodes of the group for the stacks of their workers.
     pub(super) async fn request_stacks(&self, request: HangRequest) {
         self.update(|budget| (budget.request_stacks(request.clone()), ())).await;
+    }
+
+    /// Restarts the job, which hangs, and evicts the odd nodes in the name of the node `by`. Retries until there is an
+    /// answer.
+    pub(super) async fn restart_hung(&self, restart: &HangRestart, by: &str) -> RestartAnswer {
+        let eviction = |node: &String| OperatorAction {
+            operation: Operation::Evict { node: node.clone() },
+            by: by.to_owned(),
+            reason: restart.blame.clone(),
+            round: restart.round,
+            at: Some(display_time()),
+        };
+        let evictions: Vec<OperatorAction> = restart.without.iter().map(eviction).collect();
+        self.update(|budget| budget.restart_hung(restart, self.max, &evictions)).await
     }
 
     /// The number of restarts used before `round`. One node of the group, `writes_limit`, also writes the limit, for

@@ -4,11 +4,12 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rallypoint_core::agent::{NodeError, NodeOutcome, RunResult};
+use rallypoint_core::agent::{NodeError, NodeExit, NodeOutcome, RunResult};
 use rallypoint_core::rendezvous::keys::Keys;
 use tokio::time::timeout;
 
 use super::console::Console;
+use super::peers::record_exit;
 use super::preflight::PreflightError;
 use super::report::FailureReport;
 use super::signals::SignalListener;
@@ -22,6 +23,9 @@ use crate::util::blocking::blocking;
 
 /// The time after which a slow reader of the workers' output is logged.
 const SLOW: Duration = Duration::from_secs(2);
+
+/// The time limit for the record of a node that has not joined.
+const RECORD: Duration = Duration::from_secs(2);
 
 /// The variable with the error file of an outer launcher.
 const ERROR_FILE: &str = "TORCHELASTIC_ERROR_FILE";
@@ -91,18 +95,30 @@ pub(super) async fn unfit(
 ) -> i32 {
     let outcome = NodeOutcome::NodeFailed(NodeError::Unfit(error.to_string()));
     let exit_code = outcome.exit_code(None);
-    finish(job, RunResult { exit_code, outcome, failures: Vec::new() }, Vec::new(), console).await;
+    let result = RunResult { exit_code, outcome, failures: Vec::new() };
+    finish(job, result.clone(), Vec::new(), console).await;
+    let run = timeout(RECORD, recorded(job, &result)).await.ok().flatten();
     if let Some(host) = host {
         if host.serves()
-            && let Ok(options) = EtcdOptions::from_parameters(&job.rendezvous.parameters)
-            && let Ok(client) = Client::connect(options.connection.client_options()).await
+            && let Some((client, keys)) = run
         {
-            let keys = Keys::new(&options.handler.prefix, &options.handler.run_id);
             stay(&client, &keys, signals).await;
         }
         host.stop().await;
     }
     exit_code
+}
+
+/// Records the exit of a node that has not joined. Returns the run, unless its server cannot be reached.
+async fn recorded(job: &JobSpec, result: &RunResult) -> Option<(Client, Keys)> {
+    let options = EtcdOptions::from_parameters(&job.rendezvous.parameters).ok()?;
+    let client = Client::connect(options.connection.client_options()).await.ok()?;
+    let keys = Keys::new(&options.handler.prefix, &options.handler.run_id);
+    let host = &job.agent.host;
+    if let Some(exit) = NodeExit::of(result, host, host, job.node_rank()) {
+        record_exit(&client, &keys, exit).await;
+    }
+    Some((client, keys))
 }
 
 /// Keeps the embedded server up until the other nodes no longer need it. A signal ends the wait.

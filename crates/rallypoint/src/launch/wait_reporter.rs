@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use rallypoint_core::status::age;
 use tokio::time::{Instant, sleep_until};
 
 use super::console::Console;
@@ -34,6 +35,15 @@ pub(super) struct Detail {
     pub(super) patience: Option<Duration>,
 }
 
+impl Detail {
+    /// With a remark, before names.
+    pub(super) fn with(mut self, remark: &str) -> Self {
+        let end = self.waits_for.find("; ").unwrap_or(self.waits_for.len());
+        self.waits_for.insert_str(end, &format!("; {remark}"));
+        self
+    }
+}
+
 /// Reports the current wait, if there is one.
 pub(super) struct WaitReporter {
     console: Arc<Console>,
@@ -58,14 +68,16 @@ impl WaitReporter {
         let Some((what, since)) = current else { return self.console.set_live(None) };
         let detail =
             detail.unwrap_or_else(|| Detail { waits_for: what.to_owned(), patience: None });
-        let seconds = since.elapsed().as_secs();
-        let of = detail.patience.map(|time| format!(" of {}", time.as_secs())).unwrap_or_default();
+        let waited = since.elapsed();
+        let seconds = waited.as_secs();
+        let left = |limit: Duration| format!(", {} left", age(limit.saturating_sub(waited)));
+        let left = detail.patience.map(left).unwrap_or_default();
         // Names come last, so that a narrow terminal cuts them off rather than the time.
         let (what, names) = match detail.waits_for.split_once("; ") {
             Some((what, names)) => (what, format!("; {names}")),
             None => (detail.waits_for.as_str(), String::new()),
         };
-        let line = format!("waiting: {what} ({seconds}{of} s){names}");
+        let line = format!("waiting: {what} ({seconds} s{left}){names}");
         self.console.set_live(Some(line.clone()));
         // The live line shows it already.
         if self.reminder.is_due() && !self.console.has_live_line() {

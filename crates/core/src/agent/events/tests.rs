@@ -27,7 +27,7 @@ fn changes(view: &RendezvousView, budget: &RestartBudget, asked: bool) -> Vec<Gr
 }
 
 fn charged(round: u64, verdict: RestartVerdict) -> RestartBudget {
-    let last = Some(RoundFailure { round, blame: "rank 3 failed".into(), verdict });
+    let last = Some(RoundFailure { round, blame: "rank 3 failed".into(), verdict, hang: false });
     RestartBudget { used: 1, last, ..RestartBudget::default() }
 }
 

@@ -14,7 +14,7 @@ fn training(rank: u32) -> WorkerStack {
 }
 
 fn node(host: &str, workers: impl IntoIterator<Item = WorkerStack>) -> NodeStacks {
-    NodeStacks { host: host.into(), workers: workers.into_iter().collect() }
+    NodeStacks { host: host.into(), node: String::new(), workers: workers.into_iter().collect() }
 }
 
 fn report(nodes: &[NodeStacks], missing: &[u32]) -> HangReport {

@@ -18,7 +18,7 @@ impl Agent {
         };
         let gone_ahead = matches!(change, GroupChange::GoneAhead(_));
         let replaced = matches!(change, GroupChange::Replaced(_));
-        let failed = matches!(change, GroupChange::PeerFailed(_));
+        let failed = matches!(change, GroupChange::PeerFailed(_) | GroupChange::Hung(_));
         let lost = matches!(change, GroupChange::PeerLost(_));
         let stops_at = left.map(|left| now.saturating_add(left));
         if excuses(&change) && self.asked == Some(round) {

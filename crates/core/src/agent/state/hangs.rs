@@ -1,9 +1,14 @@
 //! Workers without progress: when to look, and when to ask all nodes for the stacks of their workers.
 
+use super::stopping::Next;
 use super::{Agent, AgentState, Noticing, StartedWorkers};
-use crate::agent::hang::HangRequest;
-use crate::agent::messages::AgentOutput;
+use crate::agent::hang::{HangFinding, HangRequest, HangRestart, OnHang};
+use crate::agent::messages::{AgentOutput, SIGTERM};
+use crate::agent::outcome::{CloseReason, NodeOutcome};
+use crate::agent::stacks::OddNodes;
+use crate::agent::why::Why;
 use crate::kv::Time;
+use crate::text::{LONGEST_REASON, bounded};
 
 impl Agent {
     /// Looks for progress when the limit has passed.
@@ -51,4 +56,50 @@ impl Agent {
             self.outputs.push_back(AgentOutput::TakeStacks(request));
         }
     }
+
+    /// This node has rank 0, and its report names the odd nodes, if there are any.
+    pub(super) fn hang_reported(&mut self, now: Time, finding: HangFinding) {
+        let HangFinding { round, headline, odd, spares, .. } = finding;
+        let OnHang::Restart { min_nodes } = self.settings.on_hang else { return };
+        let AgentState::Running(workers) = &mut self.state else { return };
+        if workers.round != round || odd.nodes.is_empty() {
+            return;
+        }
+        workers.hung = true;
+        let lived = now.saturating_sub(workers.since);
+        let (without, follows) = leave_out(&odd, workers.nodes, spares, min_nodes);
+        let room = LONGEST_REASON.saturating_sub(follows.len() + 2);
+        let blame = format!("{}; {follows}", bounded(headline, room));
+        self.outputs.push_back(AgentOutput::RestartHung(HangRestart {
+            round,
+            blame,
+            lived,
+            without,
+        }));
+    }
+
+    /// No restart is left for a job that hangs.
+    pub(super) fn hang_refused(&mut self, now: Time, reason: CloseReason) {
+        let AgentState::Running(workers) = &self.state else { return };
+        let (workers, why) = (workers.clone(), Why::Hung(reason.message().to_owned()));
+        let next = Next::Finish(NodeOutcome::WorkerFailed(reason.clone()));
+        self.stop(workers, SIGTERM, self.kill_at(now), why, next);
+        self.outputs.push_back(AgentOutput::Close(reason));
+    }
+}
+
+/// The ids of the odd nodes if the job can do without them, and what follows for them, in words. `nodes`: the number of
+/// nodes of the group.
+fn leave_out(odd: &OddNodes, nodes: u32, spares: u32, min_nodes: u32) -> (Vec<String>, String) {
+    let hosts = odd.hosts();
+    let others = nodes.saturating_sub(u32::try_from(odd.nodes.len()).unwrap_or(u32::MAX));
+    let left = others.saturating_add(spares);
+    if left >= min_nodes {
+        let ids = odd.nodes.iter().map(|node| node.id.clone()).collect();
+        return (ids, format!("the job restarts without {hosts}"));
+    }
+    let follows = format!(
+        "the job restarts with {hosts}, since it needs {min_nodes} nodes, and {left} would be left"
+    );
+    (Vec::new(), follows)
 }

@@ -165,7 +165,17 @@ impl Agent {
         }
     }
 
-    pub(super) fn counted(&mut self, round: u64, counted: RestartAnswer) {
+    pub(super) fn counted(&mut self, now: Time, round: u64, counted: RestartAnswer) {
+        // Asked for because of a hang. All nodes see a restart that is granted, and this one too.
+        if let AgentState::Running(workers) = &self.state {
+            if let RestartAnswer::Refused { used, blame } = counted
+                && workers.round == round
+                && workers.hung
+            {
+                self.hang_refused(now, no_restart_left(used, &blame));
+            }
+            return;
+        }
         let delay = self.settings.restart_backoff;
         let AgentState::Stopping(Stopping { workers, next, .. }) = &mut self.state else { return };
         let Next::Ask { failure, failed, answer, ahead, .. } = next else { return };
@@ -233,14 +243,18 @@ impl Agent {
         let Next::Ask { settled, answer, .. } = &stopping.next else { return None };
         match answer {
             Some(RestartAnswer::Refused { used, blame }) if *settled <= now => {
-                let used = match used {
-                    0 => "no restarts are allowed".to_owned(),
-                    1 => "the 1 restart was used".to_owned(),
-                    used => format!("all {used} restarts were used"),
-                };
-                Some(CloseReason::Failed(format!("{blame}; {used}")))
+                Some(no_restart_left(*used, blame))
             }
             _ => None,
         }
     }
+}
+
+fn no_restart_left(used: u32, blame: &str) -> CloseReason {
+    let used = match used {
+        0 => "no restarts are allowed".to_owned(),
+        1 => "the 1 restart was used".to_owned(),
+        used => format!("all {used} restarts were used"),
+    };
+    CloseReason::Failed(format!("{blame}; {used}"))
 }

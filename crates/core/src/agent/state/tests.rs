@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::agent::failure::Exit;
-use crate::agent::hang::{HangPolicy, HangRequest};
+use crate::agent::hang::{HangFinding, HangPolicy, HangRequest, HangRestart, OnHang};
 use crate::agent::messages::{Exited, GroupChange};
 use crate::agent::outcome::RunClosure;
 use crate::agent::restarts::{Departure, RestartAnswer};
@@ -116,6 +116,9 @@ fn brief(output: &AgentOutput) -> String {
         AgentOutput::CheckProgress { attempt } => format!("look {attempt}"),
         AgentOutput::RequestStacks(HangRequest { round, number, host, millis }) => {
             format!("ask {round}.{number}: {host} silent for {millis} ms")
+        }
+        AgentOutput::RestartHung(HangRestart { round, blame, without, .. }) => {
+            format!("restart {round} without {without:?}: {blame}")
         }
         AgentOutput::TakeStacks(request) => format!("stacks {}.{}", request.round, request.number),
         AgentOutput::ExitBarrier { round } => format!("barrier {round}"),

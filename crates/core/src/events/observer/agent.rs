@@ -2,8 +2,8 @@
 
 use super::{Observation, since};
 use crate::agent::{
-    AgentInput, AgentOutput, Exited, HangRequest, NoGroup, NodeGroup, RestartAnswer, Start,
-    signal_name,
+    AgentInput, AgentOutput, Exited, HangFinding, HangRequest, HangRestart, NoGroup, NodeGroup,
+    RestartAnswer, Start, signal_name,
 };
 use crate::events::{EventBody, millis};
 use crate::kv::Time;
@@ -98,6 +98,12 @@ impl AgentObserver {
             AgentInput::Evicted(action) => {
                 event(EventBody::Evicted { by: action.by.clone() }).because(&action.reason)
             }
+            AgentInput::HangReported(finding) => {
+                let HangFinding { round, number, headline, odd, .. } = finding;
+                let odd = odd.nodes.iter().map(|node| node.id.clone()).collect();
+                let body = EventBody::HangReported { number: *number, odd };
+                Observation::new(*round, body).because(headline)
+            }
             // The node tells that the run is closed.
             AgentInput::Begin
             | AgentInput::Closed(_)
@@ -156,6 +162,10 @@ impl AgentObserver {
                 Observation::new(*round, body).because(why)
             }
             AgentOutput::ConsumeRestart { round, blame, lived } => {
+                let body = EventBody::RestartRequested { lived_ms: millis(*lived) };
+                Observation::new(*round, body).because(blame)
+            }
+            AgentOutput::RestartHung(HangRestart { round, blame, lived, .. }) => {
                 let body = EventBody::RestartRequested { lived_ms: millis(*lived) };
                 Observation::new(*round, body).because(blame)
             }

@@ -67,6 +67,7 @@ fn every_kind() -> Vec<EventBody> {
         EventBody::Evicted { by: text() },
         EventBody::HangDetected { number: 1, silent_ms: 1 },
         EventBody::StacksTaken { number: 1, host: text() },
+        EventBody::HangReported { number: 1, odd: Vec::new() },
         EventBody::Finished { exit_code: 1, failures: 1 },
         EventBody::AgentBegan { version: text(), settings },
         EventBody::AgentStep { at_ns: 1, input: AgentInput::Begin, outputs: Vec::new() },

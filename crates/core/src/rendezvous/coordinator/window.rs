@@ -60,8 +60,8 @@ pub enum WaitReason {
     LastCall {
         /// The number of nodes that joined.
         joined: usize,
-        /// The largest size of the group.
-        max: usize,
+        /// The sizes that the group may have.
+        limits: Limits,
         /// The number of live nodes that have not joined yet.
         to_come: usize,
         /// When the last call ends.
@@ -85,8 +85,9 @@ impl WaitReason {
     /// next.
     pub fn describe_to_others(&self) -> String {
         match *self {
-            Self::LastCall { joined, max, to_come, .. } => {
-                format!("{joined} of {max} nodes in the last call{}", still_to_come(to_come))
+            Self::LastCall { joined, limits, to_come, .. } => {
+                let (max, missing) = (limits.max, still_to_come(to_come));
+                format!("{joined} of {max} nodes in the last call{missing}{}", starts(limits))
             }
             Self::ForForgottenGroup { joined, .. } => format!(
                 "{} joined, the server has lost its memory, and workers of the last group may run",
@@ -117,10 +118,11 @@ impl WaitReason {
                     nodes(joined)
                 )
             }
-            Self::LastCall { joined, max, to_come, until } => {
+            Self::LastCall { joined, limits, to_come, until } => {
                 let left = until.saturating_sub(now).as_secs_f64().ceil();
-                let missing = still_to_come(to_come);
-                format!("{joined} of {max} nodes, {left} s of last call left{missing}")
+                let (max, missing) = (limits.max, still_to_come(to_come));
+                let starts = starts(limits);
+                format!("{joined} of {max} nodes, {left} s of last call left{missing}{starts}")
             }
         }
     }
@@ -131,6 +133,11 @@ fn still_to_come(nodes: usize) -> String {
         0 => String::new(),
         nodes => format!(", {nodes} live nodes still to come"),
     }
+}
+
+/// What comes after the last call. A job that may be smaller starts smaller.
+fn starts(limits: Limits) -> String {
+    format!(", then it starts ({limits} nodes)")
 }
 
 fn nodes(count: usize) -> String {
@@ -227,7 +234,7 @@ impl JoinWindow {
             return JoinDecision::Freeze(FreezeReason::LastCallOver);
         }
         self.wake = Some(until);
-        JoinDecision::Wait(WaitReason::LastCall { joined, max, to_come, until })
+        JoinDecision::Wait(WaitReason::LastCall { joined, limits: self.limits, to_come, until })
     }
 
     /// When to decide again if nothing else happens before.

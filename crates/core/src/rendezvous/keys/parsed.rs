@@ -14,6 +14,8 @@ pub enum RunKey<'a> {
     Restarts,
     /// [`Keys::node`] of this id.
     Node(&'a str),
+    /// [`Keys::exit`] of this name.
+    Exit(&'a str),
     /// [`Keys::waiting`] of this id.
     Waiting(&'a str),
     /// [`Keys::spare`] of this id.
@@ -74,6 +76,7 @@ impl Keys {
                 _ => None,
             },
             Some(("node", id)) => Some(RunKey::Node(id)),
+            Some(("exit", name)) => Some(RunKey::Exit(name)),
             Some(("waiting", id)) => Some(RunKey::Waiting(id)),
             Some(("spare", id)) => Some(RunKey::Spare(id)),
             Some(("objector", id)) => Some(RunKey::Objector(id)),

@@ -5,7 +5,7 @@ use std::fmt::Write;
 
 use rallypoint_core::agent::environment::{NOTICE_FILE, PROGRESS_FILE, variables};
 use rallypoint_core::agent::placement::Placement;
-use rallypoint_core::agent::{NodeGroup, Start, signal_name};
+use rallypoint_core::agent::{NodeGroup, OnHang, Start, signal_name};
 use rallypoint_core::rendezvous::documents::Address;
 use serde_json::{Map, Value, json};
 
@@ -142,6 +142,7 @@ fn settings(job: &JobSpec) -> Vec<(&'static str, Value)> {
             "hang_after_seconds",
             json!(agent.hang.map(|hang| [hang.after.as_secs_f64(), hang.first.as_secs_f64()])),
         ),
+        ("on_hang", json!(agent.hang.map(|_| on_hang(agent.on_hang)))),
         ("progress", json!(agent.hang.map(|_| job.progress.to_string()))),
         ("exit_barrier_seconds", json!(agent.exit_barrier.map(|time| time.as_secs_f64()))),
         ("signals", json!(job.handled.signals.to_string())),
@@ -161,6 +162,13 @@ fn settings(job: &JobSpec) -> Vec<(&'static str, Value)> {
         ("http", json!(job.http)),
         ("events", json!(job.events.as_ref().map(|file| file.to_string_lossy()))),
     ]
+}
+
+fn on_hang(action: OnHang) -> &'static str {
+    match action {
+        OnHang::Report => "report",
+        OnHang::Restart { .. } => "restart",
+    }
 }
 
 fn server(placement: ServerPlacement) -> String {

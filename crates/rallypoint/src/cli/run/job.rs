@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use rallypoint_core::agent::AgentSettings;
+use rallypoint_core::agent::{AgentSettings, OnHang};
 
 use super::devices;
 use super::error::RunError;
@@ -13,7 +13,7 @@ use super::program::program;
 use super::rendezvous::{Known, Notes, rendezvous_config};
 use super::scheduler::{self, Scheduler};
 use super::secret::Secret;
-use super::values::{Nodes, TimeLimit, Workers, seconds};
+use super::values::{HangAction, Nodes, TimeLimit, Workers, seconds};
 use crate::embedded::RendezvousConfig;
 use crate::launch::job::{
     Environment, HIDDEN, HandledSignals, JobSpec, LogDirectory, Logs, PrefixTemplate,
@@ -38,6 +38,7 @@ pub(super) fn job(
     let local_workers = local_workers(options, host, scheduler, &mut notes)?;
     let known = Known { options, host, scheduler, nodes, node_rank, local_workers, secret };
     let rendezvous = rendezvous_config(&known, &mut notes)?;
+    let remark = remark(&known, &rendezvous);
     let notice = options.notice.unwrap_or_default();
     warn_of_long_notice(notice.time, &rendezvous, &mut notes);
     if local_workers > 1 && !environment.contains_key("OMP_NUM_THREADS") {
@@ -54,6 +55,7 @@ pub(super) fn job(
         no_restart_exit_code: options.no_restart_exit_code.0,
         restart_backoff: options.restart_delay.0,
         hang: options.hang_after.map(|limits| limits.0),
+        on_hang: on_hang(options, nodes, &mut notes),
         ..AgentSettings::default()
     };
     if agent.hang.is_none() && options.progress != ProgressSign::default() {
@@ -87,6 +89,7 @@ pub(super) fn job(
         numa_binding: options.numa_binding,
         virtual_local_rank: options.virtual_local_rank,
         inherited,
+        remark,
         provenance: notes.provenance,
         warnings: notes.warnings,
     })
@@ -99,6 +102,8 @@ fn nodes(
     notes: &mut Notes,
 ) -> Result<Nodes, RunError> {
     const ONE: Nodes = Nodes { min: 1, max: 1 };
+    let wanted = options.nnodes.map(|nodes| nodes.max);
+    notes.warnings.extend(scheduler::idle_nodes(&host.environment, wanted));
     match options.nnodes {
         Some(nodes) if options.standalone && nodes.max > 1 => {
             return Err(RunError::conflict(
@@ -116,12 +121,32 @@ fn nodes(
         let count = found.value as usize;
         return Ok(Nodes { min: count, max: count });
     }
-    if let Some(count) = scheduler::nodes_left_idle(&host.environment) {
-        notes.warnings.push(format!(
-            "this job of Slurm has {count} nodes, and this launcher uses one of them; srun starts one on each"
-        ));
-    }
     Ok(ONE)
+}
+
+/// What users should know who wait for nodes: how many the scheduler has started, if the job may have another size; and
+/// that nodes on other hosts mean themselves by this endpoint.
+fn remark(known: &Known<'_>, rendezvous: &RendezvousConfig) -> Option<String> {
+    let Known { scheduler, nodes, node_rank, .. } = *known;
+    let mut remarks = Vec::new();
+    if nodes.min != nodes.max
+        // What is not needed need not be right.
+        && let Ok(Some(found)) = scheduler.nodes(&known.host.environment)
+    {
+        let noun = if found.value == 1 { "node is" } else { "nodes are" };
+        let (count, source) = (found.value, found.source);
+        remarks.push(format!("{count} {noun} planned ({source} is {count})"));
+    }
+    let endpoint = rendezvous.parameters.endpoint.as_str();
+    let host = endpoint.rsplit_once(':').map_or(endpoint, |(host, _)| host);
+    if nodes.max > 1 && node_rank != Some(0) && host.eq_ignore_ascii_case("localhost") {
+        remarks.push(
+            "each host means itself by localhost, so name one in --rdzv-endpoint that all nodes reach, unless all of \
+             them are on this host"
+                .to_owned(),
+        );
+    }
+    (!remarks.is_empty()).then(|| remarks.join("; "))
 }
 
 fn node_rank(
@@ -186,6 +211,22 @@ fn http(options: &Options, rendezvous: &RendezvousConfig) -> Result<Option<Socke
         return Err(RunError::missing("--cert", fix));
     }
     Ok(options.http)
+}
+
+/// What follows from a hang, with warnings of what would have no effect, or another one than was meant.
+fn on_hang(options: &Options, nodes: Nodes, notes: &mut Notes) -> OnHang {
+    if options.on_hang == HangAction::Report {
+        return OnHang::Report;
+    }
+    if options.hang_after.is_none() {
+        notes.warnings.push("--on-hang has no effect without --hang-after".to_owned());
+    } else if options.max_restarts == 0 {
+        notes.warnings.push(
+            "--on-hang restart needs a restart, and --max-restarts is 0: a hang that is one node's fault ends the job"
+                .to_owned(),
+        );
+    }
+    OnHang::Restart { min_nodes: u32::try_from(nodes.min).unwrap_or(u32::MAX) }
 }
 
 /// Warns of a notice that exceeds the last call: nodes end their notice at different times, and the first to rejoin

@@ -10,8 +10,8 @@ use std::time::Duration;
 use clap::Parser;
 
 use super::values::{
-    Delay, HangAfter, NoRestart, Nodes, NoticeOption, TimeLimit, Workers, interval, name, seconds,
-    shell_command,
+    Delay, HangAction, HangAfter, NoRestart, Nodes, NoticeOption, TimeLimit, Workers, interval,
+    name, seconds, shell_command,
 };
 use crate::config::RALLYPOINT_BACKEND;
 use crate::launch::job::{
@@ -54,7 +54,7 @@ Exit codes:
   2        the command line is wrong
   69       the preflight command failed (--preflight), and this node did not join
   75       this node had a group, and no server has answered since (server_timeout)
-  77       an operator evicted this node (rallypoint evict)
+  77       this node was evicted, by an operator (rallypoint evict) or for a hang (--on-hang)
   78       a worker failed with a non-retryable exit code (--no-restart-exit-code)
   128 + n  stopped by signal n";
 
@@ -156,6 +156,11 @@ pub(crate) struct Options {
     /// progress after a start may take longer, three times as long by default
     #[arg(long, value_name = "SECONDS[:FIRST]", help_heading = STOPPING)]
     pub(super) hang_after: Option<HangAfter>,
+    /// What follows from a hang: report, only the log; or restart: if the stacks name an odd node, the job restarts
+    /// without it, or with it if fewer than the least number of nodes would be left. It uses a restart. The option of
+    /// the node with rank 0 holds
+    #[arg(long, value_name = "report|restart", default_value = "report", help_heading = STOPPING)]
+    pub(super) on_hang: HangAction,
     /// Sign of progress for --hang-after: output of a worker; beat, a write to the file RALLYPOINT_PROGRESS_FILE, as
     /// rallypoint.beat() makes it; a change of a file; or auto: beats once there are any, until then the output of the
     /// workers of the node with rank 0

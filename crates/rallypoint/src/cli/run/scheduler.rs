@@ -147,14 +147,35 @@ impl Scheduler {
     }
 }
 
-/// The number of nodes of a Slurm batch script that is no step itself and uses only one of them.
-pub(super) fn nodes_left_idle(environment: &Environment) -> Option<&str> {
+/// The nodes of a Slurm job that this launcher and its peers do not use, in a sentence. `wanted`: the largest number of
+/// nodes that the job may have, if the user gave one.
+pub(super) fn idle_nodes(environment: &Environment, wanted: Option<usize>) -> Option<String> {
     text(environment, JOB)?;
-    if text(environment, STEP).is_some() {
-        return None;
+    let count = |names| text(environment, names)?.1.parse::<usize>().ok();
+    let all = count(&["SLURM_JOB_NUM_NODES", "SLURM_NNODES"])?;
+    match text(environment, STEP) {
+        // A batch script runs once, on one node.
+        None if all > 1 && wanted.is_none_or(|wanted| wanted == 1) => Some(format!(
+            "Slurm gave this job {all} nodes, and this launcher uses one of them: {} idle; \
+             `srun rallypoint run ...` starts one on each",
+            others(all - 1)
+        )),
+        None => None,
+        Some(_) => {
+            let step = count(&["SLURM_STEP_NUM_NODES"])?;
+            (step < all).then(|| {
+                format!(
+                    "Slurm gave this job {all} nodes, and this step has {step} of them: {} idle, unless another step \
+                     uses them; `srun --nodes {all}` uses all",
+                    others(all - step)
+                )
+            })
+        }
     }
-    let (_, nodes) = text(environment, &["SLURM_JOB_NUM_NODES", "SLURM_NNODES"])?;
-    (nodes != "1").then_some(nodes)
+}
+
+fn others(count: usize) -> String {
+    if count == 1 { "1 is".to_owned() } else { format!("{count} are") }
 }
 
 /// With several tasks on a node, each task is a launcher, so tasks are counted rather than hosts.

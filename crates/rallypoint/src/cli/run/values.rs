@@ -152,6 +152,25 @@ impl FromStr for HangAfter {
     }
 }
 
+/// What follows from the report of a hang.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum HangAction {
+    Report,
+    Restart,
+}
+
+impl FromStr for HangAction {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "report" => Ok(Self::Report),
+            "restart" => Ok(Self::Restart),
+            _ => Err("give report or restart".to_owned()),
+        }
+    }
+}
+
 impl FromStr for ProgressSign {
     type Err = String;
 

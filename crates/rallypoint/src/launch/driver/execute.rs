@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use rallypoint_core::agent::{
-    AgentInput, AgentOutput, HangRequest, NodeGroup, SIGKILL, Start, Why,
+    AgentInput, AgentOutput, HangRequest, NodeExit, NodeGroup, SIGKILL, Start, Why,
 };
 use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
@@ -76,6 +76,14 @@ impl AgentDriver {
                 self.telling.spawn(async move { peers.restarts.request_stacks(request).await });
             }
             AgentOutput::TakeStacks(request) => self.answer(request),
+            AgentOutput::RestartHung(restart) => {
+                tracing::warn!(target: LAUNCH, "{}", restart.blame);
+                let peers = self.peers.clone();
+                self.counting = Some(Box::pin(async move {
+                    let answer = peers.restarts.restart_hung(&restart, peers.node_id()).await;
+                    AgentInput::Counted { round: restart.round, answer }
+                }));
+            }
             AgentOutput::ExitBarrier { .. } => {
                 let Some((group, info)) = self.group.clone() else { return };
                 self.pending = Some(Box::pin(async move {
@@ -88,7 +96,14 @@ impl AgentDriver {
                 self.closing = Some(AbortOnDropHandle::new(closing));
             }
             AgentOutput::Leave => (self.pending, self.counting) = (None, None),
-            AgentOutput::Finish(result) => self.result = Some(result),
+            AgentOutput::Finish(result) => {
+                let (id, host) = (self.peers.node_id(), self.spec.host());
+                if let Some(exit) = NodeExit::of(&result, id, host, self.node_rank) {
+                    let peers = self.peers.clone();
+                    self.telling.spawn(async move { peers.record_exit(exit).await });
+                }
+                self.result = Some(result);
+            }
         }
     }
 
@@ -174,7 +189,7 @@ impl AgentDriver {
     fn answer(&mut self, request: HangRequest) {
         let Some((group, info)) = &self.group else { return };
         let signs = self.workers.as_ref().and_then(WorkerGroup::signs);
-        let peers = (group.clone(), info.store.clone());
+        let peers = (group.clone(), info.store.clone(), self.peers.clone());
         self.taking_stacks =
             Some(Box::pin(hangs::answer(self.stack_targets(), signs, peers, request)));
     }
@@ -182,6 +197,7 @@ impl AgentDriver {
     fn stack_targets(&self) -> StackTargets {
         StackTargets {
             host: self.spec.host().to_owned(),
+            node: self.peers.node_id().to_owned(),
             base_rank: self.base_rank,
             groups: self.workers.as_ref().map(WorkerGroup::groups).unwrap_or_default(),
             program: self.spec.program_path().to_owned(),
@@ -247,12 +263,18 @@ impl AgentDriver {
         if let Some(at) = stop.stacks_at.take_if(|at| *at <= now) {
             // The kill comes at its time, whether there are stacks by then or not.
             let limit = stop.kill_at.saturating_duration_since(at);
-            self.taking_stacks =
-                Some(Box::pin(hangs::before_the_kill(self.stack_targets(), limit)));
+            let targets = self.stack_targets();
+            self.taking_stacks = Some(Box::pin(async move {
+                hangs::before_the_kill(targets, limit).await;
+                None
+            }));
             return None;
         }
         if stop.signal != SIGKILL {
-            tracing::warn!(target: LAUNCH, "the workers did not stop in time, and are killed");
+            tracing::warn!(
+                target: LAUNCH,
+                "the workers did not stop in time, and are killed; --shutdown-timeout gives them longer"
+            );
         }
         stop.signal = SIGKILL;
         stop.give_up_at = Some(Instant::now() + DEATH);

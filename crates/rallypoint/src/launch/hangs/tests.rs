@@ -10,6 +10,7 @@ fn stacks(host: &str, rank: u32, line: u32) -> NodeStacks {
     let frames = vec![Frame { function: "f".into(), file: "a.py".into(), line }];
     NodeStacks {
         host: host.into(),
+        node: host.into(),
         workers: vec![WorkerStack { rank, step: None, frames, note: None }],
     }
 }
@@ -30,7 +31,9 @@ async fn the_report_has_the_answers_and_names_who_is_missing() {
     };
     let request = HangRequest { round: 4, number: 2, host: "h0".into(), millis: 1000 };
     let deadline = Instant::now() + Duration::from_secs(1);
-    let report = gather(stacks("h0", 0, 7), &group, &store, &request, deadline).await.to_string();
+    let (report, odd) = gather(stacks("h0", 0, 7), &group, &store, &request, deadline).await;
+    assert_eq!(odd.reason, "2 of the group's nodes did not answer");
+    let report = report.to_string();
     assert!(report.contains("2 ranks are in f (a.py:7)"), "{report}");
     assert!(report.contains("no answer from the nodes with the ranks 2-3"), "{report}");
 }

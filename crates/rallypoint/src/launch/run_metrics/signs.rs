@@ -10,6 +10,8 @@ pub(super) enum RoundReason {
     Begin,
     /// A worker failed, here or elsewhere.
     WorkerFailed,
+    /// The job hung.
+    Hung,
     /// A member was lost.
     NodeLost,
     /// A node wants to join, and there is room.
@@ -23,9 +25,10 @@ pub(super) enum RoundReason {
 }
 
 impl RoundReason {
-    pub(super) const ALL: [Self; 7] = [
+    pub(super) const ALL: [Self; 8] = [
         Self::Begin,
         Self::WorkerFailed,
+        Self::Hung,
         Self::NodeLost,
         Self::NodeJoined,
         Self::Preempted,
@@ -37,6 +40,7 @@ impl RoundReason {
         match self {
             Self::Begin => "begin",
             Self::WorkerFailed => "worker_failed",
+            Self::Hung => "hang",
             Self::NodeLost => "node_lost",
             Self::NodeJoined => "node_joined",
             Self::Preempted => "preempted",
@@ -60,6 +64,7 @@ pub(super) fn sign(body: &EventBody) -> Option<RoundReason> {
             GroupChange::NodesWaiting(_) => RoundReason::NodeJoined,
             GroupChange::PeerLost(_) => RoundReason::NodeLost,
             GroupChange::PeerFailed(_) => RoundReason::WorkerFailed,
+            GroupChange::Hung(_) => RoundReason::Hung,
             GroupChange::PeerLeaves(_) => RoundReason::Preempted,
             GroupChange::GoneAhead(_) | GroupChange::Replaced(_) => RoundReason::Other,
         },

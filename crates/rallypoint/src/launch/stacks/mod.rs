@@ -39,6 +39,8 @@ const NOT_IN_TIME: &str = "an unknown place: its stack could not be read in time
 #[derive(Debug, Clone)]
 pub(super) struct StackTargets {
     pub(super) host: String,
+    /// The id of the node.
+    pub(super) node: String,
     /// The rank of the first worker.
     pub(super) base_rank: u32,
     /// The process group of each worker, or `None` if no process of it is left.
@@ -94,7 +96,7 @@ impl StackTargets {
             }
         });
         let workers = stream::iter(each).buffered(AT_ONCE).collect().await;
-        NodeStacks { host: self.host, workers }.bounded()
+        NodeStacks { host: self.host, node: self.node, workers }.bounded()
     }
 }
 

@@ -30,6 +30,7 @@ async fn every_worker_has_an_answer() {
         std::os::unix::process::CommandExt::process_group(&mut child, 0).arg("60").spawn().unwrap();
     let targets = StackTargets {
         host: "h1".into(),
+        node: "n1".into(),
         base_rank: 4,
         groups: vec![Some(child.id()), None],
         program: "sleep".into(),

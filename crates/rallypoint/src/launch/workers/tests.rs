@@ -86,6 +86,7 @@ fn job(program: Program, local_workers: u32, directory: LogDirectory) -> JobSpec
         numa_binding: None,
         virtual_local_rank: false,
         inherited: Environment::new(),
+        remark: None,
         provenance: Vec::new(),
         warnings: Vec::new(),
     }

@@ -1,12 +1,14 @@
 //! Workers that make no progress, and workers that do not stop: where they are is reported.
 
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use rallypoint::core::kv::KeyRange;
 use rallypoint::core::rendezvous::keys::{DEFAULT_PREFIX, Keys};
 use rustix::process::Signal;
 
-use super::{Job, Launcher, free_endpoint, query, until, until_true};
+use super::{Group, Job, Launcher, free_endpoint, query, until, until_true, wait};
+use crate::support::Embedded;
 
 const BEAT: &str = ": > \"$RALLYPOINT_PROGRESS_FILE\"";
 
@@ -136,5 +138,90 @@ fn workers_that_do_not_stop_are_described_before_they_are_killed() {
     let places = [described, "(sleep)", killed].map(|words| text.find(words));
     let [Some(described), Some(place), Some(killed)] = places else { panic!("{text}") };
     assert!(described < place && place < killed, "{text}");
+    job.nothing_is_left();
+}
+
+/// Three nodes with two ranks each, of which one rank is elsewhere: that of the second node.
+fn hangs_at_rank_3(job: &Job, options: &[&str], order: &str) -> (Vec<Launcher>, Group, usize) {
+    let usual = ["--nproc-per-node", "2", "--hang-after", "3:60", "--progress", "beat"];
+    let options = [&usual[..], &["--on-hang", "restart"], options].concat();
+    let nodes: Vec<_> = (0..3).map(|_| job.launch_with(&options)).collect();
+    let group = job.group(6);
+    let odd = group.workers[3].launcher();
+    group.workers[3].tell(&format!("{BEAT}; {order}"));
+    group.workers.iter().filter(|worker| worker.rank != 3).for_each(|worker| worker.does(BEAT));
+    (nodes, group, odd)
+}
+
+fn explained(endpoint: &str) -> String {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_rallypoint"));
+    let output = command.args(["explain", "job", "--rdzv-endpoint", endpoint]).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn a_job_that_hangs_restarts_without_the_odd_node() {
+    // The server is none of the nodes'.
+    let server = wait(Embedded::memory());
+    let conf = "is_host=false,lease_ttl=30,last_call_timeout=30";
+    let job = Job::with_conf(&server.address(), "2:3", conf);
+    let (mut nodes, group, odd) =
+        hangs_at_rank_3(&job, &["--max-restarts", "1"], "exec sleep 1000");
+    let again = job.group_after(&group, 4);
+    assert!(!again.launchers().contains(&odd));
+    assert_eq!(again.workers[0].get("TORCHELASTIC_RESTART_COUNT"), "1");
+    let ended = nodes[odd].ends_with(77).stderr;
+    assert!(ended.contains("this node was evicted by "), "{ended}");
+    assert!(ended.contains("; the job restarts without "), "{ended}");
+    let reporter = reporter(&nodes).stderr();
+    assert!(reporter.contains("the odd node is "), "{reporter}");
+    let told = explained(&server.address());
+    assert!(told.contains("The job hung in round 1: no progress on "), "{told}");
+    assert!(told.contains("it used a restart (1 of 1 used)"), "{told}");
+    assert!(told.contains(" was evicted by "), "{told}");
+    // There is no restart left for the next hang.
+    again.workers[1].tell(&format!("{BEAT}; exec sleep 1000"));
+    again.workers.iter().filter(|worker| worker.rank != 1).for_each(|worker| worker.does(BEAT));
+    for (number, node) in nodes.iter_mut().enumerate().filter(|(number, _)| *number != odd) {
+        let ended = node.ends_with(1).stderr;
+        assert!(ended.contains("the 1 restart was used"), "{number}: {ended}");
+    }
+    job.nothing_is_left();
+}
+
+#[test]
+fn a_job_that_needs_the_odd_node_restarts_with_it() {
+    let job = Job::at(&free_endpoint(), "3");
+    let (mut nodes, group, odd) =
+        hangs_at_rank_3(&job, &["--max-restarts", "1"], "exec sleep 1000");
+    let again = job.group_after(&group, 6);
+    assert!(again.launchers().contains(&odd));
+    let words = ", since it needs 3 nodes, and 2 would be left";
+    assert!(reporter(&nodes).stderr().contains(words), "{}", reporter(&nodes).stderr());
+    again.tell("exit 0");
+    nodes.iter_mut().for_each(|node| drop(node.ends_with(0)));
+}
+
+/// It does not stop its workers, and does not leave: the others wait for its lease, and its guard for nobody.
+#[test]
+fn an_odd_node_that_is_stuck_itself_is_waited_for_and_fenced() {
+    let server = wait(Embedded::memory());
+    let conf = "is_host=false,lease_ttl=8,last_call_timeout=30";
+    let job = Job::with_conf(&server.address(), "2:3", conf);
+    let options = ["--max-restarts", "1", "--shutdown-timeout", "600"];
+    let order = "trap '' TERM; while :; do sleep 1000; done";
+    let (mut nodes, group, odd) = hangs_at_rank_3(&job, &options, order);
+    nodes[odd].says("stopping the workers");
+    nodes[odd].signal(Signal::STOP);
+    assert!(group.workers[3].lives());
+    let again = job.group_after(&group, 4);
+    assert!(!group.workers[3].lives(), "no group forms beside its workers");
+    again.tell("exit 0");
+    nodes[odd].signal(Signal::CONT);
+    nodes[odd].ends_with(77);
+    for (_, node) in nodes.iter_mut().enumerate().filter(|(number, _)| *number != odd) {
+        node.ends_with(0);
+    }
     job.nothing_is_left();
 }

@@ -236,7 +236,7 @@ fn a_log_says_how_much_of_the_last_call_is_left_and_not_how_much_was() {
     let lines: Vec<(u64, u64)> = said
         .lines()
         .filter_map(|line| {
-            Some((between(line, "1 of 2 nodes, ", " s of last")?, between(line, "left (", " of")?))
+            Some((between(line, "1 of 2 nodes, ", " s of last")?, between(line, "nodes) (", " s")?))
         })
         .collect();
     assert!(lines.len() >= 2, "{said}");

@@ -53,7 +53,7 @@ fn a_live_line_says_who_is_missing_and_goes_when_they_come() {
         let text = terminal.text();
         let live: Vec<&str> = text.split(CLEAR).filter(|line| line.contains("waiting: ")).collect();
         (live.len() >= 3).then_some(()).filter(|()| {
-            live.iter().all(|line| line.contains("of 77 s)"))
+            live.iter().all(|line| line.contains(" s, 1 min ") && line.contains(" left)"))
                 && live.iter().any(|line| line.contains("1 of 2 nodes, waiting for 1 more"))
         })
     });

@@ -1,6 +1,8 @@
 //! Workers that make no progress.
 
 use super::*;
+use crate::agent::operator::{Operation, OperatorAction};
+use crate::agent::stacks::{OddNode, OddNodes};
 
 fn settings() -> AgentSettings {
     let (after, first) = (Duration::from_secs(10), Duration::from_secs(60));
@@ -91,4 +93,86 @@ fn a_late_answer_is_ignored() {
     let late = AgentInput::Progress { attempt: 0, latest: None };
     assert_eq!(story.give(late), NOTHING);
     assert_eq!(story.wakes_at(), Some(70));
+}
+
+/// The report of rank 0 on a hang of this round, with this many spares.
+fn reported(round: u64, odd: &[&str], spares: u32) -> AgentInput {
+    let node = |id: &&str| OddNode { id: (*id).into(), host: format!("host-{id}") };
+    let odd = OddNodes { nodes: odd.iter().map(node).collect(), reason: "so it is".into() };
+    AgentInput::HangReported(HangFinding {
+        round,
+        number: 1,
+        headline: "it hangs".into(),
+        odd,
+        spares,
+    })
+}
+
+fn restarting(min_nodes: u32) -> AgentSettings {
+    AgentSettings { on_hang: OnHang::Restart { min_nodes }, ..settings() }
+}
+
+const WITHOUT: &str = "restart 1 without [\"b\"]: it hangs; the job restarts without host-b";
+
+#[test]
+fn a_job_that_hangs_restarts_without_the_odd_node_if_enough_are_left() {
+    for (min_nodes, spares, expected) in [
+        (1, 0, WITHOUT),
+        (2, 1, WITHOUT),
+        (
+            2,
+            0,
+            "restart 1 without []: it hangs; the job restarts with host-b, since it needs 2 nodes, and 1 would be left",
+        ),
+    ] {
+        let mut story = Story::running(restarting(min_nodes));
+        assert_eq!(story.give(reported(1, &["b"], spares)), [expected]);
+        assert_eq!(story.counted(granted()), NOTHING, "all nodes see it");
+        let hung = GroupChange::Hung("it hangs".into());
+        assert_eq!(story.changes(hung), ["stop 0 by 15, kill at 30"]);
+        assert_eq!(story.stopped(), ["rendezvous: the job hangs: it hangs"]);
+    }
+}
+
+#[test]
+fn only_a_report_follows_without_the_option_an_odd_node_or_workers_that_run() {
+    assert_eq!(Story::running(settings()).give(reported(1, &["b"], 9)), NOTHING);
+    let mut story = Story::running(restarting(1));
+    assert_eq!(story.give(reported(1, &[], 9)), NOTHING);
+    assert_eq!(story.give(reported(2, &["b"], 9)), NOTHING, "another round");
+    story.changes(lost());
+    assert_eq!(story.give(reported(1, &["b"], 9)), NOTHING, "it restarts already");
+}
+
+#[test]
+fn a_hang_without_a_restart_left_ends_the_job() {
+    let mut story = Story::running(restarting(1));
+    assert_eq!(story.give(reported(1, &["b"], 0)), [WITHOUT]);
+    assert_eq!(
+        story.counted(refused()),
+        ["stop 0 by 15, kill at 30", "close: failed: rank 0 failed; all 2 restarts were used"]
+    );
+    let end = "exit 1: the job failed: rank 0 failed; all 2 restarts were used";
+    assert_eq!(story.stopped(), ["leave", end]);
+}
+
+/// The node that is to blame hears of the restart first, and of its eviction in the same breath.
+#[test]
+fn the_odd_node_leaves_instead_of_meeting_again() {
+    let mut story = Story::running(settings());
+    let hung = GroupChange::Hung("it hangs".into());
+    assert_eq!(story.changes(hung), ["stop 0 by 15, kill at 30"]);
+    let operation = Operation::Evict { node: "here_1".into() };
+    let (by, reason) = ("a".into(), "it hangs".into());
+    let action = OperatorAction { operation, by, reason, round: 1, at: None };
+    assert_eq!(story.give(AgentInput::Evicted(action)), NOTHING);
+    assert_eq!(story.stopped(), ["leave", "exit 77: this node was evicted by a: it hangs"]);
+}
+
+#[test]
+fn a_node_at_the_barrier_stays_until_the_others_meet_again() {
+    let mut story = Story::running(settings());
+    story.exits(0, Exit::Code(0));
+    story.exits(1, Exit::Code(0));
+    assert_eq!(story.changes(GroupChange::Hung("it hangs".into())), NOTHING);
 }

@@ -69,11 +69,19 @@ fn the_last_call_is_called_off_when_too_few_are_left() {
 fn a_wait_is_told_in_a_sentence() {
     let enough = WaitReason::ForEnough { joined: 1, min: 3 };
     assert_eq!(enough.describe(SECOND), "1 of 3 nodes, waiting for 2 more");
-    let call = |to_come| WaitReason::LastCall { joined: 2, max: 4, to_come, until: 10 * SECOND };
-    assert_eq!(call(0).describe(SECOND), "2 of 4 nodes, 9 s of last call left");
+    let call = |to_come| WaitReason::LastCall {
+        joined: 2,
+        limits: Limits { min: 1, max: 4 },
+        to_come,
+        until: 10 * SECOND,
+    };
+    assert_eq!(
+        call(0).describe(SECOND),
+        "2 of 4 nodes, 9 s of last call left, then it starts (1:4 nodes)"
+    );
     assert_eq!(
         call(1).describe(11 * SECOND),
-        "2 of 4 nodes, 0 s of last call left, 1 live nodes still to come"
+        "2 of 4 nodes, 0 s of last call left, 1 live nodes still to come, then it starts (1:4 nodes)"
     );
 }
 

@@ -39,6 +39,7 @@ shutdown seconds      30.0
 notice seconds        none
 notice signal         none
 hang after seconds    none
+on hang               none
 progress              none
 exit barrier seconds  none
 signals               SIGTERM,SIGINT,SIGHUP,SIGQUIT

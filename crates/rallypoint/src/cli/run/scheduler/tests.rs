@@ -80,9 +80,26 @@ fn with_several_tasks_on_a_node_each_is_a_launcher() {
 fn a_batch_script_is_no_step() {
     let script = [("SLURM_JOB_ID", "1"), ("SLURM_NODEID", "0"), ("SLURM_JOB_NUM_NODES", "4")];
     assert_eq!(facts(&script), ["-"; 4]);
-    assert_eq!(nodes_left_idle(&environment(&script)), Some("4"));
-    assert_eq!(nodes_left_idle(&environment(&STEP)), None);
-    assert_eq!(nodes_left_idle(&environment(&[("SLURM_JOB_NUM_NODES", "4")])), None);
+}
+
+#[test]
+fn nodes_of_an_allocation_that_nothing_uses_are_named() {
+    let idle = |variables: &[(&str, &str)], wanted| idle_nodes(&environment(variables), wanted);
+    let script = [("SLURM_JOB_ID", "1"), ("SLURM_JOB_NUM_NODES", "4")];
+    let words = "Slurm gave this job 4 nodes, and this launcher uses one of them: 3 are idle; \
+                 `srun rallypoint run ...` starts one on each";
+    for wanted in [None, Some(1)] {
+        assert_eq!(idle(&script, wanted).as_deref(), Some(words));
+    }
+    assert_eq!(idle(&script, Some(4)), None, "others are started in another way");
+    let step = [&script[..], &[("SLURM_STEP_ID", "0"), ("SLURM_STEP_NUM_NODES", "3")]].concat();
+    let words = "Slurm gave this job 4 nodes, and this step has 3 of them: 1 is idle, unless another step uses them; \
+                 `srun --nodes 4` uses all";
+    assert_eq!(idle(&step, None).as_deref(), Some(words));
+    let whole = [&script[..], &[("SLURM_STEP_ID", "0"), ("SLURM_STEP_NUM_NODES", "4")]].concat();
+    assert_eq!(idle(&whole, None), None);
+    assert_eq!(idle(&STEP, None), None);
+    assert_eq!(idle(&[("SLURM_JOB_NUM_NODES", "4")], None), None, "no job");
 }
 
 #[test]

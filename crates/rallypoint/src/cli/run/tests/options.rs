@@ -78,6 +78,8 @@ fn rows() -> Vec<Row> {
             "0ns 10", "2.5s 12", "2:SIGKILL", "no signal that can be handled"),
         option("hang-after", "ha", "5:60", |p| format!("{:?}", p.agent.hang), "None",
             "Some(HangPolicy { after: 5s, first: 60s })", "0", "give seconds above 0"),
+        option("on-hang", "on", "restart", |p| format!("{:?}", p.agent.on_hang), "Report", "Restart { min_nodes: 1 }",
+            "kill", "give report or restart"),
         option("progress", "prog", "file:/beat", |p| p.progress.to_string(), "auto", "file:/beat", "moon", "auto, output, beat or file:PATH"),
         option("shutdown-timeout", "sh", "1.5", |p| format!("{:?}", p.agent.shutdown_timeout), "30s", "1.5s", "-1", "give seconds"),
         option("exit-barrier-timeout", "exit", "300", |p| format!("{:?}", p.agent.exit_barrier), "None", "Some(300s)", "x", "or none"),

@@ -177,7 +177,7 @@ fn slurm_knows_the_rest() {
     odd.environment.insert("SLURM_JOB_NUM_NODES".into(), "4".into());
     let alone = plan_on(&odd, &["true"]).unwrap();
     assert_eq!(alone.rendezvous.server, ServerPlacement::Loopback);
-    assert!(alone.warnings[0].starts_with("this job of Slurm has 4 nodes"), "{:?}", alone.warnings);
+    assert!(alone.warnings[0].starts_with("Slurm gave this job 4 nodes"), "{:?}", alone.warnings);
 }
 
 #[test]
