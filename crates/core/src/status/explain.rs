@@ -148,7 +148,8 @@ impl<'a> Explanation<'a> {
                     Topic::Remedy,
                     format!(
                         "Start {} with the same --rdzv-id and --rdzv-endpoint, or look at the \
-                         logs of those that should be there.",
+                         logs of those that should be there. --rdzv-conf timeout=SECONDS lets the \
+                         others wait longer.",
                         count(to_start, "more node")
                     ),
                 );
@@ -320,6 +321,16 @@ impl<'a> Explanation<'a> {
             self.say(
                 Topic::State,
                 format!("{} stands by as a spare: the group is full.", names(&spare)),
+            );
+        }
+        if counts.present < counts.max {
+            let room = count(counts.max - counts.present, "more node");
+            self.say(
+                Topic::Remedy,
+                format!(
+                    "The group has room for {room}: start one with the same --rdzv-id and \
+                     --rdzv-endpoint, and the group re-forms with it."
+                ),
             );
         }
         if self.status.restarts.left == Some(0) {

@@ -162,7 +162,7 @@ fn a_round_that_waits_names_the_nodes_that_are_missing() {
          Node ranks 1 and 3 have not been seen.\n\
          Round 4 began because: the run begins.\n\
          Start 2 more nodes with the same --rdzv-id and --rdzv-endpoint, or look at the logs of those that \
-         should be there.\n"
+         should be there. --rdzv-conf timeout=SECONDS lets the others wait longer.\n"
     );
 }
 

@@ -39,6 +39,7 @@ mod rendezvous_errors;
 mod retry;
 mod secure;
 mod session;
+mod situations;
 mod slow_watch;
 mod small_disk;
 mod status;
