@@ -1,0 +1,106 @@
+// One run: what is going on in sentences, what failed, the board of its nodes, and the timeline of its rounds.
+
+import { boardView } from './board.js';
+import { age, facts, h, many, nodePath, nodesOf, number, renew, restartsOf, runBadge, section, sentence, since } from './dom.js';
+import { timelineView } from './timeline.js';
+
+const TOPICS = { state: 'State', wait: 'It waits', cause: 'Why', trouble: 'Trouble', remedy: 'What helps' };
+
+/** Numbers as ranges: `0-41, 43-511`. */
+export function ranges(numbers) {
+  const parts = [];
+  for (const number of [...numbers].sort((a, b) => a - b)) {
+    const last = parts.at(-1);
+    if (last && last[1] + 1 === number) last[1] = number;
+    else parts.push([number, number]);
+  }
+  return parts.map(([from, to]) => (from === to ? String(from) : `${from}-${to}`)).join(', ');
+}
+
+const VERDICTS = {
+  counted: 'It used a restart.',
+  refused: 'No restart was left.',
+  refunded: 'It followed the loss of a node, and used no restart.',
+};
+
+/** The last failure: its root cause, and how the run took it. */
+function failure({ last_failure: last, closed }) {
+  const parts = [];
+  if (last) {
+    parts.push(h('div', { class: 'card bad' }, h('h3', {}, `Workers failed in round ${last.round}`),
+      h('p', { class: 'blame' }, last.blame), h('p', { class: 'note' }, VERDICTS[last.verdict] ?? last.verdict)));
+  }
+  if (closed && closed.outcome !== 'succeeded') {
+    parts.push(h('div', { class: 'card bad' }, h('h3', {}, `${closed.by} closed the run`), h('p', { class: 'blame' }, closed.reason || 'No reason was given.')));
+  }
+  return parts;
+}
+
+const frameText = (frame) => (typeof frame === 'string' ? frame : `${frame.function} (${frame.file}${frame.line ? `:${frame.line}` : ''})`);
+
+/** Where the workers are that make no progress: the places with the fewest ranks first. */
+export function hangReport(hang) {
+  const groups = [...(hang.groups ?? [])].sort((a, b) => a.ranks.length - b.ranks.length);
+  const title = `No progress on ${hang.host} for ${age(hang.silent_ms)}`;
+  const places = groups.map((group, place) => h('details', { open: place === 0 },
+    h('summary', {}, h('b', {}, group.ranks.length === 1 ? `rank ${group.ranks[0]}` : many(group.ranks.length, 'rank')),
+      ` ${group.ranks.length === 1 ? `on ${group.hosts[0] ?? 'an unknown host'}` : ''} `,
+      h('code', {}, group.frames.length ? frameText(group.frames[0]) : 'an unknown place')),
+    group.ranks.length > 1 && h('p', { class: 'note' }, `Ranks ${ranges(group.ranks)} on ${many(group.hosts.length, 'host')}`),
+    h('ol', { class: 'frames' }, group.frames.map((frame) => h('li', {}, h('code', {}, frameText(frame)))))));
+  return h('div', { class: 'card warn hang' }, h('h3', {}, title, h('span', { class: 'note' }, ` round ${hang.round}`)),
+    places.length ? places : h('pre', {}, hang.text ?? ''));
+}
+
+export function runView(run) {
+  const board = boardView(run);
+  const timeline = timelineView();
+  const badge = h('span');
+  const lead = h('p', { class: 'lead' });
+  const why = h('dl', { class: 'why' });
+  const short = h('div');
+  const failures = section('Failure');
+  const failed = h('div', { class: 'cards' });
+  failures.append(failed);
+  const element = h('div', { hidden: false },
+    h('div', { class: 'title' }, h('h1', { tabindex: '-1' }, run), badge), lead, short, why, failures,
+    section('Nodes', board.element), section('Timeline', timeline.element));
+
+  function update(data) {
+    const { status, explain = [], hang = null } = data;
+    renew(badge, JSON.stringify([status.state, status.closed, status.counts, status.restarts]), () => [runBadge(status)]);
+    const [first, ...others] = explain;
+    renew(lead, first?.text ?? status.reason, () => [first?.text ?? sentence(status.reason)]);
+    renew(why, JSON.stringify(others), () => grouped(others));
+    renew(short, JSON.stringify([status.counts, status.round, status.restarts, status.since_unix_ms, status.coordinator]), () => {
+      const { counts, coordinator } = status;
+      const wants = !counts.max ? null : counts.min === counts.max ? number(counts.max) : `${number(counts.min)} to ${number(counts.max)}`;
+      return [facts([
+        ['Nodes', nodesOf(status)], ['Wanted', wants], ['Round', String(status.round)], ['Restarts left', restartsOf(status)],
+        ['Since', since(status.since_unix_ms)],
+        ['Coordinator', coordinator && h('a', { href: nodePath(run, coordinator) }, coordinator)],
+      ])];
+    });
+    renew(failed, JSON.stringify([status.last_failure, status.closed, hang]), () => [...failure(status), hang && hangReport(hang)]);
+    failures.hidden = !failed.childElementCount;
+    board.update(status);
+    timeline.update(data);
+    return `${run}: ${status.state}, ${sentence(status.reason)} ${nodesOf(status)} nodes, round ${status.round}.`;
+  }
+
+  function key(name) {
+    const does = { '/': board.find, b: board.enter, t: board.toggleTable }[name];
+    does?.();
+    return Boolean(does);
+  }
+
+  return { title: run, element, update, key, focusNode: board.focusNode };
+}
+
+/** Sentences under their topics, in the order in which the topics appear. */
+function grouped(sentences) {
+  const topics = new Map();
+  for (const { topic, text } of sentences) topics.set(topic, [...(topics.get(topic) ?? []), text]);
+  return [...topics].map(([topic, texts]) => h('div', { class: topic },
+    h('dt', {}, TOPICS[topic] ?? topic), texts.map((text) => h('dd', {}, text))));
+}
