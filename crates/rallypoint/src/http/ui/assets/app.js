@@ -1,6 +1,6 @@
 // The page: which view the address asks for, the stream that feeds it, and the keys that work everywhere.
 
-import { h, nodePath, runPath, say, tick } from './dom.js';
+import { h, nodePath, runPath, say, setNow, tick } from './dom.js';
 import { nodeView } from './node.js';
 import { runView } from './run.js';
 import { runsView, serverView } from './runs.js';
@@ -60,16 +60,12 @@ function subscribe({ run }) {
   feed.end();
   feed = { name, last: null, end() {} };
   say(at('link'), 'connecting');
-  const path = run ? `api/watch?run=${encodeURIComponent(run)}` : 'api/watch';
-  const refused = run && (async () => {
-    const answer = await fetch(`api/runs/${encodeURIComponent(run)}`);
-    return answer.ok ? null : (await answer.text()).trim();
-  });
-  feed.end = follow(path, run ? 'run' : 'runs', { data: take, away, refused });
+  feed.end = follow(run, { data: take, away });
 }
 
 function take(data) {
   feed.last = data;
+  setNow(data.now_unix_ms);
   say(at('link'), 'live');
   at('link').className = 'live';
   at('away').hidden = true;

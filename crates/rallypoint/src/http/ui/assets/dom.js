@@ -57,14 +57,24 @@ export function clock(ms) {
   return today ? time : `${at.toLocaleDateString()} ${time}`;
 }
 
+/** How far the clock of the server is ahead of this one. Ages are counted by the server's, as `status` counts them. */
+let ahead = 0;
+
+/** The server says what time it is. */
+export function setNow(ms) {
+  if (ms != null) ahead = ms - Date.now();
+}
+
+export const now = () => Date.now() + ahead;
+
 /** An element that shows how long ago `ms` was, and that `tick` keeps true. */
 export const since = (ms) =>
-  ms == null ? h('span', {}, 'unknown') : h('time', { datetime: new Date(ms).toISOString(), 'data-since': ms, title: clock(ms) }, age(Date.now() - ms));
+  ms == null ? h('span', {}, 'unknown') : h('time', { datetime: new Date(ms).toISOString(), 'data-since': ms, title: clock(ms) }, age(now() - ms));
 
 /** Brings every age on the page up to date. */
 export function tick() {
   for (const element of document.querySelectorAll('[data-since]')) {
-    say(element, age(Date.now() - Number(element.dataset.since)));
+    say(element, age(now() - Number(element.dataset.since)));
   }
 }
 

@@ -49,7 +49,7 @@ export function hangReport(hang) {
     group.ranks.length > 1 && h('p', { class: 'note' }, `Ranks ${ranges(group.ranks)} on ${many(group.hosts.length, 'host')}`),
     h('ol', { class: 'frames' }, group.frames.map((frame) => h('li', {}, h('code', {}, frameText(frame)))))));
   return h('div', { class: 'card warn hang' }, h('h3', {}, title, h('span', { class: 'note' }, ` round ${hang.round}`)),
-    places.length ? places : h('pre', {}, hang.text ?? ''));
+    places.length ? places : h('p', {}, 'Where the workers of all ranks are is in the log of the node with rank 0.'));
 }
 
 export function runView(run) {

@@ -69,7 +69,7 @@ function told(runs) {
 
 const SERVER = {
   endpoint: 'Endpoint', kind: 'Kind', version: 'Version', db_size: 'Database', revision: 'Revision', keys: 'Keys',
-  leases: 'Leases', watchers: 'Watches',
+  leases: 'Leases', watchers: 'Watches', problems: 'Problems',
 };
 
 /** What the server says of itself. */
@@ -93,5 +93,6 @@ function shown(name, value) {
   if (value == null) return h('span', { class: 'unknown' }, 'it does not say');
   if (name === 'db_size') return value < 1 << 20 ? `${(value / 1024).toFixed(1)} KiB` : `${(value / 1048576).toFixed(1)} MiB`;
   if (typeof value === 'number') return number(value);
-  return typeof value === 'object' ? JSON.stringify(value) : String(value);
+  if (Array.isArray(value)) return value.join('; ') || 'none';
+  return String(value);
 }

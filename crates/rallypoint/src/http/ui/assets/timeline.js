@@ -1,6 +1,6 @@
 // The rounds of a run, the latest first: how long each formed and ran, and a sentence for each turn, from the events.
 
-import { age, brief, clock, h, many, renew, sentence, svg } from './dom.js';
+import { age, brief, clock, h, many, now as clockNow, renew, sentence, svg } from './dom.js';
 
 const list = (names, most = 4) =>
   names.length > most ? `${names.slice(0, most).join(', ')} and ${names.length - most} more` : names.join(', ');
@@ -28,11 +28,15 @@ export function actionTurn(action) {
   return `${action.by} ${what}${action.reason ? `: ${action.reason}` : ''}`;
 }
 
-/** Events and actions in the order of time; equal times keep their order. */
+/** The events in their order, and between them what operators did. Clocks of hosts differ, so times order no events. */
 export function turnsOf(events, actions) {
-  const told = events.map((event) => ({ at: Date.parse(event.time), round: event.round, kind: event.kind, seq: event.seq, text: sentence(turn(event)), event }));
-  const done = actions.filter((action) => action.at != null).map((action) => ({ at: action.at, round: action.round, kind: 'operator', text: sentence(actionTurn(action)), action }));
-  return [...told, ...done].sort((a, b) => a.at - b.at);
+  const turns = events.map((event) => ({ at: Date.parse(event.time), round: event.round, kind: event.kind, seq: event.seq, text: sentence(turn(event)), event }));
+  for (const action of actions.filter((action) => action.at != null)) {
+    const later = turns.findIndex(({ at }) => at > action.at);
+    const done = { at: action.at, round: action.round, kind: 'operator', text: sentence(actionTurn(action)), action };
+    turns.splice(later < 0 ? turns.length : later, 0, done);
+  }
+  return turns;
 }
 
 /** One turn as an item of a list. */
@@ -87,10 +91,13 @@ function strip(rounds, now) {
   const last = rounds.at(-1);
   const end = Math.max(last.closed ?? now, begin + 1);
   const x = (at) => ((at - begin) / (end - begin)) * 1000;
-  const parts = rounds.flatMap((round) => stagesOf(round, end).map(({ name, from, ms }) =>
-    svg('rect', { class: name, x: x(from), y: 0, width: Math.max(1.5, x(from + ms) - x(from)), height: 12 })));
-  const ran = rounds.flatMap((round) => stagesOf(round, end)).filter(({ name }) => name === 'run').reduce((sum, { ms }) => sum + ms, 0);
-  const share = Math.min(100, Math.round((ran / (end - begin)) * 100));
+  const stages = rounds.flatMap((round) => stagesOf(round, end));
+  const running = stages.filter(({ name }) => name === 'run');
+  // What is short is drawn last, and never too narrow to be seen.
+  const parts = [...running, ...stages.filter(({ name }) => name !== 'run')].map(({ name, from, ms }) =>
+    svg('rect', { class: name, x: x(from), y: 0, width: Math.max(2.5, x(from + ms) - x(from)), height: 12 }));
+  const ran = running.reduce((sum, { ms }) => sum + ms, 0);
+  const share = Math.min(100, Math.floor((ran / (end - begin)) * 1000) / 10);
   return h('figure', { class: 'strip' },
     svg('svg', { viewBox: '0 0 1000 12', preserveAspectRatio: 'none', 'aria-hidden': 'true' }, parts),
     h('figcaption', {}, h('span', {}, clock(begin)),
@@ -107,7 +114,7 @@ export function timelineView() {
     const turns = turnsOf(events, status.actions);
     const known = roundsOf(turns);
     empty.hidden = known.length > 0;
-    const now = Date.now();
+    const now = clockNow();
     // A round that goes on grows; the second is fine enough for that.
     renew(over, known.length && `${turns.length} ${Math.floor(now / 1000)}`, () => (known.length ? [strip(known, now)] : []));
     const forming = (round) => stagesOf(round, now).filter(({ name }) => name !== 'run').reduce((sum, { ms }) => sum + ms, 0);
