@@ -3,11 +3,13 @@
 //! Names of functions and files come from the programs of users, and from other nodes: they are bounded, and
 //! characters that a terminal would interpret are escaped.
 
+mod document;
 mod odd;
 mod report;
 
 use serde::{Deserialize, Serialize};
 
+pub use self::document::{HangDocument, StackGroup};
 pub use self::odd::{OddNode, OddNodes};
 pub use self::report::HangReport;
 use self::report::Places;

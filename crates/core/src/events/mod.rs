@@ -36,7 +36,7 @@ pub use self::observer::{EventObserver, Observation};
 pub use self::replay::{Replay, ReplayError, Replayed};
 pub use self::run::{RUN_EVENTS, run_events};
 pub(crate) use self::run::{Stamp, stored_events};
-pub use self::time::rfc3339;
+pub use self::time::{rfc3339, unix_millis};
 
 /// The format of the events that this version writes and reads.
 pub const FORMAT: u32 = 1;

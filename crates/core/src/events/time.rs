@@ -22,9 +22,42 @@ pub fn rfc3339(unix_millis: u64) -> String {
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{milli:03}Z")
 }
 
+/// The time in milliseconds since 1970 of a text that [`rfc3339`] wrote; `None` for other texts.
+///
+/// ```
+/// use rallypoint_core::events::unix_millis;
+/// assert_eq!(unix_millis("2000-02-29T00:00:00.007Z"), Some(951_782_400_007));
+/// assert_eq!(unix_millis("yesterday"), None);
+/// ```
+pub fn unix_millis(text: &str) -> Option<u64> {
+    let mut numbers = text.strip_suffix('Z')?.split(['-', 'T', ':', '.']).map(str::parse::<u64>);
+    let mut next = |limit: u64| numbers.next()?.ok().filter(|number| *number <= limit);
+    let (year, month, day) = (next(9_999)?, next(12)?.checked_sub(1)?, next(31)?.checked_sub(1)?);
+    let (hour, minute, second, milli) = (next(23)?, next(59)?, next(59)?, next(999)?);
+    // A year that begins in March, as above.
+    let (year, month) = (year.checked_sub(u64::from(month < 2))?, (month + 10) % 12);
+    let days = year * 365 + year / 4 - year / 100 + year / 400 + (153 * month + 2) / 5 + day;
+    let days = days.checked_sub(719_468)?;
+    Some((((days * 24 + hour) * 60 + minute) * 60 + second) * 1_000 + milli)
+}
+
 #[cfg(test)]
 mod tests {
-    use super::rfc3339;
+    use super::{rfc3339, unix_millis};
+
+    #[test]
+    fn a_time_is_read_as_it_was_written() {
+        for day in 0..60_000 {
+            let time = day * 86_400_000 + day * 7_919 % 86_400_000;
+            assert_eq!(unix_millis(&rfc3339(time)), Some(time));
+        }
+        for wrong in ["", "Z", "1969-12-31T00:00:00.000Z", "2026-13-01T00:00:00.000Z", "2026-01-01"]
+        {
+            assert_eq!(unix_millis(wrong), None, "{wrong}");
+        }
+        assert_eq!(unix_millis("2026-00-01T00:00:00.000Z"), None);
+        assert_eq!(unix_millis("99999999999999999999-01-01T00:00:00.000Z"), None);
+    }
 
     #[test]
     fn days_are_those_of_the_calendar() {

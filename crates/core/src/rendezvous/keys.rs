@@ -107,6 +107,11 @@ impl Keys {
         format!("{}rdzv/restarts", self.root)
     }
 
+    /// The report of the last hang, for operators: a [`HangDocument`](crate::agent::stacks::HangDocument).
+    pub fn hang(&self) -> String {
+        format!("{}rdzv/hang", self.root)
+    }
+
     /// The place of the run's event of this number: an [`RunEvent`](crate::events::RunEvent). There are
     /// [`RUN_EVENTS`](crate::events::RUN_EVENTS) places, and a later event takes the place of an earlier one.
     pub fn event(&self, number: u64) -> String {

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 
 use serde::de::DeserializeOwned;
 
+use crate::agent::stacks::HangDocument;
 use crate::agent::{NodeExit, RestartBudget};
+use crate::events::RunEvent;
 use crate::kv::{KeyValue, LeaseId, Revision};
 use crate::rendezvous::documents::{
     Active, Joined, NodeDocument, Objection, Ranked, Rounds, Unreached, decode,
@@ -18,6 +20,7 @@ pub(super) struct Documents {
     pub(super) rounds: Option<Rounds>,
     pub(super) budget: RestartBudget,
     pub(super) exits: Vec<NodeExit>,
+    pub(super) hang: Option<HangDocument>,
     pub(super) nodes: BTreeMap<String, LiveNode>,
     pub(super) waiting: BTreeMap<String, Revision>,
     pub(super) spare: BTreeMap<String, Revision>,
@@ -27,6 +30,8 @@ pub(super) struct Documents {
     pub(super) ranks: BTreeMap<u64, BTreeMap<String, u32>>,
     /// The nodes that confirmed in each round, and whom they do not reach.
     pub(super) ready: BTreeMap<u64, BTreeMap<String, Option<String>>>,
+    /// The last events of the run, by number.
+    pub(super) events: BTreeMap<u64, RunEvent>,
     pub(super) problems: Vec<String>,
 }
 
@@ -61,6 +66,14 @@ impl Documents {
             Some(RunKey::Active) => self.active = self.read(kv),
             Some(RunKey::Round) => self.rounds = self.read(kv),
             Some(RunKey::Restarts) => self.budget = self.read(kv).unwrap_or_default(),
+            Some(RunKey::Hang) => self.hang = self.read(kv),
+            Some(RunKey::Event(_)) => match event(&kv.value) {
+                Ok(event) => drop(self.events.insert(event.seq, event)),
+                Err(why) => {
+                    let key = String::from_utf8_lossy(&kv.key);
+                    self.problems.push(format!("the event at {key:?} cannot be read: {why}"));
+                }
+            },
             Some(RunKey::Node(id)) => {
                 if let Some(document) = self.read(kv) {
                     let live = LiveNode { document, lease: kv.lease, since: kv.create_revision };
@@ -99,6 +112,13 @@ impl Documents {
         }
     }
 
+    /// The last hang of the run, with its report if there is one.
+    pub(super) fn last_hang(&mut self) -> Option<HangDocument> {
+        let asked = self.budget.hang.as_ref().map(HangDocument::asked);
+        let reported = self.hang.take();
+        asked.into_iter().chain(reported).max_by_key(HangDocument::order)
+    }
+
     fn read<T: DeserializeOwned>(&mut self, kv: &KeyValue) -> Option<T> {
         match decode(&kv.key, &kv.value) {
             Ok(document) => Some(document),
@@ -108,4 +128,9 @@ impl Documents {
             }
         }
     }
+}
+
+fn event(value: &[u8]) -> Result<RunEvent, String> {
+    let line = std::str::from_utf8(value).map_err(|_| "it is no UTF-8 text".to_owned())?;
+    RunEvent::parse(line).map_err(|error| error.to_string())
 }

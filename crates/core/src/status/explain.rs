@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::{LeaseMargin, NodeState, NodeStatus, RunState, RunStatus, count, some_of};
+use super::{LeaseMargin, NodeState, NodeStatus, RunState, RunStatus, count, rounds, some_of};
 use crate::agent::{NodeExit, OperatorAction, RestartVerdict};
 use crate::rendezvous::documents::{DisplayTime, RunOutcome};
 
@@ -35,7 +35,7 @@ pub struct Sentence {
 
 /// Explains a run. `now` is the reader's time of day, by which the age of the state is shown.
 ///
-/// Only what the documents hold now is known here: of past rounds, the reason of the last one and its failure.
+/// Of past rounds, it tells what the last events of the run say of the last three.
 pub fn explain(status: &RunStatus, now: DisplayTime) -> Vec<Sentence> {
     let mut told = Explanation { status, now, sentences: Vec::new() };
     match status.state {
@@ -379,6 +379,10 @@ impl<'a> Explanation<'a> {
         let RunStatus { round, round_reason, last_failure, restarts, actions, .. } = self.status;
         if !round_reason.is_empty() {
             self.say(Topic::Cause, format!("Round {round} began because: {round_reason}."));
+        }
+        let in_progress = (self.status.state != RunState::Closed).then_some(*round);
+        for told in rounds::past(&self.status.events, in_progress, self.now) {
+            self.say(Topic::Cause, told);
         }
         if let Some(failure) = last_failure {
             let what = if failure.hang { "The job hung" } else { "Workers failed" };

@@ -6,17 +6,21 @@
 //! - `documents`: the documents of a run, by kind.
 //! - `read`: the status that follows from them.
 //! - `reason`: the state of a run in one phrase, as `squeue` has it.
+//! - `rounds`: past rounds, by the events of the run.
 //! - `explain`: what a run waits for, why its round began, and what would help.
 
 mod documents;
 mod explain;
 mod read;
 mod reason;
+mod rounds;
 
 use serde::Serialize;
 
 pub use self::explain::{Sentence, Topic, age, explain};
+use crate::agent::stacks::HangDocument;
 use crate::agent::{NodeExit, OperatorAction, RestartVerdict};
+use crate::events::RunEvent;
 use crate::kv::LeaseStatus;
 use crate::rendezvous::documents::{DisplayTime, Limits, RunOutcome};
 
@@ -50,7 +54,7 @@ impl RunState {
 }
 
 /// A run, as an operator sees it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct RunStatus {
     /// The id of the run.
     pub run: String,
@@ -83,6 +87,12 @@ pub struct RunStatus {
     pub actions: Vec<OperatorAction>,
     /// Documents that cannot be read, and contradictions between nodes.
     pub problems: Vec<String>,
+    /// The last events of the run, by number. They are no part of the JSON, where a reader asks for them by themselves.
+    #[serde(skip)]
+    pub events: Vec<RunEvent>,
+    /// The last hang that a node noticed. It is no part of the JSON either.
+    #[serde(skip)]
+    pub hang: Option<HangDocument>,
 }
 
 /// How many nodes a run has and wants.

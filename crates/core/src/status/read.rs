@@ -31,7 +31,9 @@ impl RunStatus {
         kvs: impl IntoIterator<Item = &'a KeyValue>,
         leases: &BTreeMap<LeaseId, LeaseMargin>,
     ) -> Self {
-        let found = Documents::new(keys, kvs);
+        let mut found = Documents::new(keys, kvs);
+        let (hang, events) = (found.last_hang(), std::mem::take(&mut found.events));
+        let events = events.into_values().collect();
         let active = found.active.as_ref();
         let state = match active.map(|active| active.status) {
             None => RunState::None,
@@ -78,6 +80,8 @@ impl RunStatus {
             missing,
             actions: budget.actions.clone(),
             problems,
+            hang,
+            events,
         };
         status.reason = reason(&status);
         status

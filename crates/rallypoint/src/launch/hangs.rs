@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use std::time::Duration;
 
 use futures_util::{StreamExt, stream};
-use rallypoint_core::agent::stacks::{HangReport, NodeStacks, OddNodes};
+use rallypoint_core::agent::stacks::{HangDocument, HangReport, NodeStacks, OddNodes};
 use rallypoint_core::agent::{AgentInput, HangFinding, HangRequest, NodeGroup, OnHang};
 use rallypoint_core::rendezvous::keys::agent::stacks as stacks_key;
 use tokio::time::{Instant, timeout, timeout_at};
@@ -95,6 +95,7 @@ pub(super) async fn answer(
         let gathered = gather(stacks, &group, store.as_ref(), &request, deadline);
         let ((report, odd), spares) = tokio::join!(gathered, spares);
         tracing::warn!(target: LAUNCH, "{report}");
+        peers.report_hang(&HangDocument::reported(&request, &report)).await;
         let (HangRequest { round, number, .. }, headline) = (request, report.headline());
         let finding = HangFinding { round, number, headline, odd, spares };
         return Some(AgentInput::HangReported(finding));

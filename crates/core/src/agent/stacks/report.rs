@@ -8,7 +8,7 @@ use super::{NodeStacks, WorkerStack};
 use crate::agent::hang::HangRequest;
 
 /// The largest number of places in a report.
-const MOST_PLACES: usize = 16;
+pub(super) const MOST_PLACES: usize = 16;
 
 /// The largest number of places whose stack is in a report.
 const MOST_STACKS: usize = 4;
@@ -51,14 +51,14 @@ pub(super) struct Places(Vec<StackPlace>);
 
 /// Workers at the same place.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct StackPlace {
-    name: String,
-    ranks: BTreeSet<u32>,
-    hosts: BTreeSet<String>,
+pub(super) struct StackPlace {
+    pub(super) name: String,
+    pub(super) ranks: BTreeSet<u32>,
+    pub(super) hosts: BTreeSet<String>,
     /// The first and the last step of those that said one.
-    steps: Option<(u64, u64)>,
+    pub(super) steps: Option<(u64, u64)>,
     /// One of them, with its host.
-    example: (String, WorkerStack),
+    pub(super) example: (String, WorkerStack),
 }
 
 impl Places {
@@ -129,6 +129,14 @@ impl HangReport {
         let host = super::plain(&request.host);
         let (places, missing) = (Places::of(nodes), missing.to_vec());
         Self { host, silent: request.silent(), places, missing }
+    }
+
+    pub(super) fn places(&self) -> &[StackPlace] {
+        &self.places.0
+    }
+
+    pub(super) fn missing(&self) -> &[u32] {
+        &self.missing
     }
 
     /// The hang in one sentence: the places with the fewest ranks, and the one with the most.

@@ -12,6 +12,10 @@ pub enum RunKey<'a> {
     Round,
     /// [`Keys::restarts`].
     Restarts,
+    /// [`Keys::hang`].
+    Hang,
+    /// A place of [`Keys::events`].
+    Event(u64),
     /// [`Keys::node`] of this id.
     Node(&'a str),
     /// [`Keys::exit`] of this name.
@@ -73,8 +77,10 @@ impl Keys {
                 "active" => Some(RunKey::Active),
                 "round" => Some(RunKey::Round),
                 "restarts" => Some(RunKey::Restarts),
+                "hang" => Some(RunKey::Hang),
                 _ => None,
             },
+            Some(("events", place)) => place.parse().ok().map(RunKey::Event),
             Some(("node", id)) => Some(RunKey::Node(id)),
             Some(("exit", name)) => Some(RunKey::Exit(name)),
             Some(("waiting", id)) => Some(RunKey::Waiting(id)),
