@@ -42,6 +42,8 @@ mod metrics;
 pub mod process;
 pub mod proto;
 pub mod rendezvous;
+#[cfg(feature = "cli")]
+mod runs;
 pub mod server;
 pub mod session;
 pub mod store;

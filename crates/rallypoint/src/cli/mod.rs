@@ -58,6 +58,9 @@ enum CliCommand {
     /// Explain in sentences what a run waits for, and what would help
     #[command(after_help = operate::explain::AFTER_HELP)]
     Explain(operate::explain::Explain),
+    /// Show the runs of a server on a page, in a browser
+    #[command(after_help = operate::ui::AFTER_HELP)]
+    Ui(operate::ui::Ui),
     /// Close a run: all of its nodes stop
     #[command(after_help = operate::close::AFTER_HELP)]
     Close(operate::close::Close),
@@ -115,6 +118,7 @@ pub fn exit_code(arguments: impl IntoIterator<Item = OsString>, python: Option<S
                 CliCommand::Serve(serve) => serve.run(),
                 CliCommand::Status(status) => status.run(),
                 CliCommand::Explain(explain) => explain.run(),
+                CliCommand::Ui(ui) => ui.run(),
                 CliCommand::Close(close) => close.run(),
                 CliCommand::Reopen(reopen) => reopen.run(),
                 CliCommand::Replay(replay) => replay.run(),

@@ -19,6 +19,13 @@ pub struct ClusterMember {
     pub is_learner: bool,
 }
 
+impl ClusterMember {
+    /// Whether the member is Rallypoint's server. An etcd has a port of its own for its peers.
+    pub(crate) fn is_ours(&self) -> bool {
+        self.peer_urls == self.client_urls
+    }
+}
+
 /// The status of the server that answered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServerStatus {

@@ -11,7 +11,7 @@ use super::foreign::{Foreign, identify, listen};
 use super::obstacle::Obstacle;
 use super::place::{EndpointPlace, listed};
 use super::way::connect;
-use crate::client::{Client, ClientError, ClientOptions, ClusterMember};
+use crate::client::{Client, ClientError, ClientOptions};
 use crate::config::{ConnectionOptions, Endpoint};
 use crate::embedded::{RUN_NAME, RendezvousConfig, ServerPlacement};
 
@@ -103,9 +103,7 @@ async fn ask(
     let options = ClientOptions { endpoints: vec![endpoint.url()], timeout: REQUEST, ..usual };
     let client = Client::connect(options).await?;
     let members = client.members().await?;
-    // An etcd has a port of its own for its peers.
-    let is_ours = |member: &ClusterMember| member.peer_urls == member.client_urls;
-    let answer = match members.iter().find(|member| is_ours(member)) {
+    let answer = match members.iter().find(|member| member.is_ours()) {
         Some(own) => Answer::Rallypoint { run: own.name.strip_prefix(RUN_NAME).map(str::to_owned) },
         None => Answer::Etcd { version: client.status().await?.version },
     };

@@ -17,6 +17,15 @@ use crate::credentials::{CHALLENGE, Credentials};
 pub(super) struct Access {
     pub(super) credentials: Option<Credentials>,
     pub(super) wants_certificate: bool,
+    pub(super) has_tls: bool,
+}
+
+impl Access {
+    /// Whether a page of another site that has the address of this server under its own name gets nothing here: its
+    /// visitor's browser has no password and no certificate for that name, and this server is not certified for it.
+    pub(super) fn keeps_other_sites_out(&self) -> bool {
+        self.credentials.is_some() || self.wants_certificate || self.has_tls
+    }
 }
 
 /// Marks a request on a connection whose client has shown a certificate of the right authority.

@@ -1,8 +1,9 @@
-//! The process over HTTP, if its user asks for it: health, readiness and metrics.
+//! The process over HTTP, if its user asks for it: health, readiness, metrics, and the page of runs.
 //!
 //! - `listener`: connections and their limits.
 //! - `access`: which pages need the secret or a certificate.
-//! - `probes`, `metrics`: the pages.
+//! - `probes`, `metrics`: the pages for programs.
+//! - `ui`: the page of runs, for people.
 //!
 //! The server has a thread and a runtime of its own: a client of it takes nothing from the job but processor time, and
 //! a job that is stuck does not keep it from saying so. A page is a route of [`router`]; what it tells comes from
@@ -12,8 +13,10 @@ mod access;
 mod listener;
 mod metrics;
 mod probes;
+mod stall;
 #[cfg(test)]
 mod tests;
+mod ui;
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -21,7 +24,7 @@ use std::sync::Arc;
 use std::thread;
 
 use axum::Router;
-use axum::middleware::from_fn_with_state;
+use axum::middleware::{from_fn, from_fn_with_state};
 use axum::routing::get;
 use prometheus::proto::MetricFamily;
 use thiserror::Error;
@@ -30,6 +33,8 @@ use tokio_util::sync::CancellationToken;
 
 use self::access::{Access, authorize};
 use self::listener::PageListener;
+use self::ui::Feed;
+pub(crate) use self::ui::RunSource;
 use crate::credentials::Credentials;
 use crate::log_target::HTTP;
 use crate::server::{ServerTls, TlsError, TlsUse, acceptor};
@@ -52,6 +57,14 @@ pub(crate) struct HttpOptions {
     pub(crate) tls: Option<ServerTls>,
     /// What a request must have, but for the probes.
     pub(crate) credentials: Option<Credentials>,
+}
+
+/// What the process tells, and to whom it shows runs.
+pub(crate) struct Pages {
+    /// What it tells of itself.
+    pub(crate) told: Arc<dyn Told>,
+    /// The runs that the page shows; without them there is no page.
+    pub(crate) runs: Option<RunSource>,
 }
 
 /// Why the process does not tell anything over HTTP.
@@ -89,7 +102,8 @@ impl HttpServer {
     ///
     /// # Errors
     /// [`HttpError`] if the address or the certificate cannot be used.
-    pub(crate) fn start(options: HttpOptions, told: Arc<dyn Told>) -> Result<Self, HttpError> {
+    pub(crate) fn start(options: HttpOptions, pages: Pages) -> Result<Self, HttpError> {
+        let Pages { told, runs } = pages;
         let HttpOptions { address, tls, credentials } = options;
         let listen = |source| HttpError::Listen { address, source };
         let wants_certificate = tls.as_ref().is_some_and(|tls| tls.client_ca.is_some());
@@ -98,19 +112,34 @@ impl HttpServer {
         listener.set_nonblocking(true).map_err(listen)?;
         let scheme = if tls.is_some() { "https" } else { "http" };
         let url = format!("{scheme}://{}", listener.local_addr().map_err(listen)?);
-        let pages = Pages { told, job: Handle::current() };
-        let access = Arc::new(Access { credentials, wants_certificate });
+        let process = Process { told, job: Handle::current() };
+        let access = Arc::new(Access { credentials, wants_certificate, has_tls: tls.is_some() });
+        let feed = runs.map(|runs| Arc::new(Feed::new(runs)));
+        let has_page = feed.is_some();
         let stop = CancellationToken::new();
         let stopped = stop.clone();
         let serve = move || -> io::Result<()> {
             let runtime = Builder::new_current_thread().enable_all().build()?;
             runtime.block_on(async {
                 let tcp = tokio::net::TcpListener::from_std(listener)?;
-                PageListener { tcp, tls, router: router(pages, access) }.run(&stopped).await;
+                let router = router(process, feed.clone(), access);
+                let reading = async {
+                    match &feed {
+                        Some(feed) => feed.run().await,
+                        None => std::future::pending().await,
+                    }
+                };
+                tokio::select! {
+                    () = PageListener { tcp, tls, router }.run(&stopped) => {}
+                    () = reading => {}
+                }
                 Ok(())
             })
         };
         tracing::info!(target: HTTP, "health and metrics are at {url}");
+        if has_page {
+            tracing::info!(target: HTTP, "the page of runs is at {url}/");
+        }
         let thread = thread::Builder::new()
             .name("rallypoint-http".to_owned())
             .spawn(move || {
@@ -138,20 +167,24 @@ impl Drop for HttpServer {
     }
 }
 
-/// What the pages are made from.
+/// What the pages for programs are made from.
 #[derive(Clone)]
-struct Pages {
+struct Process {
     told: Arc<dyn Told>,
     /// The runtime of the job.
     job: Handle,
 }
 
 /// All pages.
-fn router(pages: Pages, access: Arc<Access>) -> Router {
+fn router(process: Process, feed: Option<Arc<Feed>>, access: Arc<Access>) -> Router {
     let for_probes =
         Router::new().route("/healthz", get(probes::healthz)).route("/readyz", get(probes::readyz));
     let for_the_authorized = Router::new()
         .route("/metrics", get(metrics::metrics))
-        .route_layer(from_fn_with_state(access, authorize));
-    for_probes.merge(for_the_authorized).with_state(pages)
+        .route_layer(from_fn_with_state(access.clone(), authorize));
+    let mut router = for_probes.merge(for_the_authorized).with_state(process);
+    if let Some(feed) = feed {
+        router = router.merge(ui::router(feed, access));
+    }
+    router.layer(from_fn(ui::guarded))
 }

@@ -9,7 +9,7 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use tokio::time::timeout;
 
-use super::Pages;
+use super::Process;
 
 /// How long the event loop of the job may take to run a task that does nothing. Half of this is lost work already.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -17,8 +17,8 @@ const PATIENCE: Duration = Duration::from_secs(5);
 type Answer = (StatusCode, String);
 
 /// Whether the event loop of the job answers.
-pub(super) async fn healthz(State(pages): State<Pages>) -> Answer {
-    match timeout(PATIENCE, pages.job.spawn(async {})).await {
+pub(super) async fn healthz(State(process): State<Process>) -> Answer {
+    match timeout(PATIENCE, process.job.spawn(async {})).await {
         Ok(Ok(())) => ok(),
         Ok(Err(_)) => unavailable("the process is ending"),
         Err(_) => unavailable(&format!("the event loop has not answered for {PATIENCE:?}")),
@@ -26,8 +26,8 @@ pub(super) async fn healthz(State(pages): State<Pages>) -> Answer {
 }
 
 /// Whether the process does its work.
-pub(super) async fn readyz(State(pages): State<Pages>) -> Answer {
-    match pages.told.readiness() {
+pub(super) async fn readyz(State(process): State<Process>) -> Answer {
+    match process.told.readiness() {
         Ok(()) => ok(),
         Err(reason) => unavailable(&reason),
     }

@@ -25,7 +25,8 @@ fn start(credentials: Option<Credentials>) -> (HttpServer, Arc<Fake>) {
     let told = Arc::new(Fake(Mutex::new(None)));
     let address = "127.0.0.1:0".parse().unwrap();
     let options = HttpOptions { address, tls: None, credentials };
-    (HttpServer::start(options, told.clone()).unwrap(), told)
+    let pages = Pages { told: told.clone(), runs: None };
+    (HttpServer::start(options, pages).unwrap(), told)
 }
 
 fn connect(server: &HttpServer) -> TcpStream {

@@ -11,7 +11,7 @@ use super::job::JobSpec;
 use super::run_metrics::{RunFacts, RunMetrics};
 use crate::embedded::{Serving, certificate};
 use crate::events::EventRecorder;
-use crate::http::{HttpOptions, HttpServer, Told};
+use crate::http::{HttpOptions, HttpServer, Pages, Told};
 use crate::metrics::process_metrics;
 use crate::rendezvous::EtcdOptions;
 use crate::util::clock::boot_time;
@@ -52,7 +52,8 @@ impl LauncherPages {
         let tls = certificate(&job.rendezvous).await.map_err(LaunchError::Certificate)?;
         let credentials = job.rendezvous.credentials.clone();
         let options = HttpOptions { address, tls, credentials };
-        Ok(Some(HttpServer::start(options, self.clone())?))
+        let pages = Pages { told: self.clone(), runs: None };
+        Ok(Some(HttpServer::start(options, pages)?))
     }
 
     /// This process runs the server of the job, or may do so later.

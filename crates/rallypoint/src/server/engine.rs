@@ -220,6 +220,13 @@ impl Engine {
         (revision, renewed.unwrap_or(0))
     }
 
+    /// The published state of a lease, for readers that do not depend on it.
+    #[cfg(feature = "cli")]
+    pub(super) fn lease_status(&self, id: LeaseId) -> Option<LeaseStatus> {
+        let now = self.now();
+        self.read(|store| store.lease_status(now, id))
+    }
+
     /// Waits until a lease is granted or renewed; returns at once if that has happened since the last call.
     pub(super) async fn renewed(&self) {
         self.renewed.notified().await;

@@ -3,6 +3,7 @@
 //! - `engine`: the store with its lock, clock, log and the watch streams to wake.
 //! - `grpc`: the router, the response header, and the services, a file each.
 //! - `listener`, `tls`: connections and certificates.
+//! - `local`: the server for readers in its own process.
 //! - `metrics`: what the server counts, under etcd's names.
 //! - `wal`: the write-ahead log in the data directory.
 //! - `predecessor`: what a server in memory knows of the server before it on the same port.
@@ -27,6 +28,8 @@
 mod engine;
 mod grpc;
 mod listener;
+#[cfg(feature = "cli")]
+mod local;
 mod metrics;
 mod predecessor;
 mod tls;
@@ -43,6 +46,8 @@ use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
+#[cfg(feature = "cli")]
+pub(crate) use self::local::{LocalChanges, LocalServer};
 pub(crate) use self::metrics::ServerMetrics;
 pub use self::tls::{ServerTls, TlsError};
 pub(crate) use self::tls::{TlsUse, acceptor};
@@ -192,6 +197,12 @@ impl Server {
     /// The metrics of this server, which outlast it without keeping it.
     pub(crate) fn metrics(&self) -> ServerMetrics {
         ServerMetrics::new(&self.engine.0)
+    }
+
+    /// The server for readers in this process, which outlast it without keeping it.
+    #[cfg(feature = "cli")]
+    pub(crate) fn local(&self) -> LocalServer {
+        LocalServer::new(&self.engine.0)
     }
 
     /// Serves on `listener` until `shutdown` is ready, then lets requests under way finish.

@@ -1,4 +1,4 @@
-//! The commands of an operator: `status` and `explain` look at runs, `close`, `reopen` and `evict` change them.
+//! The commands of an operator: `status`, `explain` and `ui` look at runs, `close`, `reopen` and `evict` change them.
 //!
 //! - `server`: the options that name a server, and what is read there.
 //! - `confirm`: the question before a change, and its author.
@@ -9,9 +9,10 @@ mod confirm;
 pub(super) mod evict;
 pub(super) mod explain;
 pub(super) mod reopen;
-mod server;
+pub(super) mod server;
 pub(super) mod status;
 mod text;
+pub(super) mod ui;
 mod watch;
 
 use std::io::Write;

@@ -1,12 +1,13 @@
 //! `rallypoint status`: the runs of a server, or the nodes of a run.
 
 use clap::Args;
-use rallypoint_core::status::{RunState, RunStatus};
+use rallypoint_core::status::RunStatus;
 use serde_json::json;
 
 use super::server::{RunServer, ServerArgs};
 use super::{block_on, print, text, watch};
 use crate::cli::AnyError;
+use crate::runs::is_known;
 use crate::util::clock::display_time;
 
 /// The text after the options in `--help`.
@@ -92,7 +93,7 @@ impl View {
 
 /// A run that the server does not know is an error.
 pub(super) fn known(run: &RunStatus) -> Result<(), AnyError> {
-    if run.state == RunState::None && run.round == 0 && run.nodes.is_empty() {
+    if !is_known(run) {
         let run = &run.run;
         return Err(format!(
             "the server has no run {run:?}; without a run, rallypoint status lists all of them"

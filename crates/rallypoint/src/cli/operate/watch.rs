@@ -12,7 +12,8 @@ use super::print;
 use super::server::RunServer;
 use super::status::View;
 use crate::cli::AnyError;
-use crate::client::Watcher;
+use crate::client::{ClientError, Watcher};
+use crate::runs::no_answer;
 
 /// Changes come in bursts, as when a thousand nodes join. Those of this time are shown together.
 const BURST: Duration = Duration::from_millis(50);
@@ -31,13 +32,18 @@ pub(super) async fn follow(
 ) -> Result<(), AnyError> {
     // Without a first answer the command fails, as without --watch.
     let mut view = View::read(server, run).await?;
-    let mut screen = WatchScreen { json, is_terminal: !json && std::io::stdout().is_terminal() };
+    let is_terminal = !json && std::io::stdout().is_terminal();
+    let mut screen = WatchScreen { json, is_terminal, trouble: String::new() };
     loop {
         match follow_rounds(server, run, &mut view, &mut screen).await {
             Ok(()) => {}
             Err(FollowError::Screen(error)) => return Err(error),
             Err(FollowError::Server(error)) => {
                 screen.trouble(&error);
+                sleep(AGAIN).await;
+            }
+            Err(FollowError::Away(error)) => {
+                screen.trouble(&no_answer(&error, &server.endpoint).await.into());
                 sleep(AGAIN).await;
             }
         }
@@ -47,6 +53,8 @@ pub(super) async fn follow(
 enum FollowError {
     /// The server could not be asked: try again.
     Server(AnyError),
+    /// The server does not answer.
+    Away(ClientError),
     /// The output cannot be written.
     Screen(AnyError),
 }
@@ -59,34 +67,57 @@ async fn follow_rounds(
     screen: &mut WatchScreen,
 ) -> Result<(), FollowError> {
     let rounds = rounds_of(view);
-    let watching = server.client.watch(watches(server, run, &rounds)).await;
-    let mut watcher = watching.map_err(|error| FollowError::Server(error.into()))?;
-    // What changed before the watches began is in this read.
-    *view = View::read(server, run).await.map_err(FollowError::Server)?;
+    // A watch would wait for a server that does not answer without a word.
+    let away = server.reader.until_away();
+    tokio::pin!(away);
+    let watching = async {
+        let watcher = server.client.watch(watches(server, run, &rounds)).await?;
+        // What changed before the watches began is in this read.
+        Ok::<_, AnyError>((View::read(server, run).await?, watcher))
+    };
+    let mut watcher = tokio::select! {
+        watching = watching => {
+            let (read, watcher) = watching.map_err(FollowError::Server)?;
+            *view = read;
+            watcher
+        }
+        error = &mut away => return Err(FollowError::Away(error)),
+    };
     screen.show(view).map_err(FollowError::Screen)?;
     let mut clock = interval(Duration::from_secs(1));
     clock.set_missed_tick_behavior(MissedTickBehavior::Delay);
     while rounds_of(view) == rounds {
-        tokio::select! {
-            changed = next_change(&mut watcher, server) => {
-                changed.map_err(FollowError::Server)?;
-                *view = View::read(server, run).await.map_err(FollowError::Server)?;
-                screen.show(view).map_err(FollowError::Screen)?;
+        // It is not begun again by the clock: a change is told once.
+        let next = next_view(&mut watcher, server, run);
+        tokio::pin!(next);
+        let changed = loop {
+            tokio::select! {
+                changed = &mut next => break changed,
+                error = &mut away => return Err(FollowError::Away(error)),
+                _ = clock.tick(), if screen.is_terminal => {
+                    screen.show(view).map_err(FollowError::Screen)?;
+                }
             }
-            _ = clock.tick(), if screen.is_terminal => {
-                screen.show(view).map_err(FollowError::Screen)?;
-            }
-        }
+        };
+        *view = changed.map_err(FollowError::Server)?;
+        screen.show(view).map_err(FollowError::Screen)?;
     }
     Ok(())
 }
 
+/// Waits for a change, and reads what there is then.
+async fn next_view(
+    watcher: &mut Watcher,
+    server: &RunServer,
+    run: Option<&str>,
+) -> Result<View, AnyError> {
+    next_change(watcher, server).await?;
+    View::read(server, run).await
+}
+
 /// Waits until a document of a run changes, and for the rest of the burst.
 async fn next_change(watcher: &mut Watcher, server: &RunServer) -> Result<(), AnyError> {
-    let is_of_a_document = |event: &Event| {
-        let run = Keys::run_of(&server.prefix, &event.kv.key);
-        run.is_some_and(|run| server.keys(run).parse(&event.kv.key).is_some())
-    };
+    let is_of_a_document = |event: &Event| server.reader.changed(event).is_some();
     while !watcher.next().await?.events.iter().any(is_of_a_document) {}
     let burst = async {
         loop {
@@ -101,7 +132,7 @@ async fn next_change(watcher: &mut Watcher, server: &RunServer) -> Result<(), An
 
 /// The watches of one run leave out the stores of its rounds. Those of all runs cannot, since runs come and go.
 fn watches(server: &RunServer, run: Option<&str>, rounds: &BTreeSet<u64>) -> Vec<Watch> {
-    let Some(run) = run else { return vec![Watch::new(Keys::runs(&server.prefix, None))] };
+    let Some(run) = run else { return vec![Watch::new(Keys::runs(&server.reader.prefix, None))] };
     let keys = server.keys(run);
     let of_rounds = rounds.iter().flat_map(|round| [keys.members(*round), keys.all_ready(*round)]);
     keys.documents().into_iter().chain(of_rounds).map(Watch::new).collect()
@@ -118,10 +149,13 @@ fn rounds_of(view: &View) -> BTreeSet<u64> {
 struct WatchScreen {
     json: bool,
     is_terminal: bool,
+    /// What was said about the server that does not answer.
+    trouble: String,
 }
 
 impl WatchScreen {
     fn show(&mut self, view: &View) -> Result<(), AnyError> {
+        self.trouble.clear();
         let text = view.show(self.json)?;
         match (self.is_terminal, self.json) {
             (true, _) => print(&format!("{REDRAW}{text}")),
@@ -131,8 +165,12 @@ impl WatchScreen {
         }
     }
 
-    fn trouble(&self, error: &AnyError) {
+    /// Says that the server does not answer, and why, once until it does.
+    fn trouble(&mut self, error: &AnyError) {
         let error = super::text::printable(&crate::error_chain(error.as_ref()));
-        tracing::warn!(target: crate::log_target::CLI, "{error}; trying again");
+        if error != self.trouble {
+            tracing::warn!(target: crate::log_target::CLI, "{error}; trying again");
+            self.trouble = error;
+        }
     }
 }

@@ -9,14 +9,16 @@ use std::sync::{Arc, OnceLock};
 use clap::Args;
 use prometheus::proto::MetricFamily;
 use rallypoint_core::mvcc::MvccOptions;
+use rallypoint_core::rendezvous::keys::DEFAULT_PREFIX;
 use thiserror::Error as ThisError;
 use tokio::net::TcpListener;
 
 use super::{Common, shutdown};
 use crate::cli::AnyError;
 use crate::embedded::runtime_directory;
-use crate::http::{HttpOptions, HttpServer, Told};
+use crate::http::{HttpOptions, HttpServer, Pages, RunSource, Told};
 use crate::metrics::process_metrics;
+use crate::runs::OwnKeys;
 use crate::server::{Credentials, Server, ServerMetrics, ServerOptions, ServerTls};
 
 /// Options of the embedded server alone.
@@ -48,8 +50,9 @@ pub(super) struct Embedded {
     #[arg(long, value_name = "FILE", requires = "user", help_heading = "Security (embedded)")]
     password_file: Option<PathBuf>,
 
-    /// Serve health (/healthz, /readyz) and Prometheus metrics (/metrics) over HTTP at this address; port 0 picks a
-    /// free port. With --cert it is HTTPS, and with --user the metrics need the password
+    /// Serve a page of the runs (/), health (/healthz, /readyz) and Prometheus metrics (/metrics) over HTTP at this
+    /// address; port 0 picks a free port. With --cert it is HTTPS, and with --user the page and the metrics need the
+    /// password
     #[arg(long, value_name = "IP:PORT", value_parser = crate::http::address, help_heading = "Monitoring (embedded)")]
     pub(super) http: Option<SocketAddr>,
 
@@ -135,12 +138,15 @@ pub(super) async fn serve(
     let scheme = if options.tls.is_some() { "https" } else { "http" };
     // Before the log is read, which may take a while: a probe is to know that the process works.
     let pages = Arc::new(ServerPages::default());
+    let own = Arc::new(OwnKeys::default());
     let _http = match http {
         None => None,
         Some(address) => {
             let (tls, credentials) = (options.tls.clone(), options.credentials.clone());
             let options = HttpOptions { address, tls, credentials };
-            Some(HttpServer::start(options, pages.clone())?)
+            let runs = RunSource { keys: own.clone(), prefix: DEFAULT_PREFIX.to_owned() };
+            let pages = Pages { told: pages.clone(), runs: Some(runs) };
+            Some(HttpServer::start(options, pages)?)
         }
     };
     let server = Server::open(options).await?;
@@ -148,8 +154,10 @@ pub(super) async fn serve(
         .await
         .map_err(|source| cannot_listen(common.listen, source))?;
     let shutdown = shutdown(common.stop_at_eof)?;
-    common.announce(scheme, &[listener.local_addr()?.to_string()])?;
+    let address = listener.local_addr()?.to_string();
+    common.announce(scheme, std::slice::from_ref(&address))?;
     let _ = pages.serving.set(server.metrics());
+    own.serves(server.local(), format!("{scheme}://{address}"));
     Ok(server.run(listener, shutdown).await?)
 }
 

@@ -27,7 +27,7 @@ Examples:
     rallypoint serve --listen 0.0.0.0:2379 --data-dir /var/lib/rallypoint \\
         --user root --password-file secret
     etcdctl --endpoints head:2379 --user root get --prefix /
-  With metrics for Prometheus, and health for probes:
+  With a page of the runs for browsers, metrics for Prometheus, and health for probes:
     rallypoint serve --http 0.0.0.0:9480
   On a free port, written to a file for a script:
     rallypoint serve --listen 127.0.0.1:0 --ready-file address
