@@ -1,18 +1,23 @@
 """A worker under torchrun. It writes down what it was told, and does what files in its directory say.
 
-    plugin_job.py <directory> <name of its agent> [train] [count] [stubborn]
+    plugin_job.py <directory> <name of its agent> [train] [count] [stubborn] [hang]
 
 `stop` ends it well, and `stop-<agent>` if it is that agent's. `fail-<agent>` makes one worker of that agent fail, after
 it killed the processes in that file.
+With `hang` it beats until the file `hang` holds a rank. Then that rank waits in another place than the others do.
 To start quickly it does without PyTorch, unless it is to train. Then it adds up ones with the others all the time.
 """
 
+import contextlib
 import ctypes
+import itertools
 import json
 import os
 import pathlib
+import queue
 import signal
 import sys
+import threading
 import time
 
 directory, agent, *deeds = sys.argv[1:]
@@ -81,6 +86,32 @@ def train():
     return total.item(), most
 
 
+def train_step():
+    threading.Event().wait()
+
+
+def load(items):
+    items.put("one")
+    items.put("two")
+
+
+def hang():
+    """Makes progress until it is told not to, and no more."""
+    import rallypoint
+
+    for step in itertools.count():
+        rallypoint.beat(step)
+        beaten = time.monotonic()
+        with contextlib.suppress(FileNotFoundError, ValueError):
+            odd = int((directory / "hang").read_text())
+            break
+        time.sleep(0.05)
+    write_down(hung=int(os.environ["RANK"]), beaten=beaten, step=step)
+    if os.environ["RANK"] == str(odd):
+        load(queue.Queue(1))
+    train_step()
+
+
 def fail_if_told():
     try:
         instruction = directory / f"fail-{agent}"
@@ -111,6 +142,8 @@ write_down(
     restarts=int(os.environ["TORCHELASTIC_RESTART_COUNT"]),
     **found,
 )
+if "hang" in deeds:
+    hang()
 while not most(any((directory / name).exists() for name in ("stop", f"stop-{agent}"))):
     fail_if_told()
     time.sleep(0.02)

@@ -39,7 +39,7 @@ impl Raise for RendezvousError {
             Self::Timeout { .. } => "RendezvousTimeoutError",
             Self::Connection { .. } | Self::ServerLost { .. } => "RendezvousConnectionError",
             Self::State { .. } => "RendezvousStateError",
-            Self::GracefulExit { .. } => "RendezvousGracefulExitError",
+            Self::GracefulExit { .. } | Self::Evicted { .. } => "RendezvousGracefulExitError",
             _ => "RendezvousError",
         }
     }

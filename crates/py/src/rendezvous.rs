@@ -1,11 +1,14 @@
 //! The rendezvous of a node, and the embedded server on the host that the endpoint names.
 
+use std::ffi::OsString;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use rallypoint::Reminder;
+use rallypoint::agent::{ForeignAgent, ForeignWorkers};
 use rallypoint::config::Backend;
 use rallypoint::embedded::{
     EmbeddedServer, EmbeddedServerError, RendezvousConfig, SecretError, ThisHost, clients_gone,
@@ -20,7 +23,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::arguments;
-use crate::errors::{OrRaise, Raise, fork_error, wrong_argument};
+use crate::errors::{OrRaise, Raise, fork_error, system_error, wrong_argument};
 use crate::guard::Guard;
 use crate::runtime::{ProcessBound, wait};
 use crate::store::Store;
@@ -58,7 +61,7 @@ const SAID_AFTER: [Duration; 3] =
 #[pyclass(module = "rallypoint", subclass, frozen)]
 pub(crate) struct Rendezvous {
     backend: String,
-    handler: ProcessBound<Arc<EtcdRendezvousHandler>>,
+    agent: ProcessBound<ForeignAgent>,
     server: Mutex<Option<ProcessBound<EmbeddedServer>>>,
     /// The task that sends the fence to the guard.
     _fencing: Option<ProcessBound<AbortOnDropHandle<()>>>,
@@ -71,6 +74,7 @@ enum OpenError {
     Host(EmbeddedServerError),
     Create(CreateError),
     Secret(SecretError),
+    Progress(std::io::Error),
 }
 
 impl OpenError {
@@ -87,13 +91,16 @@ impl OpenError {
             Self::Host(error) => error.raise(py),
             Self::Create(error) => error.raise(py),
             Self::Secret(error) => error.raise(py),
+            Self::Progress(error) => {
+                system_error(py, "create a directory for the workers' signs of progress", &error)
+            }
         }
     }
 }
 
 /// The parts of an opened rendezvous.
 struct Opened {
-    handler: EtcdRendezvousHandler,
+    agent: ForeignAgent,
     server: Option<EmbeddedServer>,
     fencing: Option<AbortOnDropHandle<()>>,
 }
@@ -107,7 +114,8 @@ async fn open(mut config: RendezvousConfig) -> Result<Opened, OpenError> {
     let handler = handler.map_err(|error| OpenError::new(error, &config))?;
     let fence = config.parameters.liveness.is_some().then(|| handler.fence_at());
     let fencing = fence.map(|fence| AbortOnDropHandle::new(tokio::spawn(follow_fence(fence))));
-    Ok(Opened { handler, server, fencing })
+    let agent = ForeignAgent::open(Arc::new(handler)).await.map_err(OpenError::Progress)?;
+    Ok(Opened { agent, server, fencing })
 }
 
 #[pymethods]
@@ -151,20 +159,21 @@ impl Rendezvous {
             RendezvousConfig::from_parameters(parameters, &ThisHost::look(), secret.as_deref())
         });
         let opened = wait(py, open(rendezvous.or_raise(py)?))?;
-        let Opened { handler, server, fencing } = opened.map_err(|error| error.raise(py))?;
+        let Opened { agent, server, fencing } = opened.map_err(|error| error.raise(py))?;
         Ok(Self {
             backend: backend.to_owned(),
-            handler: ProcessBound::new(Arc::new(handler)),
+            agent: ProcessBound::new(agent),
             server: Mutex::new(server.map(ProcessBound::new)),
             _fencing: fencing.map(ProcessBound::new),
             ended: CancellationToken::new(),
         })
     }
 
-    /// Waits until a group has formed with this node as a member. Ctrl-C takes the node out of the round again.
+    /// Waits until a group has formed with this node as a member. Ctrl-C takes the node out of the round again. If an
+    /// operator evicts this node (``rallypoint evict``), it leaves, and ``RendezvousGracefulExitError`` says who did.
     fn next_rendezvous(&self, py: Python<'_>) -> PyResult<RendezvousInfo> {
-        let handler = self.handler.get(py)?;
-        let info = wait(py, saying_why(handler, handler.next_rendezvous()))?.or_raise(py)?;
+        let agent = self.agent.get(py)?;
+        let info = wait(py, saying_why(agent.handler(), agent.next_rendezvous()))?.or_raise(py)?;
         Ok(RendezvousInfo {
             rank: info.rank,
             world_size: info.world_size,
@@ -177,22 +186,60 @@ impl Rendezvous {
 
     /// The number of nodes that wait for a new round: late nodes for which there is room, and lost members of the
     /// group. If it is not 0, stop the workers and call ``next_rendezvous``. It is not 0 either if this node is no
-    /// longer a member of its group, or if another node has closed the run after a failure. Reads memory only.
+    /// longer a member of its group, if an operator has evicted this node, or if another node has closed the run after a
+    /// failure. Reads memory only.
     fn num_nodes_waiting(&self, py: Python<'_>) -> PyResult<usize> {
-        self.handler.get(py)?.nodes_waiting().or_raise(py)
+        self.agent.get(py)?.nodes_waiting().or_raise(py)
     }
 
     /// The reason why ``num_nodes_waiting()`` is not 0, as a sentence; ``None`` if it is 0.
     #[getter]
     fn stop_reason(&self, py: Python<'_>) -> PyResult<Option<String>> {
-        Ok(self.handler.get(py)?.must_stop().map(|why| why.to_string()))
+        Ok(self.agent.get(py)?.must_stop().map(|why| why.to_string()))
+    }
+
+    /// Workers are about to be started. With ``hang_after``, returns the directory for their signs of progress: the
+    /// value of ``RALLYPOINT_PROGRESS_DIR`` in their environment. Otherwise returns ``None``.
+    fn workers_starting(&self, py: Python<'_>) -> PyResult<Option<OsString>> {
+        let agent = self.agent.get(py)?;
+        let beats = py.detach(|| agent.starting());
+        let what = "create a directory for the workers' signs of progress";
+        let beats = beats.map_err(|error| system_error(py, what, &error))?;
+        Ok(beats.map(PathBuf::into_os_string))
+    }
+
+    /// Workers were started. With ``hang_after``, they are watched until ``workers_stopping`` or ``next_rendezvous``.
+    ///
+    /// Args:
+    ///     base_rank: the rank of the first worker.
+    ///     pids: the process of each worker, in the order of their ranks.
+    ///     logs: the files that their output goes to, if it does.
+    ///     program: the program of the workers, beside which py-spy is looked for.
+    #[pyo3(signature = (base_rank, pids, logs = Vec::new(), program = OsString::new()))]
+    fn workers_started(
+        &self,
+        py: Python<'_>,
+        base_rank: u32,
+        pids: Vec<u32>,
+        logs: Vec<PathBuf>,
+        program: OsString,
+    ) -> PyResult<()> {
+        let agent = self.agent.get(py)?;
+        let workers = ForeignWorkers { base_rank, pids, logs, program };
+        wait(py, async { agent.started(workers) })
+    }
+
+    /// The workers are to stop, and are no longer watched.
+    fn workers_stopping(&self, py: Python<'_>) -> PyResult<()> {
+        self.agent.get(py)?.stopping();
+        Ok(())
     }
 
     /// Waits until this node, as a member of a group, loses its session, and returns the reason; or until ``shutdown``,
     /// and returns ``None``. Its workers must have ended within an eighth of ``lease_ttl``, since another node may take
     /// its place after that.
     fn fenced(&self, py: Python<'_>) -> PyResult<Option<String>> {
-        let handler = self.handler.get(py)?;
+        let handler = self.agent.get(py)?.handler();
         wait(py, async {
             tokio::select! {
                 biased;
@@ -206,26 +253,26 @@ impl Rendezvous {
     /// ``shutdown``.
     #[getter]
     fn is_fenced(&self, py: Python<'_>) -> PyResult<bool> {
-        let handler = self.handler.get(py)?;
+        let handler = self.agent.get(py)?.handler();
         Ok(!self.ended.is_cancelled() && handler.status().fenced.is_some())
     }
 
     /// Whether the run is closed, so that no further group forms.
     fn is_closed(&self, py: Python<'_>) -> PyResult<bool> {
-        let handler = self.handler.get(py)?;
+        let handler = self.agent.get(py)?.handler();
         Ok(handler.live_status().or_raise(py)?.view.closed.is_some())
     }
 
     /// Closes the run for all of its nodes. The other nodes see the reason.
     #[pyo3(signature = (reason = "it was closed by its user"))]
     fn set_closed(&self, py: Python<'_>, reason: &str) -> PyResult<()> {
-        let handler = self.handler.get(py)?;
+        let handler = self.agent.get(py)?.handler();
         wait(py, handler.set_closed(reason))?.or_raise(py)
     }
 
     /// Leaves the group without closing the run. The other nodes form a group without this node, which may join again.
     fn leave(&self, py: Python<'_>) -> PyResult<()> {
-        let handler = self.handler.get(py)?;
+        let handler = self.agent.get(py)?.handler();
         wait(py, handler.leave())
     }
 
@@ -247,7 +294,9 @@ impl Rendezvous {
                 return Err(wrong_argument(py, format!("reason {reason:?}: {fix}")));
             }
         };
-        let handler = self.handler.get(py)?;
+        let agent = self.agent.get(py)?;
+        agent.stopping();
+        let handler = agent.handler();
         let server = self.server.lock().unwrap_or_else(PoisonError::into_inner).take();
         self.ended.cancel();
         wait(py, end(handler, server.and_then(ProcessBound::take), ending))
@@ -256,13 +305,13 @@ impl Rendezvous {
     /// The id of the run.
     #[getter]
     fn run_id(&self, py: Python<'_>) -> PyResult<String> {
-        Ok(self.handler.get(py)?.run_id().to_owned())
+        Ok(self.agent.get(py)?.handler().run_id().to_owned())
     }
 
     /// The id of this node.
     #[getter]
     fn node_id(&self, py: Python<'_>) -> PyResult<String> {
-        Ok(self.handler.get(py)?.node_id().to_owned())
+        Ok(self.agent.get(py)?.handler().node_id().to_owned())
     }
 
     /// The name of the backend, as it was given.
@@ -275,13 +324,13 @@ impl Rendezvous {
     /// PyTorch's ``TCPStore``.
     #[getter]
     fn use_agent_store(&self, py: Python<'_>) -> PyResult<bool> {
-        Ok(self.handler.get(py)?.use_agent_store())
+        Ok(self.agent.get(py)?.handler().use_agent_store())
     }
 
     /// The time to live of this node's lease.
     #[getter]
     fn lease_ttl(&self, py: Python<'_>) -> PyResult<Duration> {
-        Ok(self.handler.get(py)?.options().lease_ttl)
+        Ok(self.agent.get(py)?.handler().options().lease_ttl)
     }
 
     /// Whether this process runs the server.
@@ -310,7 +359,7 @@ impl Rendezvous {
     }
 
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
-        let handler = self.handler.get(py)?;
+        let handler = self.agent.get(py)?.handler();
         Ok(format!("<Rendezvous of run {:?}, node {}>", handler.run_id(), handler.node_id()))
     }
 }

@@ -13,9 +13,12 @@
 //! - [`process`]: children that never outlive us, and what a program that starts any begins with.
 //! - [`proto`]: the wire as generated code, for those who need it bare.
 //! - [`core`]: the pure part below: the vocabulary of a versioned store, and the store.
+//! - `agent`: what the agent of another launcher, such as torchrun's, needs beside its rendezvous; with the feature `cli`.
 //! - `cli`: the `rallypoint` command, as a function; with the feature `cli`, which is on by default.
 //! - [`error_chain()`]: an error with its causes, on one line.
 
+#[cfg(feature = "cli")]
+pub mod agent;
 #[cfg(feature = "cli")]
 pub mod cli;
 pub mod client;

@@ -36,6 +36,10 @@ pub const NOTICE_FILE: &str = "RALLYPOINT_NOTICE_FILE";
 /// progress.
 pub const PROGRESS_FILE: &str = "RALLYPOINT_PROGRESS_FILE";
 
+/// The variable with the directory in which workers of another launcher, such as torchrun, show progress: each by a file
+/// whose name is its `RANK`. It is set only if the agent looks for progress.
+pub const PROGRESS_DIRECTORY: &str = "RALLYPOINT_PROGRESS_DIR";
+
 /// The variables with the devices that a worker may use.
 const VISIBLE_DEVICES: [&str; 2] = ["CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"];
 

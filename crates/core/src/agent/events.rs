@@ -81,10 +81,19 @@ fn lost(view: &RendezvousView, budget: &RestartBudget, round: u64) -> Vec<String
 }
 
 /// Why the workers of the node `id` must stop, for an agent that needs no more than that; `None` if they need not.
-/// `fenced` is how the node has lost its session, if it has.
-pub fn must_stop(view: &RendezvousView, fenced: Option<String>, id: &str) -> Option<Why> {
+/// `fenced` is how the node has lost its session, if it has. Of the budget, evictions count: restarts and departures are
+/// those of launchers.
+pub fn must_stop(
+    view: &RendezvousView,
+    budget: &RestartBudget,
+    fenced: Option<String>,
+    id: &str,
+) -> Option<Why> {
     if let Some(loss) = fenced {
         return Some(Why::SessionLost(loss));
+    }
+    if let Some(action) = budget.eviction_of(id) {
+        return Some(Why::Evicted(action.clone()));
     }
     let round = view.member_of?;
     let membership = Some(KnownGroup { round, asked: false });
@@ -96,14 +105,20 @@ pub fn must_stop(view: &RendezvousView, fenced: Option<String>, id: &str) -> Opt
         AgentInput::Changed { change, .. } => Some(Why::Changed(change)),
         _ => None,
     };
-    membership_events(view, &RestartBudget::default(), membership).into_iter().find_map(reason)
+    let evictions = RestartBudget { actions: budget.actions.clone(), ..RestartBudget::default() };
+    membership_events(view, &evictions, membership).into_iter().find_map(reason)
 }
 
 /// The number of nodes that ask for a new round, for an agent that is told only a number, as torchrun's is. It is 0 if
-/// and only if the workers need not stop, by [`must_stop`]. A node that is fenced, or whose run another node has closed
-/// as failed, counts at least itself.
-pub fn num_nodes_waiting(view: &RendezvousView, fenced: Option<String>, id: &str) -> usize {
-    match must_stop(view, fenced, id) {
+/// and only if the workers need not stop, by [`must_stop`]. A node that is fenced or evicted, or whose run another node
+/// has closed as failed, counts at least itself.
+pub fn num_nodes_waiting(
+    view: &RendezvousView,
+    budget: &RestartBudget,
+    fenced: Option<String>,
+    id: &str,
+) -> usize {
+    match must_stop(view, budget, fenced, id) {
         Some(_) => view.nodes_waiting.max(1),
         None => 0,
     }

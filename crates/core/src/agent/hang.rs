@@ -84,9 +84,10 @@ impl HangRequest {
 }
 
 /// Watches the workers of one start. It looks for progress only when the limit has passed since the last known sign;
-/// before the first sign, so often that a hang after it is seen in time.
+/// before the first sign, so often that a hang after it is seen in time. The launcher and agents of other programs decide
+/// by it.
 #[derive(Debug, Clone)]
-pub(super) struct HangWatch {
+pub struct HangWatch {
     policy: HangPolicy,
     started: Time,
     /// The time of the next look; `None` while the answer to a look is awaited.
@@ -98,23 +99,25 @@ pub(super) struct HangWatch {
 }
 
 impl HangWatch {
-    pub(super) fn new(policy: HangPolicy, now: Time) -> Self {
+    /// Watches workers that started at `now`.
+    pub fn new(policy: HangPolicy, now: Time) -> Self {
         let look_at = Some(now.saturating_add(policy.first.min(policy.after)));
         Self { policy, started: now, look_at, reported: None, number: 0 }
     }
 
-    pub(super) fn next_look(&self) -> Option<Time> {
+    /// The time of the next look; `None` while the answer to a look is awaited.
+    pub fn next_look(&self) -> Option<Time> {
         self.look_at
     }
 
     /// Whether it is time to look for progress. After `true` it waits for [`seen`](Self::seen).
-    pub(super) fn is_due(&mut self, now: Time) -> bool {
+    pub fn is_due(&mut self, now: Time) -> bool {
         self.look_at.take_if(|at| *at <= now).is_some()
     }
 
     /// Takes the last sign of progress. Returns the number of the hang and how long there was no sign, if this is a
     /// hang that no node has reported.
-    pub(super) fn seen(&mut self, now: Time, latest: Option<Time>) -> Option<(u64, Duration)> {
+    pub fn seen(&mut self, now: Time, latest: Option<Time>) -> Option<(u64, Duration)> {
         let HangPolicy { after, first } = self.policy;
         let limit = match latest {
             Some(latest) => latest.saturating_add(after),
@@ -137,7 +140,7 @@ impl HangWatch {
     }
 
     /// A node has reported this hang of the round.
-    pub(super) fn told(&mut self, now: Time, number: u64) {
+    pub fn told(&mut self, now: Time, number: u64) {
         self.number = self.number.max(number);
         self.reported = Some(now);
     }

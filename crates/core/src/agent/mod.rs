@@ -122,7 +122,7 @@ pub use self::backoff::RestartBackoff;
 pub use self::ending::{RunAtEnd, run_at_end};
 pub use self::events::{KnownGroup, membership_events, must_stop, num_nodes_waiting};
 pub use self::failure::{Exit, WorkerFailure, signal_name};
-pub use self::hang::{HangFinding, HangPolicy, HangRequest, HangRestart, OnHang};
+pub use self::hang::{HangFinding, HangPolicy, HangRequest, HangRestart, HangWatch, OnHang};
 pub use self::messages::{
     AgentInput, AgentOutput, AgentSettings, EXIT_BARRIER, Exited, GroupChange, NoGroup, NodeGroup,
     SIGKILL, SIGTERM, Start,

@@ -7,14 +7,24 @@ ends.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable
-from typing import Any, Optional
+import os
+from collections.abc import Callable
+from typing import Any, NamedTuple, Optional
 
 from torch.distributed.elastic.agent.server import SimpleElasticAgent, WorkerGroup, WorkerState
 from torch.distributed.elastic.agent.server.api import RunResult
 
 # The wrapped method has this attribute.
 _MARK = "_rallypoint"
+
+
+class StartedWorkers(NamedTuple):
+    """Workers that an agent has started: what it knows them by, in the order of their ranks, from this rank on; and
+    the files that their output goes to, if it does."""
+
+    ids: list[Any]
+    base_rank: int
+    logs: list[str]
 
 
 class Course:
@@ -27,8 +37,10 @@ class Course:
         self.has_failed = False
         # Something other than workers has ended the agent.
         self.error: Optional[BaseException] = None
-        # What is called with the ids of workers that were just started.
-        self.on_start: Callable[[Iterable[Any]], None] = lambda _: None
+        # What is called before workers are started; with those that were; and before they are stopped.
+        self.before_start: Callable[[], None] = lambda: None
+        self.on_start: Callable[[StartedWorkers], None] = lambda _: None
+        self.before_stop: Callable[[], None] = lambda: None
 
     @property
     def local_workers(self) -> int:
@@ -55,14 +67,20 @@ def watch_agents() -> None:
         if not isinstance(course, Course):
             return run(agent, *args, **kwargs)
         course.agent, course.is_running = agent, True
-        start = agent._start_workers
+        start, stop = agent._start_workers, agent._stop_workers
 
         def start_and_tell(group: WorkerGroup) -> dict[int, Any]:
+            course.before_start()
             ids = start(group)
-            course.on_start(ids.values())
+            ranks = [worker.global_rank for worker in group.workers]
+            course.on_start(StartedWorkers([ids[rank] for rank in sorted(ids)], min(ranks, default=0), _logs(agent)))
             return ids
 
-        agent._start_workers = start_and_tell
+        def tell_and_stop(*args: Any, **kwargs: Any) -> None:
+            course.before_stop()
+            stop(*args, **kwargs)
+
+        agent._start_workers, agent._stop_workers = start_and_tell, tell_and_stop
         try:
             result: Optional[RunResult] = run(agent, *args, **kwargs)
             if result is None:
@@ -79,3 +97,11 @@ def watch_agents() -> None:
 
     setattr(watched, _MARK, True)
     SimpleElasticAgent.run = watched
+
+
+def _logs(agent: SimpleElasticAgent) -> list[str]:
+    """The files that the output of the workers goes to; none if it goes where the agent's own goes."""
+    context = getattr(agent, "_pcontext", None)
+    streams = (getattr(context, name, None) for name in ("stdouts", "stderrs"))
+    paths = (path for stream in streams if isinstance(stream, dict) for path in stream.values())
+    return [path for path in paths if path and path != os.devnull]

@@ -1,14 +1,17 @@
-"""Signs of progress of a worker, for ``rallypoint run --hang-after``."""
+"""Signs of progress of a worker, for ``rallypoint run --hang-after``, and for ``hang_after`` under torchrun."""
 
 import os
 
-_VARIABLE = "RALLYPOINT_PROGRESS_FILE"
+# The file of this worker; or the directory of the workers of an agent of torchrun, which gives all of them the same
+# environment but for their ranks.
+_FILE = "RALLYPOINT_PROGRESS_FILE"
+_DIRECTORY = "RALLYPOINT_PROGRESS_DIR"
 
 
 def beat(step: "int | None" = None) -> None:
     """Shows the launcher that this worker makes progress: call it once for each training step.
 
-    The launcher (``rallypoint run --hang-after``) reports where the workers of all nodes are when no worker of a
+    The launcher (``rallypoint run --hang-after``, or torchrun with ``--rdzv-conf hang_after=…``) reports where the workers of all nodes are when no worker of a
     node has beaten for so long, with the last ``step`` of each. A beat writes to a small file on this host, which
     takes microseconds. It never fails, keeps nothing open, and may be called in any thread or forked process.
     Without such a launcher it does nothing.
@@ -16,9 +19,12 @@ def beat(step: "int | None" = None) -> None:
     >>> rallypoint.beat()
     >>> rallypoint.beat(step=1200)
     """
-    path = os.environ.get(_VARIABLE)
+    path = os.environ.get(_FILE)
     if not path:
-        return
+        directory, rank = os.environ.get(_DIRECTORY), os.environ.get("RANK")
+        if not directory or not rank:
+            return
+        path = f"{directory}/{rank}"
     try:
         # As long as the one before, since truncating a file takes some file systems a millisecond.
         text = b"%-20s\n" % (b"-" if step is None else b"%d" % step)

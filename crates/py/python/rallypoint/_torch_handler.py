@@ -5,18 +5,20 @@ from __future__ import annotations
 import atexit
 import logging
 import os
+import socket
 import sys
 from types import FrameType
 from typing import Any
 
 import torch
+from torch.distributed.elastic.events import NodeState, construct_and_record_rdzv_event
 from torch.distributed.elastic.multiprocessing.api import SignalException
 from torch.distributed.elastic.rendezvous import RendezvousHandler, RendezvousInfo, RendezvousParameters
 from torch.distributed.elastic.rendezvous.api import RendezvousStoreInfo
 
 import rallypoint
 from rallypoint import _log, _native
-from rallypoint._agent import Course, watch_agents
+from rallypoint._agent import Course, StartedWorkers, watch_agents
 from rallypoint._descriptors import Room
 from rallypoint._fence import Fence
 from rallypoint._gathering import gather
@@ -41,6 +43,8 @@ class TorchrunHandler(RendezvousHandler):
 
     def __init__(self, params: RendezvousParameters) -> None:
         self._name = params.backend
+        self._run_id = params.run_id
+        self._host = params.local_addr or socket.gethostname()
         self.course = Course()
         self._is_told = False
         self._pid = os.getpid()
@@ -62,7 +66,6 @@ class TorchrunHandler(RendezvousHandler):
         if params.max_nodes > 1:
             endpoint = _complete(config, endpoint)
         self._room = Room(params.max_nodes)
-        self.course.on_start = self._room.set_back
         self._guard = WorkerGuard(endpoint, params.local_addr)
         try:
             with as_torch():
@@ -80,11 +83,16 @@ class TorchrunHandler(RendezvousHandler):
             self._guard.close()
             raise
         self._fence = Fence(self._rendezvous, self.course.worker_ids)
+        self.course.before_start, self.course.on_start = self._starting, self._started
+        self.course.before_stop = self._rendezvous.workers_stopping
         watch_agents()
         # The workers inherit the environment, and have no business with them. They come back at the end.
         self._secrets = {name: os.environ.pop(name) for name in _SECRETS if name in os.environ}
         # After a signal PyTorch shuts nothing down. The other nodes are told at once, and need not wait for the lease.
         atexit.register(self._leave)
+        self._node_id = self._rendezvous.node_id
+        server = "this process runs the server" if self._rendezvous.serves else "a server answers"
+        self._record("__init__", f"The node {self._node_id} is ready: {server}.", NodeState.INIT)
 
     def get_backend(self) -> str:
         return self._name
@@ -98,16 +106,46 @@ class TorchrunHandler(RendezvousHandler):
 
     def next_rendezvous(self) -> RendezvousInfo:
         self._room.make(self.course.local_workers)
-        with as_torch():
-            store = None
-            while store is None:
-                group = self._meet()
-                store = gather(self._rendezvous, group)
+        node = self._node_id
+        self._record("next_rendezvous", f"The node {node} joins the next round of the rendezvous {self._run_id!r}.")
+        try:
+            with as_torch():
+                store = None
+                while store is None:
+                    group = self._meet()
+                    store = gather(self._rendezvous, group)
+        except RendezvousGracefulExitError as error:
+            self._record("next_rendezvous", str(error), NodeState.SUCCEEDED)
+            raise
+        except Exception as error:
+            self._record("next_rendezvous", f"{type(error).__name__}: {error}", NodeState.FAILED)
+            raise
+        self._record(
+            "next_rendezvous",
+            f"The node {node} has joined round {group.round} of the rendezvous {self._run_id!r} as rank {group.rank} "
+            f"in a world of size {group.world_size}.",
+            rank=group.rank,
+            master_endpoint=f"{group.master_addr}:{group.master_port}",
+        )
         self._fence.watch()
         self._is_told = False
         logger.info("round %d: this node has rank %d of %d", group.round, group.rank, group.world_size)
         master = RendezvousStoreInfo(group.master_addr, group.master_port)
         return RendezvousInfo(store, group.rank, group.world_size, master)
+
+    def _starting(self) -> None:
+        """Says in the environment of the workers how they show progress, if anything looks for it."""
+        directory = self._rendezvous.workers_starting()
+        if directory is not None:
+            # Of an outer launcher, which has a sign of progress in torchrun itself.
+            os.environ.pop("RALLYPOINT_PROGRESS_FILE", None)
+            os.environ["RALLYPOINT_PROGRESS_DIR"] = directory
+
+    def _started(self, workers: StartedWorkers) -> None:
+        self._room.set_back(workers.ids)
+        pids = [one for one in workers.ids if isinstance(one, int)]
+        if len(pids) == len(workers.ids):
+            self._rendezvous.workers_started(workers.base_rank, pids, workers.logs, sys.executable)
 
     def _meet(self) -> rallypoint.RendezvousInfo:
         try:
@@ -121,7 +159,9 @@ class TorchrunHandler(RendezvousHandler):
             waiting = self._rendezvous.num_nodes_waiting()
             if waiting > 0 and not self._is_told:
                 # The agent says only that there are some.
-                logger.info("the workers are to stop: %s", self._rendezvous.stop_reason)
+                reason = self._rendezvous.stop_reason
+                logger.info("the workers are to stop: %s", reason)
+                self._record("num_nodes_waiting", f"The workers are to stop: {reason}.")
                 self._is_told = True
             return waiting
 
@@ -130,8 +170,13 @@ class TorchrunHandler(RendezvousHandler):
             return self._rendezvous.is_closed()
 
     def set_closed(self) -> None:
-        with as_torch():
-            self._rendezvous.set_closed()
+        try:
+            with as_torch():
+                self._rendezvous.set_closed()
+        except Exception as error:
+            self._record("set_closed", f"{type(error).__name__}: {error}", NodeState.FAILED)
+            raise
+        self._record("set_closed", f"The rendezvous {self._run_id!r} is closed.", NodeState.SUCCEEDED)
 
     def shutdown(self) -> bool:
         """Ends it, in a way that depends on why.
@@ -174,12 +219,31 @@ class TorchrunHandler(RendezvousHandler):
         if success:
             self._guard.close()
         try:
-            return self._rendezvous.shutdown(success, reason)
+            ended = self._rendezvous.shutdown(success, reason)
+            self._record("shutdown", reason or "The node has ended its part.", _state(ended and reason is None))
+            return ended
         except RallypointError as error:
             logger.warning("%s", error)
+            self._record("shutdown", f"{type(error).__name__}: {error}", NodeState.FAILED)
         except _INTERRUPTS:
             logger.warning("not staying any longer; if others use the server of this process, they lose it")
         return False
+
+    def _record(self, name: str, message: str, state: NodeState = NodeState.RUNNING, **known: Any) -> None:
+        """Records an event as PyTorch's own handlers do. Without a handler of events nothing is made of it."""
+        construct_and_record_rdzv_event(
+            name=f"{type(self).__name__}.{name}",
+            run_id=self._run_id,
+            message=message,
+            node_state=state,
+            hostname=self._host,
+            pid=self._pid,
+            **known,
+        )
+
+
+def _state(success: bool) -> NodeState:
+    return NodeState.SUCCEEDED if success else NodeState.FAILED
 
 
 def _complete(config: dict[str, Any], endpoint: str) -> str:

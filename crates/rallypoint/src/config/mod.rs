@@ -11,6 +11,7 @@ mod endpoint;
 mod error;
 mod options;
 mod parameters;
+pub(crate) mod progress;
 mod suggest;
 mod url;
 pub(crate) mod values;
@@ -21,12 +22,13 @@ pub(crate) use self::backend::RALLYPOINT_BACKEND;
 pub(crate) use self::endpoint::ETCD_PORT;
 pub use self::endpoint::{Endpoint, Protocol};
 pub use self::error::ConfigError;
-#[cfg(feature = "cli")]
-pub(crate) use self::options::help;
 pub(crate) use self::options::is_host;
 pub use self::options::{
     ConnectionOptions, DynamicOptions, EtcdOptions, HandlerOptions, PASSWORD, add_password,
 };
+#[cfg(feature = "cli")]
+pub(crate) use self::options::{check_launcher, help};
 pub use self::parameters::{RendezvousParameters, parse_config};
+pub use self::progress::ProgressSign;
 pub(crate) use self::suggest::{did_you_mean, list, suggest};
 pub use self::values::PortRange;

@@ -14,8 +14,11 @@ mod read;
 #[cfg(any(feature = "cli", test))]
 mod render;
 
+#[cfg(feature = "cli")]
+use std::collections::BTreeMap;
 use std::time::Duration;
 
+use rallypoint_core::agent::HangPolicy;
 use rallypoint_core::rendezvous::NodeConfig;
 use rallypoint_core::rendezvous::documents::{Limits, LivenessAddress};
 use rallypoint_core::rendezvous::keys::{DEFAULT_PREFIX, Keys};
@@ -29,6 +32,7 @@ pub(crate) use self::render::help;
 use super::backend::Backend;
 use super::error::ConfigError;
 use super::parameters::{RendezvousParameters, validate_run};
+use super::progress::{ProgressSign, hang_policy};
 use super::values::{MIN_SECONDS, PortRange};
 use crate::client::ClientOptions;
 use crate::events::EventRecorder;
@@ -156,6 +160,11 @@ pub(crate) const OPTIONS: &[OptionSpec] = &[
          port unless given"),
     row("reopen", Kind::Switch, Some("false"), ETCD,
         "whether a run that is over is opened again"),
+    row("hang_after", Kind::Text, None, ETCD,
+        "under torchrun: if no worker of a node has made progress for this many seconds, the log of rank 0 says where \
+         the workers of all nodes are; `600:1800` also limits the time to the first sign of progress"),
+    row("progress", Kind::Text, Some("auto"), ETCD,
+        "under torchrun: the sign of progress for `hang_after`: `beat`, `output`, `file:PATH` or `auto`"),
     row("protocol", Kind::Choice(&["http", "https"]), Some("http"), CONNECTION,
         "protocol of the servers"),
     also(&["ca_cert"], row("cacert", Kind::File, None, CONNECTION,
@@ -177,6 +186,28 @@ pub(crate) const OPTIONS: &[OptionSpec] = &[
     row("is_host", Kind::Switch, None, RALLYPOINT,
         "whether this node runs the embedded server; by the name in the endpoint unless given"),
 ];
+
+/// The options for which `rallypoint run` has options of its own.
+#[cfg(any(feature = "cli", test))]
+const OWN_OF_LAUNCHER: [(&str, &str); 2] =
+    [("hang_after", "--hang-after"), ("progress", "--progress")];
+
+#[cfg(any(feature = "cli", test))]
+fn is_own_of_launcher(name: &str) -> bool {
+    OWN_OF_LAUNCHER.iter().any(|(known, _)| *known == name)
+}
+
+/// Refuses options of the plugin of torchrun, for which `rallypoint run` has options of its own.
+#[cfg(feature = "cli")]
+pub(crate) fn check_launcher(config: &BTreeMap<String, String>) -> Result<(), ConfigError> {
+    match OWN_OF_LAUNCHER.into_iter().find_map(|(name, own)| Some((name, config.get(name)?, own))) {
+        None => Ok(()),
+        Some((name, value, own)) => {
+            let fix = format!("it is for torchrun; give rallypoint run {own} instead");
+            Err(ConfigError::invalid(name, value, fix))
+        }
+    }
+}
 
 /// The option `is_host` of the backend `rallypoint`: whether the user says that this node runs the server.
 pub(crate) fn is_host(parameters: &RendezvousParameters) -> Result<Option<bool>, ConfigError> {
@@ -240,6 +271,10 @@ pub struct HandlerOptions {
     /// Whether this node keeps the last events of the run in its keys, when it is the coordinator. `rallypoint
     /// explain` tells the past of a run from them.
     pub keeps_events: bool,
+    /// When the workers of this node hang (`hang_after`), for a [`ForeignAgent`](crate::agent::ForeignAgent).
+    pub hang: Option<HangPolicy>,
+    /// The sign by which the workers show progress.
+    pub progress: ProgressSign,
 }
 
 impl HandlerOptions {
@@ -301,6 +336,8 @@ impl HandlerOptions {
             sole: *sole,
             recorder: recorder.clone(),
             keeps_events: true,
+            hang: reader.parsed("hang_after", hang_policy)?,
+            progress: reader.parsed("progress", str::parse)?.unwrap_or_default(),
         })
     }
 

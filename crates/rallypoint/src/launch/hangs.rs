@@ -7,12 +7,16 @@ use std::time::Duration;
 use futures_util::{StreamExt, stream};
 use rallypoint_core::agent::stacks::{HangDocument, HangReport, NodeStacks, OddNodes};
 use rallypoint_core::agent::{AgentInput, HangFinding, HangRequest, NodeGroup, OnHang};
+use rallypoint_core::kv::Put;
+use rallypoint_core::rendezvous::documents::encode;
+use rallypoint_core::rendezvous::keys::Keys;
 use rallypoint_core::rendezvous::keys::agent::stacks as stacks_key;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::peers::Peers;
 use super::stacks::StackTargets;
 use super::workers::ProgressSigns;
+use crate::client::Client;
 use crate::log_target::LAUNCH;
 use crate::store::Store;
 use crate::util::blocking::blocking;
@@ -34,7 +38,7 @@ const AT_ONCE: usize = 64;
 
 /// The last sign of progress of the workers, or `None` if there is none. `is_first`: whether the node has rank 0.
 /// `known`: the last sign that was seen, which stays the last one if the signs cannot be read in time.
-pub(super) async fn latest_sign(
+pub(crate) async fn latest_sign(
     signs: Arc<Mutex<ProgressSigns>>,
     is_first: bool,
     known: Option<std::time::Instant>,
@@ -65,13 +69,14 @@ async fn steps(signs: Arc<Mutex<ProgressSigns>>) -> Vec<Option<u64>> {
 }
 
 /// Takes the stacks of this node's workers and publishes them in the round's store. Rank 0 reports those of all nodes
-/// instead, and returns what it found.
-pub(super) async fn answer(
+/// instead, also to the run, and returns what it found.
+pub(crate) async fn answer(
     targets: StackTargets,
     signs: Option<Arc<Mutex<ProgressSigns>>>,
-    (group, store, peers): (NodeGroup, Arc<dyn Store>, Arc<Peers>),
+    (group, store): (NodeGroup, Arc<dyn Store>),
+    (client, keys): (Client, Keys),
     request: HangRequest,
-) -> Option<AgentInput> {
+) -> Option<(HangReport, OddNodes)> {
     let deadline = Instant::now() + ANSWERS;
     let steps = async {
         match signs {
@@ -88,17 +93,10 @@ pub(super) async fn answer(
         worker.step = step;
     }
     if group.rank == 0 {
-        let spares = async {
-            let spares = timeout_at(deadline, peers.spares()).await;
-            spares.unwrap_or_default()
-        };
-        let gathered = gather(stacks, &group, store.as_ref(), &request, deadline);
-        let ((report, odd), spares) = tokio::join!(gathered, spares);
+        let (report, odd) = gather(stacks, &group, store.as_ref(), &request, deadline).await;
         tracing::warn!(target: LAUNCH, "{report}");
-        peers.report_hang(&HangDocument::reported(&request, &report)).await;
-        let (HangRequest { round, number, .. }, headline) = (request, report.headline());
-        let finding = HangFinding { round, number, headline, odd, spares };
-        return Some(AgentInput::HangReported(finding));
+        publish(&client, &keys, &HangDocument::reported(&request, &report)).await;
+        return Some((report, odd));
     }
     let key = stacks_key(request.number, group.rank);
     let publish = store.set(key.as_bytes(), stacks.encode().into());
@@ -114,6 +112,37 @@ pub(super) async fn answer(
         Err(_) => tracing::warn!(target: LAUNCH, "{}", described(&stacks)),
     }
     None
+}
+
+/// Leaves the report in the run, for operators. The log has it, too, so a server that does not answer is not waited for.
+async fn publish(client: &Client, keys: &Keys, report: &HangDocument) {
+    let put = Put::new(keys.hang(), encode(report)).on_lease(keys.run_lease());
+    if let Err(error) = client.with_timeout(STACKS).put(put).await {
+        tracing::debug!(target: LAUNCH, %error, "the report of a hang could not be written");
+    }
+}
+
+/// [`answer`] of a launcher, whose agent decides what follows.
+pub(super) async fn answer_for_agent(
+    targets: StackTargets,
+    signs: Option<Arc<Mutex<ProgressSigns>>>,
+    (group, store, peers): (NodeGroup, Arc<dyn Store>, Arc<Peers>),
+    request: HangRequest,
+) -> Option<AgentInput> {
+    let HangRequest { round, number, .. } = request;
+    let (is_first, deadline) = (group.rank == 0, Instant::now() + ANSWERS);
+    let spares = async {
+        match is_first {
+            true => timeout_at(deadline, peers.spares()).await.unwrap_or_default(),
+            false => 0,
+        }
+    };
+    let run = (peers.run().client.clone(), peers.run().keys.clone());
+    let answered = answer(targets, signs, (group, store), run, request);
+    let (found, spares) = tokio::join!(answered, spares);
+    let (report, odd) = found?;
+    let finding = HangFinding { round, number, headline: report.headline(), odd, spares };
+    Some(AgentInput::HangReported(finding))
 }
 
 /// The stacks of this node, for a log that no report of rank 0 will have.
@@ -168,7 +197,7 @@ pub(super) fn log_odd(odd: &OddNodes, on_hang: OnHang, run_id: &str) {
 }
 
 /// Logs where workers are that do not stop, before they are killed.
-pub(super) async fn before_the_kill(targets: StackTargets, limit: Duration) {
+pub(crate) async fn before_the_kill(targets: StackTargets, limit: Duration) {
     let left: BTreeSet<u32> = targets.left().collect();
     let mut stacks = targets.take(limit).await;
     stacks.workers.retain(|worker| left.contains(&worker.rank));

@@ -15,6 +15,7 @@ use rallypoint_core::agent::{AgentSettings, signal_name};
 
 pub(crate) use self::prefix_template::{LineSource, PrefixTemplate};
 pub(crate) use self::streams::{LocalRanks, StreamSelection, Streams};
+pub(crate) use crate::config::ProgressSign;
 use crate::embedded::RendezvousConfig;
 use crate::rendezvous::PASSWORD;
 
@@ -156,32 +157,6 @@ impl fmt::Display for SignalList {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names: Vec<&str> = self.0.iter().copied().filter_map(signal_name).collect();
         f.write_str(&names.join(","))
-    }
-}
-
-/// The sign by which workers show progress.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(crate) enum ProgressSign {
-    /// Beats, once a worker of this node has beaten. Until then the output of the workers of the node of rank 0,
-    /// since often rank 0 alone prints.
-    #[default]
-    Auto,
-    /// Output of any worker of the node.
-    Output,
-    /// Beats: writes to the worker's file.
-    Beat,
-    /// A change of this file.
-    File(PathBuf),
-}
-
-impl fmt::Display for ProgressSign {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Auto => f.write_str("auto"),
-            Self::Output => f.write_str("output"),
-            Self::Beat => f.write_str("beat"),
-            Self::File(path) => write!(f, "file:{}", path.display()),
-        }
     }
 }
 

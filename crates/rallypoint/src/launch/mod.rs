@@ -14,20 +14,20 @@
 mod console;
 mod driver;
 mod events;
-mod hangs;
+pub(crate) mod hangs;
 pub(crate) mod job;
 mod liveness;
 mod pages;
 mod peers;
 mod preflight;
 mod report;
-mod restarts;
+pub(crate) mod restarts;
 mod run_metrics;
 mod shutdown;
 mod signals;
-mod stacks;
+pub(crate) mod stacks;
 mod wait_reporter;
-mod workers;
+pub(crate) mod workers;
 
 use std::io;
 use std::path::PathBuf;

@@ -6,7 +6,6 @@ use std::time::Duration;
 use rallypoint_core::agent::placement::{
     Placement, RoleInfo, assign, assigned_ranks_key, role_info_key,
 };
-use rallypoint_core::agent::stacks::HangDocument;
 use rallypoint_core::agent::{
     AgentInput, CloseReason, NoGroup, NodeExit, NodeGroup, RunClosure, placement::PlacementError,
 };
@@ -30,7 +29,7 @@ use crate::util::backoff::Backoff;
 use crate::util::clock::{boot_time, display_time};
 use crate::util::retry::retry_forever;
 
-/// The time limit for closing the run, for leaving it, and for a report.
+/// The time limit for closing the run, and for leaving it.
 const GOODBYE: Duration = Duration::from_secs(10);
 
 /// A year: the agent has its own time limit.
@@ -70,16 +69,6 @@ impl Peers {
         };
         let restarts = RestartCounter::new(&run.client, &run.keys, max_restarts);
         Ok(Self { handler, run, restarts })
-    }
-
-    /// Leaves the report of a hang in the run, for operators. The log has it, too, so a server that does not answer is
-    /// not waited for.
-    pub(super) async fn report_hang(&self, report: &HangDocument) {
-        let RunAccess { client, keys, .. } = &self.run;
-        let put = Put::new(keys.hang(), encode(report)).on_lease(keys.run_lease());
-        if let Err(error) = client.with_timeout(GOODBYE).put(put).await {
-            tracing::debug!(target: LAUNCH, %error, "the report of a hang could not be written");
-        }
     }
 
     /// The id of this node in the run.

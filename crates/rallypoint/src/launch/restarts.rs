@@ -18,7 +18,7 @@ use crate::util::follow::{FollowedKey, KeyState};
 use crate::util::retry::{SERVER_BACKOFF, retry_forever};
 
 /// The shared restart budget, and its limit.
-pub(super) struct RestartCounter {
+pub(crate) struct RestartCounter {
     max: u32,
     client: Client,
     key: String,
@@ -28,7 +28,7 @@ pub(super) struct RestartCounter {
 
 impl RestartCounter {
     /// The counter of the run with these keys.
-    pub(super) fn new(client: &Client, keys: &Keys, max: u32) -> Self {
+    pub(crate) fn new(client: &Client, keys: &Keys, max: u32) -> Self {
         let (client, key) = (client.clone(), keys.restarts());
         // The document is deleted only with the run, or by a server that has lost its state; what was known before
         // stays in force then.
@@ -41,22 +41,22 @@ impl RestartCounter {
     }
 
     /// The budget as it changes, by this node and by others.
-    pub(super) fn changes(&self) -> watch::Receiver<RestartBudget> {
+    pub(crate) fn changes(&self) -> watch::Receiver<RestartBudget> {
         self.known.latest().clone()
     }
 
     /// Asks for a restart after a failure in `round`, whose workers `lived` this long. Retries until there is an answer.
-    pub(super) async fn consume(&self, round: u64, blame: &str, lived: Duration) -> RestartAnswer {
+    pub(crate) async fn consume(&self, round: u64, blame: &str, lived: Duration) -> RestartAnswer {
         self.update(|budget| budget.consume(round, self.max, blame, lived)).await
     }
 
     /// Refunds the restart of `round`.
-    pub(super) async fn refund(&self, round: u64, why: &str) {
+    pub(crate) async fn refund(&self, round: u64, why: &str) {
         self.update(|budget| (budget.refund(round, why), ())).await;
     }
 
     /// Announces to the other nodes of the group of `round` that this one stops its workers at this time, and why.
-    pub(super) async fn announce(&self, round: u64, stops_at: Instant, why: &str) {
+    pub(crate) async fn announce(&self, round: u64, stops_at: Instant, why: &str) {
         let departure = || {
             let left = stops_at.saturating_duration_since(Instant::now()).as_millis();
             Departure {
@@ -69,7 +69,7 @@ impl RestartCounter {
     }
 
     /// Asks all nodes of the group for the stacks of their workers.
-    pub(super) async fn request_stacks(&self, request: HangRequest) {
+    pub(crate) async fn request_stacks(&self, request: HangRequest) {
         self.update(|budget| (budget.request_stacks(request.clone()), ())).await;
     }
 
@@ -89,7 +89,7 @@ impl RestartCounter {
 
     /// The number of restarts used before `round`. One node of the group, `writes_limit`, also writes the limit, for
     /// operators.
-    pub(super) async fn used_before(&self, round: u64, writes_limit: bool) -> u32 {
+    pub(crate) async fn used_before(&self, round: u64, writes_limit: bool) -> u32 {
         let limited = |budget: &RestartBudget| match writes_limit {
             true => budget.limited_to(self.max),
             false => budget.clone(),

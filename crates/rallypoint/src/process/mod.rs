@@ -68,7 +68,7 @@ pub use self::program::register;
 #[cfg(feature = "cli")]
 pub(crate) use self::reaper::{adopts_orphans, reap_orphans};
 #[cfg(feature = "cli")]
-pub(crate) use self::table::{GroupMember, group_members};
+pub(crate) use self::table::{GroupMember, group_members, is_alive};
 use crate::log_target::PROCESS;
 
 /// How long a drop waits for the end of killed processes.

@@ -47,6 +47,13 @@ fn parse(stat: &[u8]) -> Option<Stat> {
     })
 }
 
+/// Whether there is a process with this id that has not ended.
+#[cfg(feature = "cli")]
+pub(crate) fn is_alive(pid: u32) -> bool {
+    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
+    pid.and_then(stat).is_some_and(|stat| !stat.has_ended())
+}
+
 /// A live process of a process group.
 #[cfg(feature = "cli")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

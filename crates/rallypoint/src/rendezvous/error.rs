@@ -3,10 +3,12 @@
 use std::error::Error as StdError;
 use std::time::Duration;
 
+use rallypoint_core::agent::OperatorAction;
 use rallypoint_core::rendezvous::documents::RunOutcome;
 use thiserror::Error;
 
-/// Why a node is not in a group. The variants are PyTorch's five kinds, of which one is split.
+/// Why a node is not in a group. The variants are PyTorch's five kinds. To PyTorch a lost server is a connection error,
+/// and an eviction is a graceful exit.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum RendezvousError {
@@ -72,5 +74,13 @@ pub enum RendezvousError {
         run_id: String,
         /// How the run ended.
         reason: String,
+    },
+    /// An operator evicted this node, and it has left. Not a failure of the node: its peers continue.
+    #[error("{action}; it has left run {run_id:?}, and its peers continue without it")]
+    Evicted {
+        /// The id of the run.
+        run_id: String,
+        /// The eviction.
+        action: OperatorAction,
     },
 }

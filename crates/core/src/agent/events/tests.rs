@@ -89,7 +89,9 @@ fn of_a_closed_run_nothing_else_is_told() {
 
 #[test]
 fn workers_stop_for_whatever_an_agent_would_be_told_and_for_no_success() {
-    let sentence = |view: &RendezvousView| must_stop(view, None, "me").map(|why| why.to_string());
+    let sentence = |view: &RendezvousView| {
+        must_stop(view, &RestartBudget::default(), None, "me").map(|why| why.to_string())
+    };
     assert_eq!(sentence(&running()), None);
     assert_eq!(sentence(&closed("a", RunOutcome::Succeeded)), None);
     assert_eq!(sentence(&closed("me", RunOutcome::Failed)), None, "it knows by itself");
@@ -99,7 +101,9 @@ fn workers_stop_for_whatever_an_agent_would_be_told_and_for_no_success() {
     assert_eq!(sentence(&waiting).as_deref(), Some("2 nodes wait to join"));
     let gone = RendezvousView { member_of: None, ..waiting };
     assert_eq!(sentence(&gone), None);
-    let fenced = must_stop(&gone, Some("silence".into()), "me").unwrap().to_string();
+    let fenced = must_stop(&gone, &RestartBudget::default(), Some("silence".into()), "me")
+        .unwrap()
+        .to_string();
     assert_eq!(fenced, "the session was lost: silence");
 }
 
@@ -123,7 +127,11 @@ fn an_agent_that_has_only_a_number_is_told_to_stop_by_it() {
         (closed("me", RunOutcome::Failed), None, 0),
     ];
     for (view, fenced, expected) in table {
-        assert_eq!(num_nodes_waiting(&view, fenced, "me"), expected, "{view:?}");
+        assert_eq!(
+            num_nodes_waiting(&view, &RestartBudget::default(), fenced, "me"),
+            expected,
+            "{view:?}"
+        );
     }
 }
 
@@ -143,4 +151,25 @@ fn a_lost_member_is_told_with_the_operator_who_evicted_it() {
     let earlier = RestartBudget::default()
         .record(OperatorAction { round: ROUND - 1, ..budget.actions[0].clone() });
     assert_eq!(changes(&gone, &earlier, false), [GroupChange::PeerLost(vec![])]);
+}
+
+/// The agent of another launcher stops its workers for an eviction, and says whose eviction it misses; what launchers
+/// agree on is not for it.
+#[test]
+fn a_foreign_agent_knows_evictions_and_no_other_word_of_launchers() {
+    let operation = crate::agent::Operation::Evict { node: "me".into() };
+    let by = "ali@login".into();
+    let action = OperatorAction { operation, by, reason: "its disk".into(), round: 4, at: None };
+    let budget = RestartBudget::default().record(action.clone());
+    let view = RendezvousView { round: 4, member_of: Some(4), ..RendezvousView::default() };
+    let sentence = |view, budget, id| must_stop(view, budget, None, id).map(|why| why.to_string());
+    let evicted = sentence(&view, &budget, "me").unwrap();
+    assert_eq!(evicted, "this node was evicted by ali@login: its disk");
+    assert_eq!(num_nodes_waiting(&view, &budget, None, "me"), 1);
+    assert_eq!(sentence(&view, &budget, "other"), None);
+    let without = RendezvousView { lost: vec!["me".into()], nodes_waiting: 1, ..view.clone() };
+    let missed = sentence(&without, &budget, "other").unwrap();
+    assert_eq!(missed, "members were lost: me, evicted by ali@login: its disk");
+    let (charged, _) = budget.consume(4, 9, "rank 0 failed", std::time::Duration::ZERO);
+    assert_eq!(sentence(&view, &charged, "other"), None);
 }

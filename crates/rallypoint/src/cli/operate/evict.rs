@@ -23,8 +23,8 @@ use crate::util::clock::display_time;
 /// The text after the options in `--help`.
 pub(crate) const AFTER_HELP: &str = "\
 The node stops its workers, leaves the run and exits with 77, or with 0 if its workers were
-done; its group re-forms without it, and no restart is used. A spare takes its place if there is
-one. Every node says who evicted it and why. A launcher that is started again on the same host
+done; under torchrun, with 0 in any case. Its group re-forms without it, and no restart is used.
+A spare takes its place if there is one. Every node says who evicted it and why. A launcher that is started again on the same host
 is a new node, and may join.
 
 NODE is an id as `rallypoint status RUN` lists it, or the name of a host that has one node of
@@ -83,8 +83,8 @@ impl Evict {
                 Ok(left) => left?,
                 Err(_) => {
                     return Err(format!(
-                        "node {shown} was told to leave, and has not within {wait} s: its workers do not stop, or it \
-                         runs under torchrun, which does not know evictions; rallypoint status {run_id} shows it"
+                        "node {shown} was told to leave, and has not within {wait} s: its workers do not stop, or its \
+                         agent hangs; rallypoint status {run_id} shows it"
                     )
                     .into());
                 }

@@ -13,7 +13,7 @@ use super::options::Options;
 use super::scheduler::Scheduler;
 use super::secret::Secret;
 use super::values::Nodes;
-use crate::config::{Backend, RALLYPOINT_BACKEND, suggest};
+use crate::config::{Backend, RALLYPOINT_BACKEND, check_launcher, suggest};
 use crate::embedded::{
     FieldNames, RendezvousConfig, SECRET_USER, ServerHints, given_credential, written,
 };
@@ -104,6 +104,7 @@ fn backend(known: &Known<'_>, notes: &mut Notes) -> Result<&'static str, RunErro
 fn config(known: &Known<'_>) -> Result<BTreeMap<String, String>, RunError> {
     let options = known.options;
     let mut config = parse_config(&options.rdzv_conf)?;
+    check_launcher(&config)?;
     add_password(&mut config, known.host.environment.get(PASSWORD).cloned());
     let files = [("cacert", &options.cacert), ("cert", &options.cert), ("key", &options.key)];
     for (key, file) in files {

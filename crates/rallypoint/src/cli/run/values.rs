@@ -9,11 +9,9 @@ use clap::ValueEnum;
 use clap::builder::PossibleValue;
 use rallypoint_core::agent::{HangPolicy, RestartBackoff, signal_name};
 
-use crate::launch::job::{
-    LocalRanks, NumaBinding, ProgressSign, SignalList, StreamSelection, Streams,
-};
-
+use crate::config::progress::hang_policy;
 use crate::config::values;
+use crate::launch::job::{LocalRanks, NumaBinding, SignalList, StreamSelection, Streams};
 
 /// The number of nodes: `N`, or `MIN:MAX`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -133,22 +131,11 @@ impl FromStr for Delay {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct HangAfter(pub(crate) HangPolicy);
 
-/// How much longer than the next one the first sign of progress may take.
-const FIRST_FACTOR: u32 = 3;
-
 impl FromStr for HangAfter {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let wrong =
-            |fix| format!("{fix}; the limit of the first sign of progress may follow: 600:1800");
-        let (after, first) = match text.split_once(':') {
-            None => (text, None),
-            Some((after, first)) => (after, Some(interval(first).map_err(wrong)?)),
-        };
-        let after = interval(after).map_err(wrong)?;
-        let first = first.unwrap_or_else(|| after.saturating_mul(FIRST_FACTOR));
-        Ok(Self(HangPolicy { after, first }))
+        hang_policy(text).map(Self)
     }
 }
 
@@ -167,20 +154,6 @@ impl FromStr for HangAction {
             "report" => Ok(Self::Report),
             "restart" => Ok(Self::Restart),
             _ => Err("give report or restart".to_owned()),
-        }
-    }
-}
-
-impl FromStr for ProgressSign {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        match (text, text.strip_prefix("file:")) {
-            ("auto", _) => Ok(Self::Auto),
-            ("output", _) => Ok(Self::Output),
-            ("beat", _) => Ok(Self::Beat),
-            (_, Some(path)) if !path.is_empty() => Ok(Self::File(path.into())),
-            _ => Err("give auto, output, beat or file:PATH".to_owned()),
         }
     }
 }

@@ -114,6 +114,15 @@ impl<'a> Reader<'a> {
         self.parse(self.row(name), PortRange::parse)
     }
 
+    /// A value that `parse` reads, if there is one.
+    pub(super) fn parsed<T>(
+        &self,
+        name: &str,
+        parse: impl Fn(&str) -> Result<T, String>,
+    ) -> Result<Option<T>, ConfigError> {
+        self.parse(self.row(name), parse)
+    }
+
     /// Text, which must not be empty.
     pub(super) fn text(&self, name: &str) -> Result<Option<String>, ConfigError> {
         self.parse(self.row(name), |text| Ok(text.to_owned()))

@@ -3,7 +3,7 @@
 
 use std::fmt::Write as _;
 
-use super::{Backend, rows};
+use super::{Backend, is_own_of_launcher, rows};
 #[cfg(test)]
 use super::{Kind, OptionSpec};
 
@@ -11,7 +11,7 @@ use super::{Kind, OptionSpec};
 pub(crate) fn help() -> String {
     const INDENT: usize = 22;
     let mut text = String::from("Options of --rdzv-conf, with their defaults:\n");
-    for row in rows(Backend::Rallypoint) {
+    for row in rows(Backend::Rallypoint).filter(|row| !is_own_of_launcher(row.name)) {
         let mut meaning = row.meaning.replace('`', "");
         if let Some(default) = row.default {
             let _ = write!(meaning, " [{default}]");

@@ -191,7 +191,7 @@ impl AgentDriver {
         let signs = self.workers.as_ref().and_then(WorkerGroup::signs);
         let peers = (group.clone(), info.store.clone(), self.peers.clone());
         self.taking_stacks =
-            Some(Box::pin(hangs::answer(self.stack_targets(), signs, peers, request)));
+            Some(Box::pin(hangs::answer_for_agent(self.stack_targets(), signs, peers, request)));
     }
 
     fn stack_targets(&self) -> StackTargets {

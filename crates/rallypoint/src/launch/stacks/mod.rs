@@ -16,7 +16,7 @@ use futures_util::{StreamExt, stream};
 use rallypoint_core::agent::stacks::{Frame, NodeStacks, WorkerStack};
 use tokio::time::{Instant, timeout, timeout_at};
 
-use crate::process::{GroupMember, group_members};
+use crate::process::{self, GroupMember, group_members};
 use crate::store::Store;
 use crate::util::blocking::blocking;
 
@@ -37,18 +37,19 @@ const NOT_IN_TIME: &str = "an unknown place: its stack could not be read in time
 
 /// The workers of a node.
 #[derive(Debug, Clone)]
-pub(super) struct StackTargets {
-    pub(super) host: String,
+pub(crate) struct StackTargets {
+    pub(crate) host: String,
     /// The id of the node.
-    pub(super) node: String,
+    pub(crate) node: String,
     /// The rank of the first worker.
-    pub(super) base_rank: u32,
-    /// The process group of each worker, or `None` if no process of it is left.
-    pub(super) groups: Vec<Option<u32>>,
+    pub(crate) base_rank: u32,
+    /// The process group of each worker, or the process of a worker that has no group of its own; `None` if no process
+    /// of it is left.
+    pub(crate) groups: Vec<Option<u32>>,
     /// The program of the workers.
-    pub(super) program: OsString,
+    pub(crate) program: OsString,
     /// The ports of PyTorch's debug servers, by rank.
-    pub(super) debug_ports: BTreeMap<u32, u16>,
+    pub(crate) debug_ports: BTreeMap<u32, u16>,
 }
 
 impl StackTargets {
@@ -61,14 +62,14 @@ impl StackTargets {
     }
 
     /// The ranks of workers with a process.
-    pub(super) fn left(&self) -> impl Iterator<Item = u32> + '_ {
+    pub(crate) fn left(&self) -> impl Iterator<Item = u32> + '_ {
         let ranks = (self.base_rank..).zip(&self.groups);
         ranks.filter(|(_, group)| group.is_some()).map(|(rank, _)| rank)
     }
 
     /// Takes the stacks of all workers, within about this time. Dropping the future leaves a tool that runs to its
     /// own limit.
-    pub(super) async fn take(self, limit: Duration) -> NodeStacks {
+    pub(crate) async fn take(self, limit: Duration) -> NodeStacks {
         let deadline = Instant::now() + limit;
         let (program, wanted) = (self.program, self.groups.iter().flatten().copied().collect());
         // The program may be on a file system that does not answer.
@@ -86,7 +87,11 @@ impl StackTargets {
             };
             async move {
                 // The kernel may let a reader wait for a process that it holds.
-                let look = move || Some(look(chosen(&members)?, &sources, deadline.into_std()));
+                let look = move || {
+                    let alone = || group.filter(|pid| process::is_alive(*pid));
+                    let pid = chosen(&members).or_else(alone)?;
+                    Some(look(pid, &sources, deadline.into_std()))
+                };
                 match timeout_at(deadline + SLACK, blocking(look)).await {
                     Ok(Some(found)) => (stack.frames, stack.note) = found,
                     Ok(None) => stack.note = Some(NO_PROCESS.to_owned()),

@@ -37,7 +37,7 @@ use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 pub(crate) use self::copiers::OutputCopiers;
 pub(crate) use self::error::StartError;
 pub(crate) use self::exit_record::ExitRecord;
-pub(crate) use self::progress::ProgressSigns;
+pub(crate) use self::progress::{ProgressSigns, ProgressSpec};
 pub(crate) use self::spec::WorkerSpec;
 use self::worker::Worker;
 use crate::launch::job::Program;

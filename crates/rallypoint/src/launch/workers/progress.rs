@@ -1,8 +1,9 @@
 //! Signs of progress of the workers: output, beats, changes of a file. They are looked at when the agent asks, and cost
-//! nothing before.
+//! nothing before. Workers that another launcher has started have the same signs.
 
 use std::fs::{self, File};
 use std::io::{self, Read};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
@@ -12,15 +13,20 @@ use crate::process::TemporaryDirectory;
 
 /// What the signs of all starts share: the directory of the workers' beats, which is on this host.
 #[derive(Debug)]
-pub(super) struct ProgressSpec {
+pub(crate) struct ProgressSpec {
     sign: ProgressSign,
     beats: TemporaryDirectory,
 }
 
 impl ProgressSpec {
     /// Creates the directory. Blocks on the disk.
-    pub(super) fn new(sign: ProgressSign) -> io::Result<Self> {
+    pub(crate) fn new(sign: ProgressSign) -> io::Result<Self> {
         Ok(Self { sign, beats: TemporaryDirectory::new("rallypoint-beats-")? })
+    }
+
+    /// The sign that is looked for.
+    pub(crate) fn sign(&self) -> &ProgressSign {
+        &self.sign
     }
 
     /// Whether output may be the sign, so that the launcher must see it.
@@ -34,12 +40,20 @@ impl ProgressSpec {
     }
 
     /// The signs of the workers of one start, which have not begun. Blocks on the disk.
-    pub(super) fn signs(&self) -> ProgressSigns {
+    pub(crate) fn signs(&self) -> ProgressSigns {
         let file = match &self.sign {
             ProgressSign::File(path) => Some(FileSign::new(path)),
             _ => None,
         };
-        ProgressSigns { sign: self.sign.clone(), file, workers: Vec::new() }
+        ProgressSigns { sign: self.sign.clone(), file, hides_output: false, workers: Vec::new() }
+    }
+
+    /// A new directory for the beats of workers that another launcher starts. Each worker creates a file there, whose
+    /// name is its rank. Blocks on the disk.
+    pub(crate) fn beat_directory(&self, attempt: u64) -> io::Result<PathBuf> {
+        let directory = self.beats.path().join(attempt.to_string());
+        fs::create_dir(&directory)?;
+        Ok(directory)
     }
 }
 
@@ -84,6 +98,11 @@ impl FileSign {
     fn new(path: &Path) -> Self {
         let (path, known) = (path.to_owned(), modified(path));
         Self { path, known, looked: Instant::now(), changed: None }
+    }
+
+    /// A file of a new directory: if it is there, that is a sign.
+    fn of_new(path: PathBuf) -> Self {
+        Self { path, known: None, looked: Instant::now(), changed: None }
     }
 
     /// The last change.
@@ -142,6 +161,8 @@ impl WorkerSigns {
 pub(crate) struct ProgressSigns {
     sign: ProgressSign,
     file: Option<FileSign>,
+    /// The output of the workers cannot be seen, so it is not expected.
+    hides_output: bool,
     workers: Vec<WorkerSigns>,
 }
 
@@ -151,16 +172,31 @@ impl ProgressSigns {
         Self { workers, ..self }
     }
 
+    /// With the signs of workers that another launcher has started: their beats are in this directory, and their output
+    /// is seen as far as it is in log files. Blocks on the disk.
+    pub(crate) fn of_foreign(self, beats: &Path, ranks: Range<u32>, logs: &[PathBuf]) -> Self {
+        let hides_output = logs.is_empty();
+        let mut logs = logs.iter().map(|path| FileSign::new(path)).collect();
+        let each = ranks.map(|rank| WorkerSigns {
+            output: std::sync::Arc::new(LastOutput::new()),
+            // The signs of all workers count, so it does not matter whose log it is.
+            logs: std::mem::take(&mut logs),
+            beat: FileSign::of_new(beats.join(rank.to_string())),
+        });
+        Self { workers: each.collect(), hides_output, ..self }
+    }
+
     /// The last sign of any worker. `is_first`: whether the node has rank 0. Blocks on the disk.
     pub(crate) fn latest(&mut self, is_first: bool) -> Option<Instant> {
         // Only what is the sign is looked at: log files may be on a file system that does not answer.
         match self.sign {
             ProgressSign::Beat => self.beat(),
+            ProgressSign::Output if self.hides_output => Some(Instant::now()),
             ProgressSign::Output => self.output(),
             ProgressSign::File(_) => self.file.as_mut().and_then(FileSign::look),
             ProgressSign::Auto => match self.beat() {
                 Some(beat) => Some(beat),
-                None if is_first => self.output(),
+                None if is_first && !self.hides_output => self.output(),
                 // Nothing is expected of these workers.
                 None => Some(Instant::now()),
             },
@@ -201,7 +237,7 @@ mod tests {
         let file = FileSign::new(&path("old"));
         let output = Arc::new(LastOutput::new());
         let workers = vec![WorkerSigns::new(output.clone(), [path("log")], &path("beat"))];
-        let signs = ProgressSigns { sign, file: Some(file), workers };
+        let signs = ProgressSigns { sign, file: Some(file), hides_output: false, workers };
         Ground { directory, output, signs }
     }
 
@@ -260,6 +296,28 @@ mod tests {
         first.touch("log", "a");
         assert_eq!(first.signs.latest(true), beaten);
         assert_eq!(first.signs.latest(false), beaten);
+    }
+
+    #[test]
+    fn output_of_foreign_workers_is_expected_only_where_it_is_seen() {
+        for (sign, logs, expected) in [
+            (ProgressSign::Auto, vec![], true),
+            (ProgressSign::Output, vec![], true),
+            (ProgressSign::Beat, vec![], false),
+            (ProgressSign::Auto, vec!["log"], false),
+            (ProgressSign::Output, vec!["log"], false),
+        ] {
+            let directory = tempfile::tempdir().unwrap();
+            let logs: Vec<PathBuf> = logs.iter().map(|log| directory.path().join(log)).collect();
+            let spec = ProgressSpec::new(sign.clone()).unwrap();
+            let beats = spec.beat_directory(1).unwrap();
+            let mut signs = spec.signs().of_foreign(&beats, 4..6, &logs);
+            assert_eq!(signs.latest(true).is_some(), expected, "{sign} {logs:?}");
+            fs::write(beats.join("5"), "7\n").unwrap();
+            let beat = signs.latest(true).filter(|_| sign != ProgressSign::Output);
+            assert_eq!(beat.is_some(), sign != ProgressSign::Output, "{sign} {logs:?}");
+            assert_eq!(signs.steps(), [None, Some(7)]);
+        }
     }
 
     #[test]

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use rallypoint_core::agent::Start;
-use rallypoint_core::agent::environment::{NOTICE_FILE, PROGRESS_FILE, variables};
+use rallypoint_core::agent::environment::{
+    NOTICE_FILE, PROGRESS_DIRECTORY, PROGRESS_FILE, variables,
+};
 
 use super::error::StartError;
 use super::exit_record::ExitRecord;
@@ -60,6 +62,7 @@ impl Worker {
             // That of an outer launcher is not for this worker.
             None => command.env_remove(PROGRESS_FILE),
         };
+        command.env_remove(PROGRESS_DIRECTORY);
         for stream in [OutputStream::Stdout, OutputStream::Stderr] {
             let route = spec.route(stream, local_rank);
             let file = files.as_ref().map(|files| match stream {

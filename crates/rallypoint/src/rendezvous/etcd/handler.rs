@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use rallypoint_core::agent::{Why, must_stop, num_nodes_waiting};
+use rallypoint_core::agent::{RestartBudget, Why, must_stop, num_nodes_waiting};
 use rallypoint_core::kv::Time;
 use rallypoint_core::rendezvous::documents::{
     LivenessAddress, NodeDocument, RankHints, RunOutcome,
@@ -252,10 +252,12 @@ impl EtcdRendezvousHandler {
         Ok(self.status())
     }
 
-    /// Why the workers of this node must stop, by [`status`](Self::status); `None` if they need not.
+    /// Why the workers of this node must stop, by [`status`](Self::status); `None` if they need not. The handler does
+    /// not know evictions: a [`ForeignAgent`](crate::agent::ForeignAgent) does.
     pub fn must_stop(&self) -> Option<Why> {
         let status = self.status.borrow();
-        must_stop(&status.view, status.fenced.as_ref().map(Loss::to_string), &self.node)
+        let fenced = status.fenced.as_ref().map(Loss::to_string);
+        must_stop(&status.view, &RestartBudget::default(), fenced, &self.node)
     }
 
     /// [`num_nodes_waiting`](RendezvousHandler::num_nodes_waiting), as a memory read.
@@ -265,7 +267,7 @@ impl EtcdRendezvousHandler {
     pub fn nodes_waiting(&self) -> Result<usize, RendezvousError> {
         let status = self.live_status()?;
         let fenced = status.fenced.as_ref().map(Loss::to_string);
-        Ok(num_nodes_waiting(&status.view, fenced, &self.node))
+        Ok(num_nodes_waiting(&status.view, &RestartBudget::default(), fenced, &self.node))
     }
 
     /// Follows every change to [`status`](Self::status).

@@ -77,7 +77,7 @@ fn rows() -> Vec<Row> {
         option("notice", "noti", "2.5:SIGUSR2", |p| format!("{:?} {}", p.agent.notice, p.notice_signal),
             "0ns 10", "2.5s 12", "2:SIGKILL", "no signal that can be handled"),
         option("hang-after", "ha", "5:60", |p| format!("{:?}", p.agent.hang), "None",
-            "Some(HangPolicy { after: 5s, first: 60s })", "0", "give seconds above 0"),
+            "Some(HangPolicy { after: 5s, first: 60s })", "0", "give seconds from 0.001"),
         option("on-hang", "on", "restart", |p| format!("{:?}", p.agent.on_hang), "Report", "Restart { min_nodes: 1 }",
             "kill", "give report or restart"),
         option("progress", "prog", "file:/beat", |p| p.progress.to_string(), "auto", "file:/beat", "moon", "auto, output, beat or file:PATH"),

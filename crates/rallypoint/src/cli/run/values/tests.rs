@@ -23,25 +23,6 @@ fn times_are_finite() {
 }
 
 #[test]
-fn a_time_without_progress_may_be_longer_at_first() {
-    let limits = |text: &str| {
-        let HangAfter(HangPolicy { after, first }) = text.parse().unwrap();
-        (after.as_secs_f64(), first.as_secs_f64())
-    };
-    assert_eq!(limits("600"), (600.0, 1800.0));
-    assert_eq!(limits("1.5:1"), (1.5, 1.0));
-    for text in ["", "0", "1:0", "1:", ":1", "-1", "none"] {
-        assert!(text.parse::<HangAfter>().is_err(), "{text}");
-    }
-    for text in ["auto", "output", "beat", "file:/a b"] {
-        assert_eq!(text.parse::<ProgressSign>().unwrap().to_string(), text);
-    }
-    for text in ["", "file:", "file", "Beat"] {
-        assert!(text.parse::<ProgressSign>().is_err(), "{text}");
-    }
-}
-
-#[test]
 fn signals_are_those_that_can_be_handled() {
     assert_eq!("SIGTERM, SIGINT,SIGTERM".parse(), Ok(SignalList(vec![15, 2])));
     for name in ["SIGKILL", "SIGSTOP", "SIGSEGV", "TERM", "15", ""] {

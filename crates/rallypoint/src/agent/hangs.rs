@@ -1,0 +1,156 @@
+//! The loop that watches the workers of one start, and answers requests for their stacks.
+
+use std::sync::{Arc, Mutex};
+
+use futures_util::future::BoxFuture;
+use rallypoint_core::agent::{HangPolicy, HangRequest, HangWatch, NodeGroup, RestartBudget};
+use rallypoint_core::kv::Time;
+use rallypoint_core::rendezvous::keys::Keys;
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until};
+
+use crate::client::Client;
+use crate::launch::hangs;
+use crate::launch::restarts::RestartCounter;
+use crate::launch::stacks::StackTargets;
+use crate::launch::workers::ProgressSigns;
+use crate::log_target::LAUNCH;
+use crate::process::is_alive;
+use crate::store::Store;
+
+/// Watches the workers of one start.
+pub(super) struct HangLoop {
+    origin: Instant,
+    watch: HangWatch,
+    signs: Arc<Mutex<ProgressSigns>>,
+    targets: StackTargets,
+    pids: Vec<u32>,
+    group: NodeGroup,
+    store: Arc<dyn Store>,
+    run: (Client, Keys),
+    restarts: Arc<RestartCounter>,
+    budget: watch::Receiver<RestartBudget>,
+    /// The last request of the round that this node has answered, or answers.
+    answered: Option<HangRequest>,
+    /// The last sign of progress that was seen.
+    last_sign: Option<Time>,
+}
+
+impl HangLoop {
+    pub(super) fn new(
+        policy: HangPolicy,
+        signs: ProgressSigns,
+        targets: StackTargets,
+        pids: Vec<u32>,
+        (group, store): (NodeGroup, Arc<dyn Store>),
+        (run, restarts): ((Client, Keys), Arc<RestartCounter>),
+    ) -> Self {
+        let origin = Instant::now();
+        let budget = restarts.changes();
+        let (watch, signs) = (HangWatch::new(policy, Time::ZERO), Arc::new(Mutex::new(signs)));
+        let (answered, last_sign) = (None, None);
+        Self {
+            origin,
+            watch,
+            signs,
+            targets,
+            pids,
+            group,
+            store,
+            run,
+            restarts,
+            budget,
+            answered,
+            last_sign,
+        }
+    }
+
+    /// Runs until it is dropped.
+    pub(super) async fn run(mut self) {
+        let mut looking: Option<BoxFuture<'static, Option<Time>>> = None;
+        let mut asking: Option<BoxFuture<'static, ()>> = None;
+        let mut answering: Option<BoxFuture<'static, ()>> = None;
+        let mut is_followed = true;
+        loop {
+            if let Some(request) = self.wanted() {
+                answering = Some(self.answer(request));
+            }
+            let look_at = self.watch.next_look().map(|at| self.origin + at);
+            tokio::select! {
+                changed = self.budget.changed(), if is_followed => is_followed = changed.is_ok(),
+                latest = ready(&mut looking) => {
+                    looking = None;
+                    self.last_sign = latest;
+                    asking = self.seen(latest).or(asking);
+                }
+                () = ready(&mut asking) => asking = None,
+                () = ready(&mut answering) => answering = None,
+                () = at(look_at) => if self.watch.is_due(self.origin.elapsed()) {
+                    looking = Some(self.look());
+                },
+            }
+        }
+    }
+
+    /// Looks for signs of progress.
+    fn look(&self) -> BoxFuture<'static, Option<Time>> {
+        let (origin, signs, is_first) = (self.origin, self.signs.clone(), self.group.rank == 0);
+        let known = self.last_sign.map(|at| (origin + at).into_std());
+        Box::pin(async move {
+            let latest = hangs::latest_sign(signs, is_first, known).await?;
+            Some(Instant::from_std(latest).saturating_duration_since(origin))
+        })
+    }
+
+    /// Asks all nodes for their stacks, if this is a hang.
+    fn seen(&mut self, latest: Option<Time>) -> Option<BoxFuture<'static, ()>> {
+        let (number, silent) = self.watch.seen(self.origin.elapsed(), latest)?;
+        // Workers that have exited make no progress, and need not.
+        if !self.pids.iter().any(|pid| is_alive(*pid)) {
+            return None;
+        }
+        tracing::warn!(
+            target: LAUNCH,
+            ?silent, "no worker of this node makes progress; all nodes are asked where their workers are"
+        );
+        let millis = u64::try_from(silent.as_millis()).unwrap_or(u64::MAX);
+        let (round, host) = (self.group.round, self.targets.host.clone());
+        let request = HangRequest { round, number, host, millis };
+        let restarts = self.restarts.clone();
+        Some(Box::pin(async move { restarts.request_stacks(request).await }))
+    }
+
+    /// A request for the stacks of this group that has no answer yet.
+    fn wanted(&mut self) -> Option<HangRequest> {
+        let round = self.group.round;
+        let hang = self.budget.borrow().hang.clone().filter(|request| request.round == round)?;
+        if self.answered.as_ref() == Some(&hang) {
+            return None;
+        }
+        self.watch.told(self.origin.elapsed(), hang.number);
+        self.answered = Some(hang.clone());
+        Some(hang)
+    }
+
+    fn answer(&self, request: HangRequest) -> BoxFuture<'static, ()> {
+        let (targets, signs) = (self.targets.clone(), Some(self.signs.clone()));
+        let peers = (self.group.clone(), self.store.clone());
+        let answer = hangs::answer(targets, signs, peers, self.run.clone(), request);
+        // What follows from the report is for operators to decide: torchrun restarts by its own rules.
+        Box::pin(async move { drop(answer.await) })
+    }
+}
+
+async fn ready<T>(future: &mut Option<BoxFuture<'static, T>>) -> T {
+    match future {
+        Some(future) => future.await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn at(time: Option<Instant>) {
+    match time {
+        Some(time) => sleep_until(time).await,
+        None => std::future::pending().await,
+    }
+}
