@@ -157,7 +157,7 @@ fn a_lost_member_is_told_with_the_operator_who_evicted_it() {
 /// agree on is not for it.
 #[test]
 fn a_foreign_agent_knows_evictions_and_no_other_word_of_launchers() {
-    let operation = crate::agent::Operation::Evict { node: "me".into() };
+    let operation = Operation::Evict { node: "me".into() };
     let by = "ali@login".into();
     let action = OperatorAction { operation, by, reason: "its disk".into(), round: 4, at: None };
     let budget = RestartBudget::default().record(action.clone());

@@ -111,7 +111,7 @@ mod tests {
             WorkerStack { rank, step: Some(u64::from(rank)), frames, note: None }
         };
         let workers = (0..1000).map(|rank| worker(rank, if rank == 42 { 7 } else { 5 }));
-        let node = NodeStacks { host: "h".into(), workers: workers.collect() };
+        let node = NodeStacks { host: "h".into(), node: "n".into(), workers: workers.collect() };
         let request = HangRequest { round: 3, number: 1, host: "h".into(), millis: 9_000 };
         let report = HangReport::new(&request, &[node], &[9]);
         let document = HangDocument::reported(&request, &report);

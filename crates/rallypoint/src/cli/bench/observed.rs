@@ -16,7 +16,7 @@ use super::super::AnyError;
 use super::print;
 use super::rendezvous::{RendezvousBench, end, total};
 use crate::events::{EventFile, EventRecorder};
-use crate::http::{HttpOptions, HttpServer, Told};
+use crate::http::{HttpOptions, HttpServer, Pages, Told};
 use crate::launch::{RunFacts, RunMetrics};
 use crate::process::TemporaryDirectory;
 use crate::util::blocking::blocking;
@@ -260,7 +260,8 @@ impl Observation {
             file.recorder().observe(Box::new(move |event| observed.take(event)));
             let address = ([127, 0, 0, 1], 0).into();
             let options = HttpOptions { address, tls: None, credentials: None };
-            pages.push(HttpServer::start(options, Arc::new(NodePages(metrics)))?);
+            let told = Pages { told: Arc::new(NodePages(metrics)), runs: None };
+            pages.push(HttpServer::start(options, told)?);
             files.push(file);
         }
         let of_nodes = pages.iter().map(|page| page.url().trim_start_matches("http://"));
