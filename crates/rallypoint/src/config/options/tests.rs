@@ -263,7 +263,7 @@ fn a_password_may_be_in_a_file() {
 #[test]
 fn a_password_that_was_found_belongs_to_a_user_without_one() {
     let added = |given: &[&str], found: Option<&str>| {
-        let mut config: std::collections::BTreeMap<String, String> =
+        let mut config: BTreeMap<String, String> =
             given.iter().map(|key| ((*key).to_owned(), "given".to_owned())).collect();
         add_password(&mut config, found.map(str::to_owned));
         config.remove("password")
