@@ -8,7 +8,7 @@ use std::time::Duration;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use rallypoint::Reminder;
-use rallypoint::agent::{ForeignAgent, ForeignWorkers};
+use rallypoint::agent::{AgentPages, ForeignAgent, ForeignWorkers, PagesError};
 use rallypoint::config::Backend;
 use rallypoint::embedded::{
     EmbeddedServer, EmbeddedServerError, RendezvousConfig, SecretError, ThisHost, clients_gone,
@@ -75,6 +75,7 @@ enum OpenError {
     Create(CreateError),
     Secret(SecretError),
     Progress(std::io::Error),
+    Pages(PagesError),
 }
 
 impl OpenError {
@@ -91,6 +92,7 @@ impl OpenError {
             Self::Host(error) => error.raise(py),
             Self::Create(error) => error.raise(py),
             Self::Secret(error) => error.raise(py),
+            Self::Pages(error) => wrong_argument(py, rallypoint::error_chain(&error)),
             Self::Progress(error) => {
                 system_error(py, "create a directory for the workers' signs of progress", &error)
             }
@@ -109,12 +111,17 @@ async fn open(mut config: RendezvousConfig) -> Result<Opened, OpenError> {
     for warning in &config.warnings {
         tracing::warn!(target: RENDEZVOUS, "{warning}");
     }
+    // Probes are answered from the start.
+    let pages = AgentPages::open(&mut config).await.map_err(OpenError::Pages)?;
     let server = EmbeddedServer::start(&mut config).await.map_err(OpenError::Host)?;
+    if let (Some(pages), Some(server)) = (&pages, &server) {
+        pages.embeds(server);
+    }
     let handler = EtcdRendezvousHandler::from_parameters(&config.parameters).await;
     let handler = handler.map_err(|error| OpenError::new(error, &config))?;
     let fence = config.parameters.liveness.is_some().then(|| handler.fence_at());
     let fencing = fence.map(|fence| AbortOnDropHandle::new(tokio::spawn(follow_fence(fence))));
-    let agent = ForeignAgent::open(Arc::new(handler)).await.map_err(OpenError::Progress)?;
+    let agent = ForeignAgent::open(Arc::new(handler), pages).await.map_err(OpenError::Progress)?;
     Ok(Opened { agent, server, fencing })
 }
 
@@ -227,6 +234,12 @@ impl Rendezvous {
         let agent = self.agent.get(py)?;
         let workers = ForeignWorkers { base_rank, pids, logs, program };
         wait(py, async { agent.started(workers) })
+    }
+
+    /// Workers have failed: their local ranks and exit codes, negative for signals.
+    fn workers_failed(&self, py: Python<'_>, exits: Vec<(u32, i32)>) -> PyResult<()> {
+        self.agent.get(py)?.failed(&exits);
+        Ok(())
     }
 
     /// The workers are to stop, and are no longer watched.

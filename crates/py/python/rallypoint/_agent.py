@@ -37,9 +37,11 @@ class Course:
         self.has_failed = False
         # Something other than workers has ended the agent.
         self.error: Optional[BaseException] = None
-        # What is called before workers are started; with those that were; and before they are stopped.
+        # What is called before workers are started; with those that were; with the local ranks and exit codes of
+        # those that failed; and before they are stopped.
         self.before_start: Callable[[], None] = lambda: None
         self.on_start: Callable[[StartedWorkers], None] = lambda _: None
+        self.on_failure: Callable[[list[tuple[int, int]]], None] = lambda _: None
         self.before_stop: Callable[[], None] = lambda: None
 
     @property
@@ -67,7 +69,7 @@ def watch_agents() -> None:
         if not isinstance(course, Course):
             return run(agent, *args, **kwargs)
         course.agent, course.is_running = agent, True
-        start, stop = agent._start_workers, agent._stop_workers
+        start, monitor, stop = agent._start_workers, agent._monitor_workers, agent._stop_workers
 
         def start_and_tell(group: WorkerGroup) -> dict[int, Any]:
             course.before_start()
@@ -76,11 +78,18 @@ def watch_agents() -> None:
             course.on_start(StartedWorkers([ids[rank] for rank in sorted(ids)], min(ranks, default=0), _logs(agent)))
             return ids
 
+        def monitor_and_tell(group: WorkerGroup) -> RunResult:
+            result = monitor(group)
+            if result.is_failed():
+                course.on_failure([(one.local_rank, one.exitcode) for one in result.failures.values()])
+            return result
+
         def tell_and_stop(*args: Any, **kwargs: Any) -> None:
             course.before_stop()
             stop(*args, **kwargs)
 
         agent._start_workers, agent._stop_workers = start_and_tell, tell_and_stop
+        agent._monitor_workers = monitor_and_tell
         try:
             result: Optional[RunResult] = run(agent, *args, **kwargs)
             if result is None:

@@ -84,6 +84,7 @@ class TorchrunHandler(RendezvousHandler):
             raise
         self._fence = Fence(self._rendezvous, self.course.worker_ids)
         self.course.before_start, self.course.on_start = self._starting, self._started
+        self.course.on_failure = self._rendezvous.workers_failed
         self.course.before_stop = self._rendezvous.workers_stopping
         watch_agents()
         # The workers inherit the environment, and have no business with them. They come back at the end.

@@ -16,6 +16,7 @@ mod render;
 
 #[cfg(feature = "cli")]
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use rallypoint_core::agent::HangPolicy;
@@ -33,7 +34,7 @@ use super::backend::Backend;
 use super::error::ConfigError;
 use super::parameters::{RendezvousParameters, validate_run};
 use super::progress::{ProgressSign, hang_policy};
-use super::values::{MIN_SECONDS, PortRange};
+use super::values::{MIN_SECONDS, PortRange, http_address};
 use crate::client::ClientOptions;
 use crate::events::EventRecorder;
 use crate::util::clock::display_time;
@@ -165,6 +166,8 @@ pub(crate) const OPTIONS: &[OptionSpec] = &[
          the workers of all nodes are; `600:1800` also limits the time to the first sign of progress"),
     row("progress", Kind::Text, Some("auto"), ETCD,
         "under torchrun: the sign of progress for `hang_after`: `beat`, `output`, `file:PATH` or `auto`"),
+    row("http", Kind::Text, None, ETCD,
+        "under torchrun: the address, such as `127.0.0.1:9480`, at which this node tells health and metrics over HTTP"),
     row("protocol", Kind::Choice(&["http", "https"]), Some("http"), CONNECTION,
         "protocol of the servers"),
     also(&["ca_cert"], row("cacert", Kind::File, None, CONNECTION,
@@ -189,8 +192,8 @@ pub(crate) const OPTIONS: &[OptionSpec] = &[
 
 /// The options for which `rallypoint run` has options of its own.
 #[cfg(any(feature = "cli", test))]
-const OWN_OF_LAUNCHER: [(&str, &str); 2] =
-    [("hang_after", "--hang-after"), ("progress", "--progress")];
+const OWN_OF_LAUNCHER: [(&str, &str); 3] =
+    [("hang_after", "--hang-after"), ("progress", "--progress"), ("http", "--http")];
 
 #[cfg(any(feature = "cli", test))]
 fn is_own_of_launcher(name: &str) -> bool {
@@ -275,6 +278,8 @@ pub struct HandlerOptions {
     pub hang: Option<HangPolicy>,
     /// The sign by which the workers show progress.
     pub progress: ProgressSign,
+    /// The address at which the node tells its health and metrics, for [`AgentPages`](crate::agent::AgentPages).
+    pub http: Option<SocketAddr>,
 }
 
 impl HandlerOptions {
@@ -338,6 +343,7 @@ impl HandlerOptions {
             keeps_events: true,
             hang: reader.parsed("hang_after", hang_policy)?,
             progress: reader.parsed("progress", str::parse)?.unwrap_or_default(),
+            http: reader.parsed("http", http_address)?,
         })
     }
 

@@ -3,6 +3,7 @@
 //! Each function returns the remedy as its error; the caller knows the name of the field.
 
 use std::fmt;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 /// The longest time that any option takes, in seconds: a year. Sums of such times cannot overflow.
@@ -41,6 +42,14 @@ pub(crate) fn switch(text: &str) -> Result<bool, String> {
         "0" | "false" | "f" | "no" | "n" => Ok(false),
         _ => Err("give true or false".to_owned()),
     }
+}
+
+/// Reads the address at which a process tells its health and metrics.
+pub(crate) fn http_address(text: &str) -> Result<SocketAddr, String> {
+    text.parse().map_err(|_| {
+        "give an IP address and a port, such as 127.0.0.1:9480, or 0.0.0.0:9480 for all interfaces"
+            .to_owned()
+    })
 }
 
 /// The ports that a node may take, where a firewall lets only some pass.

@@ -35,6 +35,7 @@ use self::access::{Access, authorize};
 use self::listener::PageListener;
 use self::ui::Feed;
 pub(crate) use self::ui::RunSource;
+pub(crate) use crate::config::values::http_address as address;
 use crate::credentials::Credentials;
 use crate::log_target::HTTP;
 use crate::server::{ServerTls, TlsError, TlsUse, acceptor};
@@ -71,7 +72,7 @@ pub(crate) struct Pages {
 #[derive(Debug, Error)]
 pub(crate) enum HttpError {
     /// The address cannot be listened on.
-    #[error("cannot listen on {address}; --http names another address")]
+    #[error("cannot listen on {address}; --http, or http in --rdzv-conf, names another address")]
     Listen { address: SocketAddr, source: io::Error },
     /// TLS cannot be set up.
     #[error("TLS cannot be set up")]
@@ -79,14 +80,6 @@ pub(crate) enum HttpError {
     /// There is no thread for it.
     #[error("cannot start a thread")]
     Thread(#[source] io::Error),
-}
-
-/// Parses what `--http` takes.
-pub(crate) fn address(text: &str) -> Result<SocketAddr, String> {
-    text.parse().map_err(|_| {
-        "give an IP address and a port, such as 127.0.0.1:9480, or 0.0.0.0:9480 for all interfaces"
-            .to_owned()
-    })
 }
 
 /// The server, which ends when this is dropped.

@@ -17,7 +17,7 @@ use tokio_util::task::AbortOnDropHandle;
 use super::events::MembershipEvents;
 use super::hangs;
 use super::job::JobSpec;
-use super::pages::LauncherPages;
+use super::pages::NodePages;
 use super::peers::Peers;
 use super::preflight::{self, Preflight, PreflightError};
 use super::signals::{SignalAction, SignalListener};
@@ -50,7 +50,7 @@ pub(super) struct AgentDriver {
     waiting: WaitReporter,
     /// The command that must succeed before a rendezvous that a failure of this node's workers caused.
     preflight: Option<Arc<Preflight>>,
-    pages: Arc<LauncherPages>,
+    pages: Arc<NodePages>,
     /// The signal that notifies workers of their stop.
     notice_signal: i32,
     on_hang: OnHang,
@@ -133,7 +133,7 @@ impl AgentDriver {
         peers: Arc<Peers>,
         signals: SignalListener,
         waiting: WaitReporter,
-        pages: Arc<LauncherPages>,
+        pages: Arc<NodePages>,
     ) -> Self {
         let events = peers.events();
         let parameters = &job.rendezvous.parameters;

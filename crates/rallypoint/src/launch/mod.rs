@@ -17,7 +17,7 @@ mod events;
 pub(crate) mod hangs;
 pub(crate) mod job;
 mod liveness;
-mod pages;
+pub(crate) mod pages;
 mod peers;
 mod preflight;
 mod report;
@@ -43,7 +43,7 @@ pub(crate) use self::console::Console;
 use self::driver::AgentDriver;
 use self::job::JobSpec;
 use self::liveness::Liveness;
-use self::pages::LauncherPages;
+use self::pages::NodePages;
 use self::peers::Peers;
 use self::preflight::Preflight;
 pub(crate) use self::run_metrics::{RunFacts, RunMetrics};
@@ -145,8 +145,11 @@ async fn run(mut job: JobSpec, console: &Arc<Console>) -> Result<i32, LaunchErro
     let mut signals = SignalListener::listen(&job.handled)?;
     say(&job);
     // Probes are answered from the start.
-    let pages = LauncherPages::new(&job);
-    let _http = pages.open(&mut job).await?;
+    let pages = NodePages::new(&job.rendezvous.parameters, Some(job.max_restarts));
+    let _http = match job.http {
+        Some(address) => Some(pages.open(address, &mut job.rendezvous).await?),
+        None => None,
+    };
     let mut liveness = Liveness::start(&mut job.rendezvous.parameters).await?;
     let output = Arc::new(OutputCopiers::new()?);
     let (planned, shown, copied) = (job.clone(), console.clone(), output.clone());

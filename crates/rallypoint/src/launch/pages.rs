@@ -1,5 +1,6 @@
-//! What the launcher tells over HTTP: whether this node is a member of a group, and metrics.
+//! What a node tells over HTTP: whether it is a member of a group, and metrics.
 
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use prometheus::proto::MetricFamily;
@@ -7,62 +8,61 @@ use rallypoint_core::kv::Time;
 use tokio::sync::watch;
 
 use super::LaunchError;
-use super::job::JobSpec;
 use super::run_metrics::{RunFacts, RunMetrics};
-use crate::embedded::{Serving, certificate};
+use crate::embedded::{RendezvousConfig, Serving, certificate};
 use crate::events::EventRecorder;
 use crate::http::{HttpOptions, HttpServer, Pages, Told};
 use crate::metrics::process_metrics;
-use crate::rendezvous::EtcdOptions;
+use crate::rendezvous::{EtcdOptions, RendezvousParameters};
 use crate::util::clock::boot_time;
 
-/// What the launcher tells, as its parts report it.
-pub(super) struct LauncherPages {
+/// What a node tells, as the parts of its agent report it.
+pub(crate) struct NodePages {
     /// What this node waits for; nothing while it is a member of a group.
     waits_for: Mutex<Option<String>>,
     server: OnceLock<Serving>,
     run: Arc<RunMetrics>,
 }
 
-impl LauncherPages {
-    pub(super) fn new(job: &JobSpec) -> Arc<Self> {
+impl NodePages {
+    /// `max_restarts`: the restarts of the job, if the agent knows them.
+    pub(crate) fn new(parameters: &RendezvousParameters, max_restarts: Option<u32>) -> Arc<Self> {
         let waits_for = Mutex::new(Some("the launcher is starting".to_owned()));
-        let parameters = &job.rendezvous.parameters;
         let options = EtcdOptions::from_parameters(parameters).ok();
         let run = RunMetrics::new(RunFacts {
             run_id: parameters.run_id.clone(),
             min_nodes: parameters.min_nodes,
             max_nodes: parameters.max_nodes,
-            max_restarts: job.max_restarts,
+            max_restarts,
             lease_ttl: options.map(|options| options.handler.lease_ttl).unwrap_or_default(),
         });
         Arc::new(Self { waits_for, server: OnceLock::new(), run: Arc::new(run) })
     }
 
-    /// Starts to tell it, if the user asks for it.
-    pub(super) async fn open(
+    /// Starts to tell it at this address.
+    pub(crate) async fn open(
         self: &Arc<Self>,
-        job: &mut JobSpec,
-    ) -> Result<Option<HttpServer>, LaunchError> {
-        let Some(address) = job.http else { return Ok(None) };
-        let recorder = &mut job.rendezvous.parameters.recorder;
+        address: SocketAddr,
+        rendezvous: &mut RendezvousConfig,
+    ) -> Result<HttpServer, LaunchError> {
+        let recorder = &mut rendezvous.parameters.recorder;
         let recorder = recorder.get_or_insert_with(EventRecorder::without_file);
         let run = self.run.clone();
         recorder.observe(Box::new(move |event| run.take(event)));
-        let tls = certificate(&job.rendezvous).await.map_err(LaunchError::Certificate)?;
-        let credentials = job.rendezvous.credentials.clone();
+        let tls = certificate(rendezvous).await.map_err(LaunchError::Certificate)?;
+        let credentials = rendezvous.credentials.clone();
         let options = HttpOptions { address, tls, credentials };
         let pages = Pages { told: self.clone(), runs: None };
-        Ok(Some(HttpServer::start(options, pages)?))
+        Ok(HttpServer::start(options, pages)?)
     }
 
     /// This process runs the server of the job, or may do so later.
-    pub(super) fn embeds(&self, server: Serving) {
+    pub(crate) fn embeds(&self, server: Serving) {
         let _ = self.server.set(server);
     }
 
     /// Follows the fence, which each renewal of the lease moves on.
-    pub(super) async fn follow_fence(self: Arc<Self>, mut fence: watch::Receiver<Option<Time>>) {
+    pub(crate) async fn follow_fence(self: Arc<Self>, mut fence: watch::Receiver<Option<Time>>) {
         let mut before = *fence.borrow_and_update();
         while fence.changed().await.is_ok() {
             let now = *fence.borrow_and_update();
@@ -74,7 +74,7 @@ impl LauncherPages {
     }
 
     /// This node is no member of a group, and waits for this.
-    pub(super) fn waits_for(&self, what: &str) {
+    pub(crate) fn waits_for(&self, what: &str) {
         let mut waits_for = self.waits_for.lock().unwrap_or_else(PoisonError::into_inner);
         if waits_for.as_deref() != Some(what) {
             *waits_for = Some(what.to_owned());
@@ -82,12 +82,12 @@ impl LauncherPages {
     }
 
     /// This node is a member of a group.
-    pub(super) fn is_member(&self) {
+    pub(crate) fn is_member(&self) {
         *self.waits_for.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 }
 
-impl Told for LauncherPages {
+impl Told for NodePages {
     fn readiness(&self) -> Result<(), String> {
         let waits_for = self.waits_for.lock().unwrap_or_else(PoisonError::into_inner);
         waits_for.as_ref().map_or(Ok(()), |what| Err(format!("no member of a group: {what}")))

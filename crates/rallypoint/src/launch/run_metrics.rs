@@ -32,7 +32,8 @@ pub(crate) struct RunFacts {
     pub(crate) run_id: String,
     pub(crate) min_nodes: usize,
     pub(crate) max_nodes: usize,
-    pub(crate) max_restarts: u32,
+    /// The restarts of the job, if the agent knows them.
+    pub(crate) max_restarts: Option<u32>,
     pub(crate) lease_ttl: Duration,
 }
 
@@ -67,7 +68,7 @@ struct MetricsState {
 
 impl RunMetrics {
     pub(crate) fn new(facts: RunFacts) -> Self {
-        let max_restarts = facts.max_restarts;
+        let max_restarts = facts.max_restarts.unwrap_or_default();
         let counters =
             |name, help, label| IntCounterVec::new(Opts::new(name, help), &[label]).expect(VALID);
         let times = |name, help, label| {
@@ -203,22 +204,22 @@ impl RunMetrics {
             let help = "Least time that was left when a renewal of the lease was acknowledged.";
             gauge("rallypoint_lease_margin_seconds", help, left.as_secs_f64())
         });
+        let restarts = max_restarts.map(|max| {
+            let left = f64::from(state.restarts_left);
+            let max_help = "Restarts that the job has had in all.";
+            [
+                gauge("rallypoint_restarts_left", "Restarts that the job has left.", left),
+                gauge("rallypoint_restarts_max", max_help, f64::from(max)),
+            ]
+            .concat()
+        });
         let families = [
             gauges("rallypoint_run_state", "State of the round.", "state", &run),
             gauge("rallypoint_run_round", "Number of the round.", state.round as f64),
             gauges("rallypoint_node_state", "State of this node.", "state", &node),
             gauges("rallypoint_nodes", "Nodes of the group.", "state", &nodes),
             gauges("rallypoint_nodes_wanted", "Limits of --nnodes.", "bound", &wanted),
-            gauge(
-                "rallypoint_restarts_left",
-                "Restarts that the job has left.",
-                f64::from(state.restarts_left),
-            ),
-            gauge(
-                "rallypoint_restarts_max",
-                "Restarts that the job has had in all.",
-                f64::from(*max_restarts),
-            ),
+            restarts.unwrap_or_default(),
             margin.unwrap_or_default(),
             gauge(
                 "rallypoint_lease_ttl_seconds",

@@ -126,6 +126,7 @@ fn wrong_options_are_named_with_what_would_be_right() {
         ("use_agent_store", "maybe", "give true or false"),
         ("hang_after", "0", "give seconds from 0.001 to 31536000, such as 30 or 0.5; the limit"),
         ("progress", "moon", "give auto, output, beat or file:PATH"),
+        ("http", "9480", "give an IP address and a port, such as 127.0.0.1:9480"),
         ("protocol", "grpc", "give http or https"),
         ("user", "", "give a value, or leave it out"),
     ] {
@@ -167,7 +168,7 @@ fn an_unknown_option_is_refused_with_a_guess() {
     let words = "unknown option \"last_call_timout\" of backend \"etcd\": did you mean \
                  last_call_timeout? It knows: timeout, join_timeout, last_call_timeout, etcd_prefix, \
                  lease_ttl, rank_policy, node_rank, topology, local_world_size, use_agent_store, store_ports, reopen, \
-                 hang_after, progress, protocol, cacert, ca_cert, cert, ssl_cert, key, ssl_cert_key, read_timeout, user, password, \
+                 hang_after, progress, http, protocol, cacert, ca_cert, cert, ssl_cert, key, ssl_cert_key, read_timeout, user, password, \
                  password_file";
     assert_eq!(error.to_string(), words);
     let error = etcd(&[("colour", "red")]).unwrap_err().to_string();

@@ -9,7 +9,7 @@ fn after(events: &[(u64, &str)]) -> String {
         run_id: "job".to_owned(),
         min_nodes: 2,
         max_nodes: 4,
-        max_restarts: 3,
+        max_restarts: Some(3),
         lease_ttl: Duration::from_secs(10),
     });
     for (ms, body) in events {

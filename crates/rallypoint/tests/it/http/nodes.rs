@@ -64,6 +64,8 @@ fn an_address_in_use_is_an_error_that_names_the_option() {
     let job = Job::new(&["--standalone", "--http", &address]);
     let ended = job.launch().ended();
     assert_eq!(ended.code, Some(1));
-    let expected = format!("cannot listen on {address}; --http names another address");
+    let expected = format!(
+        "cannot listen on {address}; --http, or http in --rdzv-conf, names another address"
+    );
     assert!(ended.stderr.contains(&expected), "{}", ended.stderr);
 }
