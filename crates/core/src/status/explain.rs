@@ -199,7 +199,8 @@ impl<'a> Explanation<'a> {
             match (&node.id, node.rank, exit) {
                 (Some(id), rank, exit) => {
                     let rank = rank.map(|rank| format!(", rank {rank} of the last group,"));
-                    let (rank, why) = (rank.unwrap_or_default(), exit.unwrap_or(node.why.clone()));
+                    let (rank, why) =
+                        (rank.unwrap_or_default(), exit.unwrap_or_else(|| node.why.clone()));
                     self.say(Topic::Wait, format!("{id}{rank} is gone: {why}."));
                 }
                 (None, Some(rank), Some(exit)) => {

@@ -67,9 +67,9 @@ impl Agent {
         }
         workers.hung = true;
         let lived = now.saturating_sub(workers.since);
-        let (without, follows) = leave_out(&odd, workers.nodes, spares, min_nodes);
-        let room = LONGEST_REASON.saturating_sub(follows.len() + 2);
-        let blame = format!("{}; {follows}", bounded(headline, room));
+        let (without, named) = leave_out(&odd, workers.nodes, spares, min_nodes);
+        let room = LONGEST_REASON.saturating_sub(named.len() + 2);
+        let blame = format!("{}; {named}", bounded(headline, room));
         self.outputs.push_back(AgentOutput::RestartHung(HangRestart {
             round,
             blame,
@@ -88,18 +88,19 @@ impl Agent {
     }
 }
 
-/// The ids of the odd nodes if the job can do without them, and what follows for them, in words. `nodes`: the number of
-/// nodes of the group.
+/// The ids of the odd nodes if the job can do without them, and what is to say of them. `nodes`: the number of nodes of
+/// the group. The words hold whether the budget grants the restart or not.
 fn leave_out(odd: &OddNodes, nodes: u32, spares: u32, min_nodes: u32) -> (Vec<String>, String) {
-    let hosts = odd.hosts();
+    let named = match odd.nodes.len() {
+        1 => format!("the odd node is {}", odd.hosts()),
+        _ => format!("the odd nodes are {}", odd.hosts()),
+    };
     let others = nodes.saturating_sub(u32::try_from(odd.nodes.len()).unwrap_or(u32::MAX));
     let left = others.saturating_add(spares);
     if left >= min_nodes {
-        let ids = odd.nodes.iter().map(|node| node.id.clone()).collect();
-        return (ids, format!("the job restarts without {hosts}"));
+        return (odd.nodes.iter().map(|node| node.id.clone()).collect(), named);
     }
-    let follows = format!(
-        "the job restarts with {hosts}, since it needs {min_nodes} nodes, and {left} would be left"
-    );
-    (Vec::new(), follows)
+    let needs =
+        format!("{named}, and the job needs it: of {min_nodes} nodes, {left} would be left");
+    (Vec::new(), needs)
 }

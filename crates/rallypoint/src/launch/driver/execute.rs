@@ -77,7 +77,8 @@ impl AgentDriver {
             }
             AgentOutput::TakeStacks(request) => self.answer(request),
             AgentOutput::RestartHung(restart) => {
-                tracing::warn!(target: LAUNCH, "{}", restart.blame);
+                let without = if restart.without.is_empty() { "" } else { " without it" };
+                tracing::warn!(target: LAUNCH, "restarting the job{without}: {}", restart.blame);
                 let peers = self.peers.clone();
                 self.counting = Some(Box::pin(async move {
                     let answer = peers.restarts.restart_hung(&restart, peers.node_id()).await;

@@ -173,9 +173,9 @@ fn a_job_that_hangs_restarts_without_the_odd_node() {
     assert_eq!(again.workers[0].get("TORCHELASTIC_RESTART_COUNT"), "1");
     let ended = nodes[odd].ends_with(77).stderr;
     assert!(ended.contains("this node was evicted by "), "{ended}");
-    assert!(ended.contains("; the job restarts without "), "{ended}");
+    assert!(ended.contains("; the odd node is "), "{ended}");
     let reporter = reporter(&nodes).stderr();
-    assert!(reporter.contains("the odd node is "), "{reporter}");
+    assert!(reporter.contains("restarting the job without it: no progress on "), "{reporter}");
     let told = explained(&server.address());
     assert!(told.contains("The job hung in round 1: no progress on "), "{told}");
     assert!(told.contains("it used a restart (1 of 1 used)"), "{told}");
@@ -197,7 +197,7 @@ fn a_job_that_needs_the_odd_node_restarts_with_it() {
         hangs_at_rank_3(&job, &["--max-restarts", "1"], "exec sleep 1000");
     let again = job.group_after(&group, 6);
     assert!(again.launchers().contains(&odd));
-    let words = ", since it needs 3 nodes, and 2 would be left";
+    let words = ", and the job needs it: of 3 nodes, 2 would be left";
     assert!(reporter(&nodes).stderr().contains(words), "{}", reporter(&nodes).stderr());
     again.tell("exit 0");
     nodes.iter_mut().for_each(|node| drop(node.ends_with(0)));

@@ -112,7 +112,7 @@ fn restarting(min_nodes: u32) -> AgentSettings {
     AgentSettings { on_hang: OnHang::Restart { min_nodes }, ..settings() }
 }
 
-const WITHOUT: &str = "restart 1 without [\"b\"]: it hangs; the job restarts without host-b";
+const WITHOUT: &str = "restart 1 without [\"b\"]: it hangs; the odd node is host-b";
 
 #[test]
 fn a_job_that_hangs_restarts_without_the_odd_node_if_enough_are_left() {
@@ -122,7 +122,7 @@ fn a_job_that_hangs_restarts_without_the_odd_node_if_enough_are_left() {
         (
             2,
             0,
-            "restart 1 without []: it hangs; the job restarts with host-b, since it needs 2 nodes, and 1 would be left",
+            "restart 1 without []: it hangs; the odd node is host-b, and the job needs it: of 2 nodes, 1 would be left",
         ),
     ] {
         let mut story = Story::running(restarting(min_nodes));

@@ -80,7 +80,8 @@ fn the_first_node_waits_for_min_nodes_and_the_last_one_completes_the_round_at_on
     assert!(matches!(action, Action::Wait(Some(until)) if until > table.now));
     assert_eq!(reason.describe(table.now), "1 of 2 nodes, waiting for 1 more");
     let (_, reason) = table.join(&mut b, 1);
-    assert_eq!(reason.describe(table.now), "2 of 3 nodes, 30 s of last call left");
+    let words = "2 of 3 nodes, 30 s of last call left, then it starts (2:3 nodes)";
+    assert_eq!(reason.describe(table.now), words);
     assert!(table.state().last_call.is_some());
     assert_eq!(table.join(&mut c, 1).0, meet(1, 2, 3));
     assert_eq!(table.join(&mut a, 1).0, meet(1, 0, 3));
@@ -96,7 +97,8 @@ fn each_node_counts_the_last_call_from_when_it_saw_it_and_the_first_one_complete
     table.pass(Duration::from_secs(29));
     // This node sees the last call only now, so it counts 30 s from here.
     let (_, reason) = table.join(&mut a, 1);
-    assert_eq!(reason.describe(table.now), "2 of 3 nodes, 30 s of last call left");
+    let words = "2 of 3 nodes, 30 s of last call left, then it starts (2:3 nodes)";
+    assert_eq!(reason.describe(table.now), words);
     table.pass(Duration::from_secs(1));
     assert_eq!(table.join(&mut b, 1).0, meet(1, 1, 2));
     assert_eq!(table.join(&mut a, 1).0, meet(1, 0, 2));
