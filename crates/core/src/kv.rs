@@ -107,7 +107,7 @@ impl KeyRange {
 }
 
 /// The property that pairs are sorted by.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum SortTarget {
     /// The key.
     #[default]
@@ -123,7 +123,7 @@ pub enum SortTarget {
 }
 
 /// The direction in which pairs are sorted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum SortOrder {
     /// The order of the store: ascending.
     #[default]
@@ -135,7 +135,7 @@ pub enum SortOrder {
 }
 
 /// A request to read keys.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Range {
     /// Which keys.
     pub range: KeyRange,
@@ -201,7 +201,7 @@ pub struct RangeResult {
 }
 
 /// A request to write one key.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct Put {
     /// The key.
     pub key: Bytes,
@@ -240,7 +240,7 @@ pub struct PutResult {
 }
 
 /// A request to delete keys.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Delete {
     /// Which keys.
     pub range: KeyRange,
@@ -267,7 +267,7 @@ pub struct DeleteResult {
 }
 
 /// The relation that a [`Compare`] demands between the store's side and the given one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Relation {
     /// Both are equal.
     Equal,
@@ -280,7 +280,7 @@ pub enum Relation {
 }
 
 /// The property that a [`Compare`] reads, and the value to compare it with.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum CompareTarget {
     /// The number of puts since the creation; 0 for a key that does not exist.
     Version(i64),
@@ -295,7 +295,7 @@ pub enum CompareTarget {
 }
 
 /// One condition of a [`Txn`]. It must hold for every key in its range.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Compare {
     /// Which keys.
     pub range: KeyRange,
@@ -331,7 +331,7 @@ impl Compare {
 }
 
 /// One operation of a [`Txn`].
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Op {
     /// Reads keys.
     Range(Range),
@@ -344,7 +344,7 @@ pub enum Op {
 }
 
 /// A transaction: one list of operations if every comparison holds, another one if not, all in one revision.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct Txn {
     /// The conditions. An empty list holds.
     pub compares: Vec<Compare>,
@@ -454,7 +454,7 @@ pub struct Event {
 }
 
 /// A request to watch keys.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Watch {
     /// Which keys.
     pub range: KeyRange,

@@ -20,6 +20,7 @@ use rallypoint_core::events::{Journal, Moment, RunEvent};
 use rallypoint_core::kv::Time;
 use rallypoint_core::rendezvous::documents::NodeDocument;
 use rallypoint_core::rendezvous::{Node, NodeConfig, NodeInput, NodeOutput};
+use rustix::process::setpriority_process;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout};
 
@@ -28,6 +29,9 @@ use crate::util::clock::display_time;
 
 /// Lines that wait to be written. Beyond that, lines are dropped.
 const QUEUE: usize = 8192;
+
+/// The priority of the thread that writes, as `nice` has it.
+const PRIORITY: i32 = 10;
 
 /// Lines that are written in one piece, if so many wait.
 const AT_ONCE: usize = 64;
@@ -52,7 +56,7 @@ struct RecorderState {
     /// Once the node has an id.
     journal: Option<Journal>,
     /// Until the file is closed.
-    lines: Option<SyncSender<RunEvent>>,
+    lines: Option<SyncSender<Box<RunEvent>>>,
     observer: Option<EventListener>,
     /// The log has said that lines were dropped.
     said: bool,
@@ -76,8 +80,12 @@ impl EventRecorder {
     /// A recorder without a file, for an observer.
     #[cfg(feature = "cli")]
     pub(crate) fn without_file() -> Self {
-        let state = RecorderState { journal: None, lines: None, observer: None, said: false };
-        let (path, origin, state) = (PathBuf::new(), Instant::now(), Mutex::new(state));
+        Self::new(Path::new(""), None)
+    }
+
+    fn new(path: &Path, lines: Option<SyncSender<Box<RunEvent>>>) -> Self {
+        let state = RecorderState { journal: None, lines, observer: None, said: false };
+        let (path, origin, state) = (path.to_owned(), Instant::now(), Mutex::new(state));
         Self(Arc::new(Recording { path, origin, state }))
     }
 
@@ -153,7 +161,7 @@ impl EventRecorder {
                 observe(&event);
             }
             let Some(queue) = queue else { continue };
-            let sent = queue.try_send(event);
+            let sent = queue.try_send(Box::new(event));
             if matches!(sent, Err(TrySendError::Full(_))) && !std::mem::replace(said, true) {
                 let path = &self.0.path;
                 tracing::warn!(
@@ -165,10 +173,13 @@ impl EventRecorder {
     }
 }
 
-/// The file of the events of a node, and the thread that writes it.
+/// The file of the events of a node, or of several nodes of this process, and the thread that writes it.
 #[derive(Debug)]
 pub struct EventFile {
-    recorder: EventRecorder,
+    /// The recorder of each node.
+    recorders: Vec<EventRecorder>,
+    path: PathBuf,
+    lines: SyncSender<Box<RunEvent>>,
     writer: JoinHandle<()>,
     done: oneshot::Receiver<()>,
 }
@@ -189,26 +200,26 @@ impl EventFile {
             writer.run(&lines);
             let _ = finished.send(());
         })?;
-        let state =
-            RecorderState { journal: None, lines: Some(sender), observer: None, said: false };
-        let (path, origin, state) = (path.to_owned(), Instant::now(), Mutex::new(state));
-        let recorder = EventRecorder(Arc::new(Recording { path, origin, state }));
-        Ok(Self { recorder, writer, done })
+        Ok(Self { recorders: Vec::new(), path: path.to_owned(), lines: sender, writer, done })
     }
 
-    /// The recorder that writes to this file.
-    pub fn recorder(&self) -> EventRecorder {
-        self.recorder.clone()
+    /// A recorder for one more node, which writes to this file.
+    pub fn recorder(&mut self) -> EventRecorder {
+        let recorder = EventRecorder::new(&self.path, Some(self.lines.clone()));
+        self.recorders.push(recorder.clone());
+        recorder
     }
 
     /// Waits until all lines are written, at most a few seconds. Later events are not recorded.
     pub async fn close(self) {
-        let Self { recorder, writer, done } = self;
-        recorder.0.state.lock().unwrap_or_else(PoisonError::into_inner).lines = None;
+        let Self { recorders, path, lines, writer, done } = self;
+        drop(lines);
+        for recorder in recorders {
+            recorder.0.state.lock().unwrap_or_else(PoisonError::into_inner).lines = None;
+        }
         if timeout(GOODBYE, done).await.is_ok() {
             let _ = writer.join();
         } else {
-            let path = &recorder.0.path;
             tracing::warn!(target: LAUNCH, "the last events were not written to {path:?} in time");
         }
     }
@@ -237,7 +248,9 @@ struct Writer {
 }
 
 impl Writer {
-    fn run(mut self, events: &Receiver<RunEvent>) {
+    fn run(mut self, events: &Receiver<Box<RunEvent>>) {
+        // Workers, and what the launcher does for them, come first.
+        let _ = setpriority_process(None, PRIORITY);
         while let Ok(event) = events.recv() {
             let mut lines = if self.cut_off { "\n".to_owned() } else { String::new() };
             for event in std::iter::once(event).chain(events.try_iter().take(AT_ONCE)) {

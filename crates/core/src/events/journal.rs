@@ -1,9 +1,7 @@
 //! The journal of a node: its events in order, and between them the record of what its machines were told and decided.
 
-use serde::Serialize;
-use serde_json::Value;
-
 use super::observer::{EventObserver, Observation};
+use super::outputs::Outputs;
 use super::{EventBody, FORMAT, RunEvent, millis, rfc3339};
 use crate::agent::{AgentInput, AgentOutput, AgentSettings};
 use crate::kv::Time;
@@ -61,7 +59,7 @@ impl Journal {
     ) -> Vec<RunEvent> {
         let events = self.observer.agent(at.now, input, outputs);
         self.lines(at, events, || {
-            let (input, outputs) = (input.clone(), values(outputs));
+            let (input, outputs) = (input.clone(), Outputs::Decided(outputs.to_vec()));
             EventBody::AgentStep { at_ns: nanos(at.now), input, outputs }
         })
     }
@@ -90,7 +88,7 @@ impl Journal {
     ) -> Vec<RunEvent> {
         let events = self.observer.node(at.now, &input, outputs, node);
         self.lines(at, events, || {
-            let (input, outputs) = (Box::new(input), values(outputs));
+            let (input, outputs) = (Box::new(input), Outputs::Decided(outputs.to_vec()));
             EventBody::NodeStep { at_ns: nanos(at.now), input, outputs }
         })
     }
@@ -129,10 +127,4 @@ fn version() -> String {
 
 fn nanos(time: Time) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
-}
-
-/// Outputs, as they are recorded.
-pub(super) fn values<T: Serialize>(outputs: &[T]) -> Vec<Value> {
-    // Outputs consist of numbers, strings and lists, which JSON can always represent.
-    outputs.iter().map(|output| serde_json::to_value(output).unwrap_or_default()).collect()
 }

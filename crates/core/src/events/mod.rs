@@ -23,6 +23,7 @@
 mod body;
 mod journal;
 mod observer;
+mod outputs;
 mod replay;
 mod run;
 mod time;
@@ -33,6 +34,7 @@ use thiserror::Error;
 pub use self::body::{EventBody, Registered};
 pub use self::journal::{Journal, Moment};
 pub use self::observer::{EventObserver, Observation};
+pub use self::outputs::Outputs;
 pub use self::replay::{Replay, ReplayError, Replayed};
 pub use self::run::{RUN_EVENTS, run_events};
 pub(crate) use self::run::{Stamp, stored_events};

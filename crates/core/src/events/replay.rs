@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, VecDeque};
 use serde_json::Value;
 use thiserror::Error;
 
-use super::journal::values;
 use super::observer::{EventObserver, Observation};
+use super::outputs::Outputs;
 use super::{EventBody, EventError, RunEvent, millis};
 use crate::agent::Agent;
 use crate::kv::Time;
@@ -230,7 +230,7 @@ impl NodeReplay {
                 agent.handle(self.now, input.clone());
                 let decided: Vec<_> = std::iter::from_fn(|| agent.poll_output()).collect();
                 self.expected = self.observer.agent(self.now, input, &decided).into();
-                (values(&decided), outputs)
+                (Outputs::Decided(decided).values(), outputs.values())
             }
             EventBody::NodeStep { at_ns, input, outputs } => {
                 let node = self.node.as_mut().ok_or(Difference::NoBeginning("node_began"))?;
@@ -238,14 +238,14 @@ impl NodeReplay {
                 node.handle(self.now, (**input).clone());
                 let decided: Vec<_> = std::iter::from_fn(|| node.poll_output()).collect();
                 self.expected = self.observer.node(self.now, input, &decided, node).into();
-                (values(&decided), outputs)
+                (Outputs::Decided(decided).values(), outputs.values())
             }
             _ => return Ok(()),
         };
         replayed.inputs += 1;
         replayed.outputs += outputs.len() as u64;
-        if outputs != *recorded {
-            return Err(Difference::Decisions(recorded.clone(), outputs));
+        if outputs != recorded {
+            return Err(Difference::Decisions(recorded, outputs));
         }
         Ok(())
     }

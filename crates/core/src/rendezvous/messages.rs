@@ -1,5 +1,6 @@
 //! The configuration of a node, its inputs and its outputs.
 
+use std::hash::{Hash, Hasher};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize, Serializer};
@@ -8,7 +9,7 @@ use super::documents::{
     Address, BootstrapStore, DisplayTime, DocumentError, Limits, LivenessAddress, NodeName,
     RunOutcome,
 };
-use super::keys::{self, Keys};
+use super::keys::Keys;
 use super::ranks::RankPolicy;
 use crate::kv::{Event, LeaseId, Time, Txn, TxnResult, Watch};
 
@@ -206,8 +207,25 @@ pub enum NodeOutput {
 }
 
 /// Serializes what is long and follows from the inputs as a digest, which is the same for the same value.
-fn digest<T: std::fmt::Debug, S: Serializer>(value: &T, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_str(&format!("{:016x}", keys::lease_named(&format!("{value:?}"))))
+fn digest<T: Hash, S: Serializer>(value: &T, serializer: S) -> Result<S::Ok, S::Error> {
+    let mut digest = Fnv1a(0xcbf2_9ce4_8422_2325);
+    value.hash(&mut digest);
+    serializer.serialize_str(&format!("{:016x}", digest.finish()))
+}
+
+/// FNV-1a, of which the digest is made. Unlike the hash function of the standard library, it stays as it is.
+struct Fnv1a(u64);
+
+impl Hasher for Fnv1a {
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.0 = (self.0 ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+        }
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
 }
 
 fn sentence<T: ToString, S: Serializer>(value: &T, serializer: S) -> Result<S::Ok, S::Error> {

@@ -3,9 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use rallypoint_core::agent::{AgentInput, AgentOutput, AgentSettings};
-use rallypoint_core::events::{EventBody, Journal, Moment, Replay, ReplayError, RunEvent};
+use rallypoint_core::events::{EventBody, Journal, Moment, Outputs, Replay, ReplayError, RunEvent};
 use rallypoint_core::rendezvous::documents::NodeDocument;
 use rallypoint_core::rendezvous::{NodeInput, NodeOutput};
+use serde::Serialize;
 
 use super::events::{Who, World};
 use super::random::Random;
@@ -91,8 +92,12 @@ impl Records {
         let at = random.below(events.len());
         let mut changed = events[at].clone();
         let is_record = match &mut changed.body {
-            EventBody::AgentStep { outputs, .. } | EventBody::NodeStep { outputs, .. } => {
-                outputs.push("another".into());
+            EventBody::AgentStep { outputs, .. } => {
+                *outputs = one_more(outputs);
+                true
+            }
+            EventBody::NodeStep { outputs, .. } => {
+                *outputs = one_more(outputs);
                 true
             }
             EventBody::AgentBegan { .. } | EventBody::NodeBegan { .. } => return Ok(()),
@@ -131,4 +136,11 @@ fn replay(lines: &[String]) -> Result<(), ReplayError> {
     lines.iter().try_for_each(|line| replay.line(line))?;
     replay.end();
     Ok(())
+}
+
+/// A record with one more output.
+fn one_more<T: Serialize>(outputs: &Outputs<T>) -> Outputs<T> {
+    let mut values = outputs.values();
+    values.push("another".into());
+    Outputs::Recorded(values)
 }

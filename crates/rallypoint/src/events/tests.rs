@@ -8,7 +8,7 @@ fn read(path: &Path) -> Vec<RunEvent> {
     text.lines().map(|line| RunEvent::parse(line).unwrap()).collect()
 }
 
-fn begin(file: &EventFile, node_id: &str) {
+fn begin(file: &mut EventFile, node_id: &str) {
     let recorder = file.recorder();
     recorder.agent_began("job", node_id, &AgentSettings::default());
     let mut agent = Agent::new(AgentSettings::default());
@@ -22,8 +22,8 @@ fn begin(file: &EventFile, node_id: &str) {
 async fn a_later_start_appends_also_after_a_line_that_was_cut_off() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("events.jsonl");
-    let file = EventFile::append(&path).unwrap();
-    begin(&file, "a");
+    let mut file = EventFile::append(&path).unwrap();
+    begin(&mut file, "a");
     file.close().await;
     let events = read(&path);
     assert_eq!(events.iter().map(|event| event.seq).collect::<Vec<_>>(), [1, 2, 3]);
@@ -32,8 +32,8 @@ async fn a_later_start_appends_also_after_a_line_that_was_cut_off() {
     assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
     let mut cut = OpenOptions::new().append(true).open(&path).unwrap();
     cut.write_all(b"{\"format\":1,\"se").unwrap();
-    let file = EventFile::append(&path).unwrap();
-    begin(&file, "b");
+    let mut file = EventFile::append(&path).unwrap();
+    begin(&mut file, "b");
     file.close().await;
     let mut replay = Replay::default();
     for line in std::fs::read_to_string(&path).unwrap().lines() {
@@ -61,9 +61,9 @@ fn records_are_made_for_a_file_alone() {
 
 #[tokio::test]
 async fn a_full_disk_stops_nothing() {
-    let file = EventFile::append(Path::new("/dev/full")).unwrap();
-    begin(&file, "a");
-    begin(&file, "a");
+    let mut file = EventFile::append(Path::new("/dev/full")).unwrap();
+    begin(&mut file, "a");
+    begin(&mut file, "a");
     file.close().await;
 }
 
@@ -71,7 +71,7 @@ async fn a_full_disk_stops_nothing() {
 async fn nothing_is_recorded_after_the_end() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("events.jsonl");
-    let file = EventFile::append(&path).unwrap();
+    let mut file = EventFile::append(&path).unwrap();
     let recorder = file.recorder();
     file.close().await;
     recorder.agent_began("job", "a", &AgentSettings::default());

@@ -34,6 +34,10 @@ pub(super) struct ObservedPlan {
 /// Groups with and without observation take turns, so that a machine that becomes slower slows down both.
 const TURNS: [bool; 4] = [false, true, true, false];
 
+/// The nodes of one file. They share the thread that writes it, as they share the threads of the runtime: two cores
+/// that switch between a thousand threads tell nothing of nodes that have a host each.
+const NODES_OF_A_FILE: u32 = 64;
+
 /// The time between two rounds.
 const PAUSE: Duration = Duration::from_millis(500);
 
@@ -106,7 +110,7 @@ struct Idle {
     messages_per_node: f64,
     /// Leases that were renewed.
     renewals: f64,
-    /// Calls of the server. A renewal is a message on a stream, and no call.
+    /// Calls of the server, other than those that renew leases.
     calls: f64,
     /// Revisions of the store, each of which is a write.
     revisions: f64,
@@ -187,8 +191,10 @@ impl Costs {
     /// What a server tells of itself, under etcd's names.
     fn of_server(page: &str) -> Self {
         let sum = |name: &str| -> f64 {
+            // Streams of renewals are begun when the first of them is due.
             let is_it = |line: &&str| {
                 line.strip_prefix(name).is_some_and(|rest| rest.starts_with(['{', ' ']))
+                    && !line.contains("LeaseKeepAlive")
             };
             let value = |line: &str| line.rsplit(' ').next()?.parse::<f64>().ok();
             page.lines().filter(is_it).filter_map(value).sum()
@@ -232,6 +238,7 @@ fn get(address: &str) -> io::Result<String> {
 pub(super) struct Observation {
     _directory: TemporaryDirectory,
     files: Vec<EventFile>,
+    recorders: Vec<EventRecorder>,
     pages: Vec<HttpServer>,
     scraper: Scraper,
 }
@@ -252,25 +259,30 @@ impl Told for NodePages {
 impl Observation {
     fn start(nodes: u32, server: &str, scrape: Duration) -> Result<Self, AnyError> {
         let directory = TemporaryDirectory::new("rallypoint-bench-")?;
-        let (mut files, mut pages) = (Vec::new(), Vec::new());
+        let (mut files, mut recorders, mut pages) = (Vec::new(), Vec::new(), Vec::new());
         for node in 0..nodes {
-            let file = EventFile::append(&directory.path().join(format!("{node}.jsonl")))?;
+            if node % NODES_OF_A_FILE == 0 {
+                let path = directory.path().join(format!("{}.jsonl", files.len()));
+                files.push(EventFile::append(&path)?);
+            }
+            let recorder = files.last_mut().ok_or("there is no file")?.recorder();
             let metrics = Arc::new(RunMetrics::new(RunFacts::default()));
             let observed = metrics.clone();
-            file.recorder().observe(Box::new(move |event| observed.take(event)));
+            recorder.observe(Box::new(move |event| observed.take(event)));
+            recorders.push(recorder);
             let address = ([127, 0, 0, 1], 0).into();
             let options = HttpOptions { address, tls: None, credentials: None };
             let told = Pages { told: Arc::new(NodePages(metrics)), runs: None };
             pages.push(HttpServer::start(options, told)?);
-            files.push(file);
         }
         let of_nodes = pages.iter().map(|page| page.url().trim_start_matches("http://"));
         let targets = std::iter::once(server).chain(of_nodes).map(str::to_owned).collect();
-        Ok(Self { _directory: directory, files, pages, scraper: Scraper::start(targets, scrape)? })
+        let scraper = Scraper::start(targets, scrape)?;
+        Ok(Self { _directory: directory, files, recorders, pages, scraper })
     }
 
     pub(super) fn recorder(&self, node: usize) -> Option<EventRecorder> {
-        self.files.get(node).map(EventFile::recorder)
+        self.recorders.get(node).cloned()
     }
 
     /// The processor time of the scraper, which is no part of the group.
@@ -279,7 +291,7 @@ impl Observation {
     }
 
     async fn stop(self) {
-        let Self { _directory, files, pages, scraper } = self;
+        let Self { _directory, files, pages, scraper, .. } = self;
         blocking(move || {
             scraper.stop();
             drop(pages);

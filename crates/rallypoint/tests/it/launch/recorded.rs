@@ -65,9 +65,8 @@ pub fn replays(path: &str) -> String {
 /// The numbers of the lines of records that have decisions.
 pub fn decisions(lines: &[String]) -> Vec<usize> {
     let has_decided = |line: &String| match RunEvent::parse(line).map(|event| event.body) {
-        Ok(EventBody::AgentStep { outputs, .. } | EventBody::NodeStep { outputs, .. }) => {
-            !outputs.is_empty()
-        }
+        Ok(EventBody::AgentStep { outputs, .. }) => !outputs.values().is_empty(),
+        Ok(EventBody::NodeStep { outputs, .. }) => !outputs.values().is_empty(),
         _ => false,
     };
     (1..).zip(lines).filter(|(_, line)| has_decided(line)).map(|(number, _)| number).collect()
