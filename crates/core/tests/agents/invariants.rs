@@ -108,7 +108,7 @@ impl World {
                 return violation("fencing", format!("n{who} has workers at {}", self.now));
             }
         }
-        self.job.closed |= self.inspector.closed;
+        self.job.closed |= self.inspector.stores[0].closed;
         let used = self.job.restarted.difference(&self.job.refunded).count();
         let allowed = self.job.work.max_restarts;
         if used.max(self.job.budget.used as usize) > allowed as usize {

@@ -18,7 +18,7 @@ const AGAIN: Millis = 200;
 
 impl World {
     fn reaches_server(&self, who: Who) -> bool {
-        !self.server.down && !self.nodes[who].cut
+        !self.servers[0].down && !self.nodes[who].cut
     }
 
     /// The node asks for a restart, again and again until it has an answer.

@@ -52,7 +52,7 @@ impl World {
         let living = self.living();
         let limits = self.plan.config.limits;
         let time = self.time();
-        let inspector = &self.inspector;
+        let inspector = &self.inspector.stores[0];
         let agent = |who: &Who| self.nodes[*who].top.agent;
         if inspector.closed {
             let restless = |who: &&Who| !matches!(agent(who), Agent::Running(_));
@@ -72,7 +72,7 @@ impl World {
             return Err(format!("no group has formed: {:?}", inspector.active));
         };
         let Some(group) = inspector.group_of(active.round) else { return Err("no group".into()) };
-        let group = inspector.group(group);
+        let group = self.inspector.group(group);
         let expected = living.len().min(limits.max);
         let (round, world) = (active.round, group.ranks.len());
         if world != expected || active.waiting + active.lost > 0 {
@@ -101,7 +101,7 @@ impl World {
     /// A member dies without leaving: the survivors are told as soon as its lease expires, or at once if a connection
     /// broke.
     pub(crate) fn funeral(&mut self) -> Verdict {
-        let round = match &self.inspector.active {
+        let round = match &self.inspector.stores[0].active {
             Some(active) if active.status == Status::Final => active.round,
             _ => return Ok(()),
         };
@@ -120,7 +120,7 @@ impl World {
             false => self.plan.ttl_millis(),
         };
         self.run_until(self.now + noticed + A_LITTLE)?;
-        if self.inspector.closed {
+        if self.inspector.stores[0].closed {
             // No group forms in a closed run.
             return Ok(());
         }
@@ -140,7 +140,7 @@ impl World {
 
     /// Whether a dead node has a live lease, and no peer had a connection to it.
     fn is_haunted(&self) -> bool {
-        let nodes = self.server.store.range(&Range::new(self.plan.config.keys.nodes()));
+        let nodes = self.servers[0].store.range(&Range::new(self.plan.config.keys.nodes()));
         nodes.is_ok_and(|nodes| nodes.kvs.len() != self.living().len())
     }
 
@@ -148,7 +148,7 @@ impl World {
     fn meets_at_once(&mut self, after: u64) -> Verdict {
         let lease = if self.proofs() { 0 } else { self.plan.ttl_millis() };
         self.run_until(self.now + self.plan.slowest() + lease + A_LITTLE)?;
-        let active = self.inspector.active.as_ref();
+        let active = self.inspector.stores[0].active.as_ref();
         match active.filter(|active| active.round > after && active.status == Status::Final) {
             Some(_) => Ok(()),
             None => violation("at once", format!("who is waited for? {active:?}")),
@@ -168,10 +168,10 @@ impl World {
             return violation("liveness", format!("n{who} cannot leave"));
         }
         let run = KeyRange::prefix(self.plan.config.keys.root().to_owned());
-        let left = self.server.store.range(&Range::new(run));
+        let left = self.servers[0].store.range(&Range::new(run));
         let left =
             left.map_err(|error| Violation { invariant: "sound", what: error.to_string() })?;
-        let swept = self.inspector.swept;
+        let swept = self.inspector.stores[0].swept;
         for kv in left.kvs {
             let key = String::from_utf8_lossy(&kv.key).into_owned();
             if kv.lease != RUN_LEASE {

@@ -52,9 +52,10 @@ impl World {
             let node = &self.nodes[*who];
             node.alive && !node.cut && !node.stands_still()
         };
-        if !self.server.down && peers.iter().any(able) {
+        let at = self.nodes[dead].at.filter(|at| !self.servers[*at].down);
+        if let Some(at) = at.filter(|_| peers.iter().any(able)) {
             tell!(self, "{} is proved dead", self.nodes[dead].id);
-            return self.arrives(dead, Message::Revoke { lease });
+            return self.arrives(dead, at, Message::Revoke { lease });
         }
         if peers.iter().any(|who| self.nodes[*who].alive) {
             self.after(100, SimEvent::Proves(dead, lease, peers));

@@ -21,6 +21,9 @@ use crate::top::{Alarm, Job, Process};
 /// A node, by its index. A process that replaces a dead one is another node.
 pub(crate) type Who = usize;
 
+/// A server, by its index.
+pub(crate) type At = usize;
+
 /// A message from a node to the server.
 #[derive(Debug, Clone)]
 pub(crate) enum Message {
@@ -64,7 +67,8 @@ pub(crate) enum Timer {
 /// An event of the simulation.
 #[derive(Debug)]
 pub(crate) enum SimEvent {
-    Arrives(Who, Message),
+    /// A message of a node reaches a server.
+    Arrives(Who, At, Message),
     Delivered(Who, Delivery),
     Rings(Who, Timer),
     /// The guard of the node's workers looks at the clock.
@@ -76,12 +80,12 @@ pub(crate) enum SimEvent {
     /// A peer has proof that this node is dead, and revokes its lease.
     Proves(Who, LeaseId, Vec<Who>),
     Connects(Who),
-    LeasesEnd,
+    LeasesEnd(At),
     Goes(Fault),
     Resumes(Who),
     Mends(Who),
-    /// A server is up again, and has kept this much of its state.
-    ServerUp(Memory),
+    /// The server is up again, and has kept this much of its state.
+    ServerUp(At, Memory),
     Comes,
 }
 
@@ -129,7 +133,7 @@ pub(crate) struct World {
     pub(crate) plan: Plan,
     pub(crate) random: Random,
     pub(crate) now: Millis,
-    pub(crate) server: Server,
+    pub(crate) servers: Vec<Server>,
     pub(crate) nodes: Vec<SimNode>,
     pub(crate) inspector: Inspector,
     /// The state that the agents on top share.
@@ -163,8 +167,8 @@ impl World {
     pub(crate) fn new(plan: Plan, job: Job, random: Random, broken: Broken, tracing: bool) -> Self {
         let mut world = Self {
             job,
-            server: Server::new(),
-            inspector: Inspector::new(&plan.config),
+            servers: (0..plan.servers).map(Server::new).collect(),
+            inspector: Inspector::new(&plan.config, plan.servers),
             plan,
             random,
             now: 0,
@@ -239,7 +243,7 @@ impl World {
 
     pub(crate) fn dispatch(&mut self, what: SimEvent) -> Verdict {
         match what {
-            SimEvent::Arrives(who, message) => self.arrives(who, message),
+            SimEvent::Arrives(who, at, message) => self.arrives(who, at, message),
             SimEvent::Delivered(who, _) | SimEvent::Rings(who, _) if !self.nodes[who].alive => {
                 Ok(())
             }
@@ -266,14 +270,14 @@ impl World {
             SimEvent::Works(who, process) => self.top_works(who, process),
             SimEvent::Proves(who, lease, peers) => self.proves(who, lease, peers),
             SimEvent::Connects(who) => self.connects(who),
-            SimEvent::LeasesEnd => self.leases_end(),
+            SimEvent::LeasesEnd(at) => self.leases_end(at),
             SimEvent::Goes(fault) => self.goes(fault),
             SimEvent::Resumes(who) => self.resumes(who),
             SimEvent::Mends(who) => {
                 self.mends(who);
                 Ok(())
             }
-            SimEvent::ServerUp(memory) => self.server_up(memory),
+            SimEvent::ServerUp(at, memory) => self.server_up(at, memory),
             SimEvent::Comes if self.healed => Ok(()),
             SimEvent::Comes => self.comes(),
         }

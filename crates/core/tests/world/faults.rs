@@ -23,12 +23,12 @@ impl World {
             Fault::Arrive => return self.comes(),
             Fault::Restart(away, forgetful) => {
                 let memory = if forgetful { Memory::Compacted } else { Memory::Whole };
-                self.server_down(away, memory);
+                self.server_down(0, away, memory);
             }
-            Fault::Forget(away) => self.server_down(away, Memory::None),
+            Fault::Forget(away) => self.server_down(0, away, Memory::None),
             Fault::Compact => {
-                if !self.server.down {
-                    self.compact();
+                if !self.servers[0].down {
+                    self.compact(0);
                     for who in 0..self.nodes.len() {
                         if self.nodes[who].alive && !self.nodes[who].cut {
                             self.break_streams(who);
@@ -93,7 +93,9 @@ impl World {
     pub(crate) fn heal(&mut self) -> Verdict {
         tell!(self, "--- all is well from now on");
         self.healed = true;
-        self.server_up(self.server.memory)?;
+        for at in 0..self.servers.len() {
+            self.server_up(at, self.servers[at].memory)?;
+        }
         for who in 0..self.nodes.len() {
             self.mends(who);
             self.resumes(who)?;

@@ -8,6 +8,7 @@ use rallypoint_core::rendezvous::NodeConfig;
 use rallypoint_core::rendezvous::documents::Limits;
 use rallypoint_core::rendezvous::documents::{Active, Address, Ranked, Status, decode};
 
+use super::events::At;
 use super::invariants::{Verdict, violation};
 use super::plan::Millis;
 
@@ -37,7 +38,8 @@ pub(crate) struct Round {
 /// A group that has formed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Group {
-    /// How often the server had lost its state.
+    /// The server, and how often it had lost its state.
+    pub(crate) at: At,
     pub(crate) era: u64,
     pub(crate) round: u64,
     pub(crate) ranks: BTreeMap<String, u32>,
@@ -45,12 +47,10 @@ pub(crate) struct Group {
     pub(crate) store: Option<Address>,
 }
 
-#[derive(Debug)]
-pub(crate) struct Inspector {
-    root: String,
-    pub(crate) limits: Limits,
+/// The content of one store.
+#[derive(Debug, Default)]
+pub(crate) struct StoreContent {
     pub(crate) rounds: BTreeMap<u64, Round>,
-    pub(crate) groups: Vec<Group>,
     pub(crate) active: Option<Active>,
     /// The run is closed.
     pub(crate) closed: bool,
@@ -59,6 +59,32 @@ pub(crate) struct Inspector {
     pub(crate) swept: Option<u64>,
     pub(crate) waiting: BTreeSet<String>,
     pub(crate) spares: BTreeSet<String>,
+}
+
+impl StoreContent {
+    /// The group of a round of this era, if it has formed.
+    pub(crate) fn group_of(&self, round: u64) -> Option<GroupId> {
+        self.rounds.get(&round).and_then(|round| round.group)
+    }
+
+    /// The rounds that a sweep deletes must not come back.
+    pub(crate) fn swept(&mut self, sweep: &Txn) {
+        for op in &sweep.success {
+            let Op::Delete(delete) = op else { continue };
+            let key = String::from_utf8_lossy(delete.range.start()).into_owned();
+            self.swept = self.swept.max(round_of(&key));
+        }
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Inspector {
+    root: String,
+    pub(crate) limits: Limits,
+    /// The content of each server's store.
+    pub(crate) stores: Vec<StoreContent>,
+    /// The groups of all servers.
+    pub(crate) groups: Vec<Group>,
     pub(crate) now: Millis,
     /// When each node last gave its group a reason to meet again.
     upset: BTreeMap<String, Millis>,
@@ -67,33 +93,21 @@ pub(crate) struct Inspector {
 }
 
 impl Inspector {
-    pub(crate) fn new(config: &NodeConfig) -> Self {
+    pub(crate) fn new(config: &NodeConfig, servers: usize) -> Self {
         Self {
             root: format!("{}rdzv/", config.keys.root()),
             limits: config.limits,
-            rounds: BTreeMap::new(),
+            stores: (0..servers).map(|_| StoreContent::default()).collect(),
             groups: Vec::new(),
-            active: None,
-            closed: false,
-            latest: 0,
-            swept: None,
-            waiting: BTreeSet::new(),
-            spares: BTreeSet::new(),
             now: 0,
             upset: BTreeMap::new(),
             all_upset: None,
         }
     }
 
-    /// The server has lost its state. The inspector keeps the groups.
-    pub(crate) fn forgets(&mut self) {
-        self.rounds.clear();
-        self.active = None;
-        self.closed = false;
-        self.latest = 0;
-        self.swept = None;
-        self.waiting.clear();
-        self.spares.clear();
+    /// A server has lost its state. The inspector keeps the groups.
+    pub(crate) fn forgets(&mut self, at: At) {
+        self.stores[at] = StoreContent::default();
         self.upset_all();
     }
 
@@ -107,9 +121,9 @@ impl Inspector {
         self.all_upset = Some(self.now);
     }
 
-    /// Whether the group of `round` was given a reason to meet again.
-    pub(crate) fn has_reason(&self, round: u64) -> bool {
-        let Some(round) = self.rounds.get(&round) else { return true };
+    /// Whether the group of `round` at this server was given a reason to meet again.
+    pub(crate) fn has_reason(&self, at: At, round: u64) -> bool {
+        let Some(round) = self.stores[at].rounds.get(&round) else { return true };
         let since = |when: &Millis| *when >= round.frozen_at;
         self.all_upset.as_ref().is_some_and(since)
             || round.ranks.keys().any(|id| self.upset.get(id).is_some_and(since))
@@ -119,26 +133,12 @@ impl Inspector {
         &self.groups[group]
     }
 
-    /// The group of a round of this era, if it has formed.
-    pub(crate) fn group_of(&self, round: u64) -> Option<GroupId> {
-        self.rounds.get(&round).and_then(|round| round.group)
-    }
-
     /// The group whose rank 0 listens there.
     pub(crate) fn group_at(&self, store: &Address) -> Option<GroupId> {
         (0..self.groups.len()).rev().find(|group| self.groups[*group].store.as_ref() == Some(store))
     }
 
-    /// The rounds that a sweep deletes must not come back.
-    pub(crate) fn swept(&mut self, sweep: &Txn) {
-        for op in &sweep.success {
-            let Op::Delete(delete) = op else { continue };
-            let key = String::from_utf8_lossy(delete.range.start()).into_owned();
-            self.swept = self.swept.max(round_of(&key));
-        }
-    }
-
-    pub(crate) fn follow(&mut self, event: &Event) -> Verdict {
+    pub(crate) fn follow(&mut self, at: At, event: &Event) -> Verdict {
         let key = std::str::from_utf8(&event.kv.key).unwrap_or_default();
         let Some(path) = key.strip_prefix(&self.root) else {
             return violation("keys", format!("{key} is none of the run's keys"));
@@ -150,13 +150,14 @@ impl Inspector {
         let mut parts = path.split('/');
         let first = parts.next().unwrap_or_default();
         let second = parts.next().unwrap_or_default();
+        let store = &mut self.stores[at];
         let list = match first {
-            "waiting" => Some(&mut self.waiting),
-            "spare" => Some(&mut self.spares),
+            "waiting" => Some(&mut store.waiting),
+            "spare" => Some(&mut store.spares),
             _ => None,
         };
         if let Some(list) = list {
-            let room = self.active.as_ref().is_some_and(Active::has_room);
+            let room = store.active.as_ref().is_some_and(Active::has_room);
             if first == "waiting" && put && room {
                 self.all_upset = Some(self.now);
             }
@@ -168,14 +169,15 @@ impl Inspector {
         }
         let number = first.strip_prefix("v_").and_then(|number| number.parse::<u64>().ok());
         let (Some(number), Some(id)) = (number, parts.next()) else { return Ok(()) };
-        let round = self.rounds.entry(number).or_default();
+        let latest = store.latest;
+        let round = store.rounds.entry(number).or_default();
         match (second, put) {
             ("member", true) => {
                 round.members.insert(id.to_owned(), event.kv.mod_revision);
             }
             ("member", false) => {
                 round.members.remove(id);
-                if number == self.latest {
+                if number == latest {
                     self.upset.insert(id.to_owned(), self.now);
                 }
             }

@@ -6,7 +6,7 @@ use rallypoint_core::kv::{Event, EventKind, LeaseId};
 use rallypoint_core::rendezvous::documents::{Active, Address, Status, decode};
 use rallypoint_core::rendezvous::{FormedGroup, Purpose};
 
-use super::events::{Who, World};
+use super::events::{At, Who, World};
 use super::inspector::{Group, GroupId};
 use super::plan::RUN_LEASE;
 
@@ -26,26 +26,27 @@ pub(crate) fn violation(invariant: &'static str, what: impl Into<String>) -> Ver
 
 impl World {
     /// Checks changes in order; within one revision, the document in force last.
-    pub(crate) fn inspect(&mut self, mut events: Vec<Event>) -> Verdict {
+    pub(crate) fn inspect(&mut self, at: At, mut events: Vec<Event>) -> Verdict {
         let active = self.plan.config.keys.active();
         self.inspector.now = self.now;
         events.sort_by_key(|event| (event.kv.mod_revision, event.kv.key == active));
         for event in &events {
             if event.kv.key != active {
-                self.inspector.follow(event)?;
+                self.inspector.follow(at, event)?;
                 continue;
             }
             if event.kind == EventKind::Delete {
-                let reopens = matches!(self.server.executing, Some((_, Purpose::Reopen)));
-                if self.inspector.closed && !reopens {
+                let reopens = matches!(self.servers[at].executing, Some((_, Purpose::Reopen)));
+                let store = &mut self.inspector.stores[at];
+                if store.closed && !reopens {
                     return violation("R3", "the closing was deleted");
                 }
-                self.inspector.closed = false;
-                self.inspector.active = None;
+                store.closed = false;
+                store.active = None;
                 continue;
             }
             match decode::<Active>(&event.kv.key, &event.kv.value) {
-                Ok(document) => self.in_force(document, event.kv.lease)?,
+                Ok(document) => self.in_force(at, document, event.kv.lease)?,
                 Err(corrupt) => return violation("sound", corrupt.to_string()),
             }
         }
@@ -53,8 +54,9 @@ impl World {
     }
 
     /// Checks a new document in force.
-    fn in_force(&mut self, active: Active, lease: LeaseId) -> Verdict {
-        let inspector = &mut self.inspector;
+    fn in_force(&mut self, at: At, active: Active, lease: LeaseId) -> Verdict {
+        let now = self.inspector.now;
+        let inspector = &mut self.inspector.stores[at];
         let (number, status) = (active.round, active.status);
         if inspector.closed && status != Status::Closed {
             return violation("R3", format!("round {number} went on after the run was closed"));
@@ -114,31 +116,32 @@ impl World {
         }
         let first = round.status != Some(status);
         if first && status == Status::Frozen {
-            round.frozen_at = inspector.now;
+            round.frozen_at = now;
         }
         round.status = Some(status);
         let store = active.store.clone().map(|store| store.address);
         let coordinator = active.coordinator.id.clone();
         inspector.active = Some(active);
-        if self.server.owner(lease).is_none_or(|who| self.nodes[who].id != coordinator)
+        if self.servers[at].owner(lease).is_none_or(|who| self.nodes[who].id != coordinator)
             && lease != RUN_LEASE
         {
             return violation("keys", format!("round {number} is on another's lease {lease}"));
         }
         match status {
-            Status::Frozen if first => self.check_precedence(number),
-            Status::Final => self.check_final(number, store),
+            Status::Frozen if first => self.check_precedence(at, number),
+            Status::Final => self.check_final(at, number, store),
             _ => Ok(()),
         }
     }
 
     /// R1 and R4, whenever the document of a group is written.
-    fn check_final(&mut self, number: u64, store: Option<Address>) -> Verdict {
-        let era = self.server.era;
-        let Some(active) = &self.inspector.active else { return Ok(()) };
+    fn check_final(&mut self, at: At, number: u64, store: Option<Address>) -> Verdict {
+        let era = self.servers[at].era;
+        let content = &mut self.inspector.stores[at];
+        let Some(active) = &content.active else { return Ok(()) };
         let (world, waiting) = (active.world, active.waiting);
         let limits = self.inspector.limits;
-        let Some(round) = self.inspector.rounds.get_mut(&number) else { return Ok(()) };
+        let Some(round) = content.rounds.get_mut(&number) else { return Ok(()) };
         let ranks: BTreeMap<String, u32> =
             round.ranks.iter().map(|(id, ranked)| (id.clone(), ranked.rank)).collect();
         let distinct: BTreeSet<u32> = ranks.values().copied().collect();
@@ -149,9 +152,9 @@ impl World {
         if (world as usize) < limits.min || world as usize > limits.max {
             return violation("R1", format!("round {number} has {world} nodes, not {limits}"));
         }
-        let group = Group { era, round: number, ranks, store };
+        let group = Group { at, era, round: number, ranks, store };
         for id in group.ranks.keys() {
-            let owner = round.ready.get(id).and_then(|lease| self.server.owner(*lease));
+            let owner = round.ready.get(id).and_then(|lease| self.servers[at].owner(*lease));
             if owner.is_none_or(|who| self.nodes[who].id != *id) {
                 return violation(
                     "R4",
@@ -176,13 +179,14 @@ impl World {
     }
 
     /// No new node replaces a member of the last group that had joined in time to be observed.
-    fn check_precedence(&self, number: u64) -> Verdict {
-        let Some(active) = &self.inspector.active else { return Ok(()) };
-        let Some(round) = self.inspector.rounds.get(&number) else { return Ok(()) };
+    fn check_precedence(&self, at: At, number: u64) -> Verdict {
+        let store = &self.inspector.stores[at];
+        let Some(active) = &store.active else { return Ok(()) };
+        let Some(round) = store.rounds.get(&number) else { return Ok(()) };
         if active.previous == 0 {
             return Ok(());
         }
-        let previous = self.inspector.group_of(active.previous);
+        let previous = store.group_of(active.previous);
         // Only a node that was told of its membership can announce it.
         let was_member = |id: &String| {
             let told = |node: &super::node::SimNode| node.last_group == previous;
@@ -233,7 +237,7 @@ impl World {
 
     /// No group is told to meet again unless a member was disturbed, or a node waits that the group has room for.
     pub(crate) fn check_reason(&self, who: Who, round: u64) -> Verdict {
-        if self.inspector.has_reason(round) {
+        if self.nodes[who].at.is_none_or(|at| self.inspector.has_reason(at, round)) {
             return Ok(());
         }
         let id = &self.nodes[who].id;
@@ -244,11 +248,11 @@ impl World {
     }
 
     /// No running node relies on a lease that has expired.
-    pub(crate) fn check_fences(&self) -> Verdict {
+    pub(crate) fn check_fences(&self, at: At) -> Verdict {
         for node in self.nodes.iter().filter(|node| node.alive && !node.stands_still()) {
             let Some(session) = &node.session else { continue };
-            if self.server.granted(session.lease)
-                && self.server.store.lease_status(self.time(), session.lease).is_none()
+            if self.servers[at].granted(session.lease)
+                && self.servers[at].store.lease_status(self.time(), session.lease).is_none()
             {
                 let what =
                     format!("{} believes in lease {}, which is over", node.id, session.lease);

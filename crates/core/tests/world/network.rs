@@ -21,21 +21,22 @@ impl World {
         again.then(|| self.random.between(0, self.plan.network.later))
     }
 
-    /// Sends a message to the server.
+    /// Sends a message to the node's server.
     pub(crate) fn send(&mut self, who: Who, message: Message) {
-        if self.nodes[who].cut || self.is_lost() {
+        let at = self.nodes[who].at;
+        let Some(at) = at.filter(|_| !self.nodes[who].cut && !self.is_lost()) else {
             tell!(self, "{} sends in vain: {}", self.nodes[who].id, describe(&message));
             return;
-        }
+        };
         let delay = self.delay();
         // Only requests are retried when in doubt. A renewal is one in a stream, and would keep the
         // dead alive.
         if let Message::Txn { .. } = message
             && let Some(later) = self.comes_again()
         {
-            self.after(delay + later, SimEvent::Arrives(who, message.clone()));
+            self.after(delay + later, SimEvent::Arrives(who, at, message.clone()));
         }
-        self.after(delay, SimEvent::Arrives(who, message));
+        self.after(delay, SimEvent::Arrives(who, at, message));
     }
 
     /// Sends a reply to a node.
@@ -73,7 +74,12 @@ impl World {
         if let Some(set) = &mut node.set {
             set.stream = None;
         }
-        self.server.close_streams(who);
+        self.close_streams(who);
+    }
+
+    /// Closes the node's streams at every server.
+    pub(crate) fn close_streams(&mut self, who: Who) {
+        self.servers.iter_mut().for_each(|server| server.close_streams(who));
     }
 
     pub(crate) fn reconnect(&mut self, who: Who) {

@@ -11,7 +11,7 @@ use rallypoint_core::rendezvous::{
 };
 
 use super::broken;
-use super::events::{Delivery, Message, SimEvent, Timer, Who, World, tell};
+use super::events::{At, Delivery, Message, SimEvent, Timer, Who, World, tell};
 use super::guard::{Guard, Still};
 use super::inspector::GroupId;
 use super::invariants::{Verdict, violation};
@@ -59,6 +59,8 @@ pub(crate) struct SimNode {
     pub(crate) id: String,
     pub(crate) rendezvous: Node,
     pub(crate) alive: bool,
+    /// The server that the node uses.
+    pub(crate) at: Option<At>,
     pub(crate) cut: bool,
     pub(crate) still: Option<Still>,
     /// Events that arrived while the node was suspended.
@@ -125,6 +127,7 @@ impl World {
             id: format!("n{who}"),
             rendezvous,
             alive: true,
+            at: Some(0),
             cut: false,
             still: None,
             inbox: Vec::new(),
@@ -162,7 +165,7 @@ impl World {
         node.still = None;
         node.inbox.clear();
         node.set = None;
-        self.server.close_streams(who);
+        self.close_streams(who);
     }
 
     fn formed(&mut self, who: Who, formed: &FormedGroup) -> Verdict {
@@ -229,7 +232,7 @@ impl World {
                 self.ring(who, self.plan.network.retry, Timer::Resend(id));
             }
             NodeOutput::Watch { id, watches } => {
-                self.server.close_set(who);
+                self.close_set(who);
                 let count = watches.len();
                 let node = &mut self.nodes[who];
                 node.decided_on = None;
@@ -247,19 +250,15 @@ impl World {
             }
             NodeOutput::Unwatch => {
                 self.nodes[who].set = None;
-                self.server.close_set(who);
+                self.close_set(who);
             }
             NodeOutput::Resync => {
-                if self.server.era == 0 {
-                    return violation("sound", "the server has not lost its state");
-                }
+                self.check_lost(who)?;
                 self.resyncs(who, false);
             }
             NodeOutput::OpenSession => self.open_session(who),
             NodeOutput::EndSession => {
-                if self.server.era == 0 {
-                    return violation("sound", "the server has not lost its state");
-                }
+                self.check_lost(who)?;
                 self.ends_session(who);
             }
             NodeOutput::Fenced(_) => {
@@ -286,6 +285,18 @@ impl World {
             }
         }
         Ok(())
+    }
+
+    fn close_set(&mut self, who: Who) {
+        self.servers.iter_mut().for_each(|server| server.close_set(who));
+    }
+
+    /// A node takes a server for another one only if a server has lost its state.
+    fn check_lost(&self, who: Who) -> Verdict {
+        match self.nodes[who].at.map(|at| self.servers[at].era) {
+            Some(0) => violation("sound", "the server has not lost its state"),
+            _ => Ok(()),
+        }
     }
 
     /// Handles a message that reached the node.

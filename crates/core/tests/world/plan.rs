@@ -149,6 +149,8 @@ pub(crate) struct Plan {
     /// The nodes' leases, in seconds.
     pub(crate) ttl: i64,
     pub(crate) nodes: usize,
+    /// The number of servers.
+    pub(crate) servers: usize,
     /// The time within which the nodes start.
     pub(crate) gathering: Millis,
     pub(crate) network: Network,
@@ -246,6 +248,7 @@ impl Plan {
             },
             ttl: ttl as i64,
             nodes,
+            servers: 1,
             gathering: random.pick(&[0, 50, 1_000, 4_000]),
             network,
             chaos,

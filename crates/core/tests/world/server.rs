@@ -10,7 +10,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use super::broken::{self, Broken};
-use super::events::{Delivery, Memory, Message, SimEvent, Who, World, tell};
+use super::events::{At, Delivery, Memory, Message, SimEvent, Who, World, tell};
 use super::invariants::{Verdict, violation};
 use super::plan::{Millis, RUN_LEASE};
 
@@ -44,7 +44,7 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(at: At) -> Self {
         let mut server = Self {
             store: Mvcc::new(MvccOptions::default()),
             down: false,
@@ -55,7 +55,8 @@ impl Server {
             executing: None,
             listeners: BTreeMap::new(),
             looks_at: None,
-            next_lease: 100,
+            // No two servers grant the same lease.
+            next_lease: 100 + 1_000_000 * at as LeaseId,
             last_renewal: None,
         };
         server.inspect();
@@ -107,17 +108,17 @@ impl Server {
 
 impl World {
     /// Handles a message.
-    pub(crate) fn arrives(&mut self, who: Who, message: Message) -> Verdict {
-        if self.server.down {
+    pub(crate) fn arrives(&mut self, who: Who, at: At, message: Message) -> Verdict {
+        if self.servers[at].down {
             return Ok(());
         }
         let time = self.time();
         match message {
             Message::Txn { id, purpose, txn } => {
-                self.server.executing = Some((who, purpose));
+                self.servers[at].executing = Some((who, purpose));
                 let result = match txn.is_read_only() {
-                    true => self.server.store.read_txn(&txn),
-                    false => self.server.store.txn((*txn).clone()),
+                    true => self.servers[at].store.read_txn(&txn),
+                    false => self.servers[at].store.txn((*txn).clone()),
                 };
                 match result {
                     Ok(mut result) => {
@@ -128,16 +129,16 @@ impl World {
                             if result.succeeded { "done" } else { "refused" },
                             result.revision
                         );
-                        self.published()?;
-                        self.server.rankings += u64::from(purpose == Purpose::AssignRanks);
+                        self.published(at)?;
+                        self.servers[at].rankings += u64::from(purpose == Purpose::AssignRanks);
                         if purpose == Purpose::Sweep {
-                            self.inspector.swept(&txn);
+                            self.inspector.stores[at].swept(&txn);
                         }
                         if purpose == Purpose::Freeze && result.succeeded {
-                            self.confirms_for_others(who, &txn);
+                            self.confirms_for_others(who, at, &txn);
                         }
                         if let Some(id) = broken::ends_lease_of(self.broken, purpose, &txn) {
-                            self.end_lease_of(&id)?;
+                            self.end_lease_of(at, &id)?;
                         }
                         broken::answer(self.broken, purpose, &mut result);
                         let result = Rc::new(result);
@@ -152,98 +153,101 @@ impl World {
                         return violation("sound", format!("{id} asked {purpose:?}: {error}"));
                     }
                 }
-                self.server.executing = None;
+                self.servers[at].executing = None;
             }
             Message::Grant { number, sent } => {
-                self.server.next_lease += 1;
-                let lease = self.server.next_lease;
-                let granted = self.server.store.lease_grant(time, lease, self.plan.ttl);
+                self.servers[at].next_lease += 1;
+                let lease = self.servers[at].next_lease;
+                let granted = self.servers[at].store.lease_grant(time, lease, self.plan.ttl);
                 granted.expect("the id is new");
-                self.server.last_renewal = Some(self.now);
-                self.server.owners.insert(lease, (who, self.server.era));
+                self.servers[at].last_renewal = Some(self.now);
+                let era = self.servers[at].era;
+                self.servers[at].owners.insert(lease, (who, era));
                 self.reply(who, Delivery::Granted { number, sent, lease });
             }
             Message::Renew { number, lease, sent } => {
-                let alive = self.server.store.lease_keep_alive(time, lease).is_some();
-                self.server.last_renewal = Some(self.now);
+                let alive = self.servers[at].store.lease_keep_alive(time, lease).is_some();
+                self.servers[at].last_renewal = Some(self.now);
                 self.reply(who, Delivery::Renewed { number, sent, alive });
             }
             // That it exists is fine.
-            Message::GrantRun => drop(self.server.store.lease_grant(time, RUN_LEASE, 7_200)),
+            Message::GrantRun => drop(self.servers[at].store.lease_grant(time, RUN_LEASE, 7_200)),
             Message::Revoke { lease } => {
-                drop(self.server.store.lease_revoke(lease));
-                self.published()?;
+                drop(self.servers[at].store.lease_revoke(lease));
+                self.published(at)?;
             }
         }
-        self.look_at_leases();
+        self.look_at_leases(at);
         Ok(())
     }
 
     /// Revokes the lease of a node, if that is the broken variant.
-    fn end_lease_of(&mut self, id: &str) -> Verdict {
+    fn end_lease_of(&mut self, at: At, id: &str) -> Verdict {
         let node = self.nodes.iter().find(|node| node.id == id);
         if let Some(session) = node.and_then(|node| node.session.as_ref()) {
-            drop(self.server.store.lease_revoke(session.lease));
-            self.published()?;
+            drop(self.servers[at].store.lease_revoke(session.lease));
+            self.published(at)?;
         }
         Ok(())
     }
 
     /// Tells the coordinator that every node has confirmed, if that is the broken variant.
-    fn confirms_for_others(&mut self, who: Who, freeze: &Txn) {
+    fn confirms_for_others(&mut self, who: Who, at: At, freeze: &Txn) {
         let (true, Some(id)) = (
             broken::confirms_for_others(self.broken),
             self.nodes[who].set.as_ref().map(|set| set.id),
         ) else {
             return;
         };
-        let events = broken::confirmations(freeze, self.server.store.revision());
+        let events = broken::confirmations(freeze, self.servers[at].store.revision());
         let epoch = self.nodes[who].epoch;
         let watched = Delivery::Watched { epoch, id, watch: broken::READY, events };
         self.after(1, SimEvent::Delivered(who, watched));
     }
 
-    fn look_at_leases(&mut self) {
-        let next = self.server.store.next_expiry().map(|end| end.as_millis() as Millis);
+    fn look_at_leases(&mut self, at: At) {
+        let next = self.servers[at].store.next_expiry().map(|end| end.as_millis() as Millis);
         let Some(next) = next else { return };
-        if self.server.looks_at.is_none_or(|at| next < at) {
-            self.server.looks_at = Some(next);
-            self.at(next, SimEvent::LeasesEnd);
+        if self.servers[at].looks_at.is_none_or(|at| next < at) {
+            self.servers[at].looks_at = Some(next);
+            self.at(next, SimEvent::LeasesEnd(at));
         }
     }
 
-    pub(crate) fn leases_end(&mut self) -> Verdict {
-        if self.server.looks_at == Some(self.now) {
-            self.server.looks_at = None;
+    pub(crate) fn leases_end(&mut self, at: At) -> Verdict {
+        if self.servers[at].looks_at == Some(self.now) {
+            self.servers[at].looks_at = None;
         }
-        if self.server.down {
+        if self.servers[at].down {
             return Ok(());
         }
         let time = self.time();
-        if self.server.store.expire(time) > 0 {
+        if self.servers[at].store.expire(time) > 0 {
             tell!(self, "server: leases ended");
-            self.check_fences()?;
-            self.published()?;
+            self.check_fences(at)?;
+            self.published(at)?;
         }
-        self.look_at_leases();
+        self.look_at_leases(at);
         Ok(())
     }
 
     /// Sends all changes to their streams.
-    fn published(&mut self) -> Verdict {
-        for stream in self.server.store.publish_all() {
-            self.drain(stream)?;
+    fn published(&mut self, at: At) -> Verdict {
+        for stream in self.servers[at].store.publish_all() {
+            self.drain(at, stream)?;
         }
         Ok(())
     }
 
     /// Sends the events of one stream.
-    fn drain(&mut self, stream: StreamId) -> Verdict {
-        let Some(listener) = self.server.listeners.get(&stream).copied() else { return Ok(()) };
-        while let Some(message) = self.server.store.next_message(stream) {
+    fn drain(&mut self, at: At, stream: StreamId) -> Verdict {
+        let Some(listener) = self.servers[at].listeners.get(&stream).copied() else {
+            return Ok(());
+        };
+        while let Some(message) = self.servers[at].store.next_message(stream) {
             match (listener, message) {
                 (Listener::Inspector, WatchMessage::Events { events, .. }) => {
-                    self.inspect(events)?;
+                    self.inspect(at, events)?;
                 }
                 (Listener::Inspector, WatchMessage::Compacted { .. }) => {}
                 (Listener::Active(who), WatchMessage::Events { mut events, .. }) => {
@@ -298,14 +302,12 @@ impl World {
     /// The node opens or resumes its streams.
     pub(crate) fn connects(&mut self, who: Who) -> Verdict {
         let node = &self.nodes[who];
-        if !node.alive || node.cut {
-            return Ok(());
-        }
-        if self.server.down {
+        let Some(at) = node.at.filter(|_| node.alive && !node.cut) else { return Ok(()) };
+        if self.servers[at].down {
             self.after(150, SimEvent::Connects(who));
             return Ok(());
         }
-        let (epoch, era) = (node.epoch, self.server.era);
+        let (epoch, era) = (node.epoch, self.servers[at].era);
         if node.active.stream.is_none() {
             // It finds another server than the one it knew, and starts again.
             let active = &mut self.nodes[who].active;
@@ -315,87 +317,87 @@ impl World {
             }
             active.era = era;
             let next = active.next;
-            let stream = self.server.listen(Listener::Active(who));
+            let stream = self.servers[at].listen(Listener::Active(who));
             self.nodes[who].active.stream = Some(stream);
             let watch = Watch::new(KeyRange::key(self.plan.config.keys.active()));
             let watch = watch.from_revision(next.unwrap_or(0));
-            self.server.store.watch(stream, None, watch).expect("there is room");
+            self.servers[at].store.watch(stream, None, watch).expect("there is room");
             if next.is_none() {
                 // The watch stands, and only now the key is read.
                 let delay = self.delay();
                 self.after(delay, SimEvent::Connects(who));
                 self.nodes[who].active.reads = true;
-                return self.drain(stream);
+                return self.drain(at, stream);
             }
-            self.drain(stream)?;
+            self.drain(at, stream)?;
         } else if std::mem::replace(&mut self.nodes[who].active.reads, false) {
             let look = self.plan.config.snapshot_txn();
-            let found = Rc::new(self.server.store.read_txn(&look).expect("a plain read"));
+            let found = Rc::new(self.servers[at].store.read_txn(&look).expect("a plain read"));
             let delay = self.delay();
             let snapshot = Delivery::Snapshot { epoch, found };
             self.after(delay, SimEvent::Delivered(who, snapshot));
         }
-        self.connects_set(who)
+        self.connects_set(who, at)
     }
 
-    fn connects_set(&mut self, who: Who) -> Verdict {
+    fn connects_set(&mut self, who: Who, at: At) -> Verdict {
         let epoch = self.nodes[who].epoch;
-        let now: Revision = self.server.store.revision();
+        let now: Revision = self.servers[at].store.revision();
         let Some(set) = &mut self.nodes[who].set else { return Ok(()) };
         if set.stream.is_some() {
             return Ok(());
         }
         let id = set.id;
-        if *set.era.get_or_insert(self.server.era) != self.server.era {
+        if *set.era.get_or_insert(self.servers[at].era) != self.servers[at].era {
             // What it was to resume is another server's.
             self.nodes[who].set = None;
             let delay = self.delay();
             self.after(delay, SimEvent::Delivered(who, Delivery::WatchBroken { id }));
             return Ok(());
         }
-        let stream = self.server.listen(Listener::Set(who));
+        let stream = self.servers[at].listen(Listener::Set(who));
         set.stream = Some(stream);
         for (watch, next) in set.watches.iter().zip(&mut set.next) {
             let from = *next.get_or_insert(now + 1);
             let watch = watch.clone().from_revision(from);
-            self.server.store.watch(stream, None, watch).expect("there is room");
+            self.servers[at].store.watch(stream, None, watch).expect("there is room");
         }
         if !set.stands {
             let delay = self.delay();
             self.after(delay, SimEvent::Delivered(who, Delivery::Watching { epoch, id }));
         }
-        self.drain(stream)
+        self.drain(at, stream)
     }
 
     /// The server goes down.
-    pub(crate) fn server_down(&mut self, away: Millis, memory: Memory) {
-        if self.server.down {
+    pub(crate) fn server_down(&mut self, at: At, away: Millis, memory: Memory) {
+        if self.servers[at].down {
             return;
         }
-        self.server.down = true;
-        self.server.memory = memory;
+        self.servers[at].down = true;
+        self.servers[at].memory = memory;
         for who in 0..self.nodes.len() {
-            if self.nodes[who].alive {
+            if self.nodes[who].alive && self.nodes[who].at == Some(at) {
                 self.break_streams(who);
             }
         }
-        self.after(away, SimEvent::ServerUp(memory));
+        self.after(away, SimEvent::ServerUp(at, memory));
     }
 
-    pub(crate) fn server_up(&mut self, memory: Memory) -> Verdict {
-        if !self.server.down {
+    pub(crate) fn server_up(&mut self, at: At, memory: Memory) -> Verdict {
+        if !self.servers[at].down {
             return Ok(());
         }
         tell!(self, "server: is back, with {memory:?} of its memory");
         let time = Duration::from_millis(self.now);
         let mut store = Mvcc::new(MvccOptions::default());
         if memory == Memory::None {
-            self.server.era += 1;
+            self.servers[at].era += 1;
             self.inspector.now = self.now;
-            self.inspector.forgets();
+            self.inspector.forgets(at);
             self.top_forgets();
             let says = self.broken != Broken::PredecessorUnsaid;
-            if let Some(last) = self.server.last_renewal.filter(|_| says) {
+            if let Some(last) = self.servers[at].last_renewal.filter(|_| says) {
                 let before = Predecessor { silent_ms: self.now - last };
                 let put = Op::Put(Put::new(PREDECESSOR, encode(&before)));
                 store.txn(Txn::when([]).then([put])).expect("the first of all");
@@ -403,30 +405,30 @@ impl World {
                 drop(store.publish_all());
             }
         } else {
-            for record in self.server.store.dump() {
+            for record in self.servers[at].store.dump() {
                 store.restore(time, &record).expect("its own dump");
             }
         }
-        self.server.store = store;
-        self.server.listeners.clear();
-        self.server.inspect();
-        self.server.down = false;
-        self.server.looks_at = None;
+        self.servers[at].store = store;
+        self.servers[at].listeners.clear();
+        self.servers[at].inspect();
+        self.servers[at].down = false;
+        self.servers[at].looks_at = None;
         if memory == Memory::Compacted {
-            self.compact();
+            self.compact(at);
         }
         for who in 0..self.nodes.len() {
-            if self.nodes[who].alive {
+            if self.nodes[who].alive && self.nodes[who].at == Some(at) {
                 self.reconnect(who);
             }
         }
-        self.look_at_leases();
+        self.look_at_leases(at);
         Ok(())
     }
 
     /// The server compacts its history.
-    pub(crate) fn compact(&mut self) {
-        let revision = self.server.store.revision();
-        drop(self.server.store.compact(revision));
+    pub(crate) fn compact(&mut self, at: At) {
+        let revision = self.servers[at].store.revision();
+        drop(self.servers[at].store.compact(revision));
     }
 }
