@@ -33,6 +33,7 @@ mod kill;
 mod launch;
 mod limits;
 mod linearizability;
+mod page;
 mod rendezvous;
 mod rendezvous_api;
 mod rendezvous_errors;

@@ -9,7 +9,7 @@ use std::ffi::OsString;
 use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -140,6 +140,16 @@ impl Process {
         let mut process = Self::of(command, logs);
         let input = process.child.stdin.take().expect("its standard input is piped");
         (process, input)
+    }
+
+    /// The same, and with what it says. Its standard output is to be piped, too.
+    pub fn with_pipes(
+        command: &mut Command,
+        logs: Vec<PathBuf>,
+    ) -> (Self, ChildStdin, ChildStdout) {
+        let (mut process, input) = Self::with_input(command, logs);
+        let output = process.child.stdout.take().expect("its standard output is piped");
+        (process, input, output)
     }
 
     /// The number that the kernel knows it by.

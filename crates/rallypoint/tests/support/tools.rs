@@ -70,6 +70,15 @@ pub fn ip() -> PathBuf {
     places.find(|ip| ip.is_file()).expect("there is no `ip`: run scripts/test-tools")
 }
 
+/// The path of a Chromium without a window.
+pub fn chromium() -> PathBuf {
+    let named = std::env::var_os("RALLYPOINT_CHROMIUM").map(PathBuf::from);
+    let path = named.unwrap_or_else(|| tools().join("chromium/chromium"));
+    let at = path.display();
+    assert!(path.is_file(), "there is no {at}: run scripts/test-tools, or set RALLYPOINT_CHROMIUM");
+    path
+}
+
 /// The path of an example of this crate, which cargo builds before it runs all tests.
 pub fn example(name: &str) -> PathBuf {
     let test = std::env::current_exe().unwrap();

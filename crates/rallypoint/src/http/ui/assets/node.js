@@ -5,8 +5,12 @@ import { facts, h, many, nodeBadge, NODE_STATES, renew, section, sentence, since
 import { hangReport } from './run.js';
 import { turnItem, turnsOf } from './timeline.js';
 
-const names = ({ event, action }, node) =>
-  event ? [event.coordinator, event.rank0, event.by, event.node, ...(event.nodes ?? [])].includes(node) : action.node === node;
+/** Whether a turn names a node: in a field, or as a word of its reason. */
+function names({ event, action }, node) {
+  if (action) return action.node === node;
+  const words = event.why?.split(/[\s,:;]+|\.(?=\s|$)/) ?? [];
+  return [event.coordinator, event.rank0, event.by, ...(event.nodes ?? []), ...words].includes(node);
+}
 
 export function nodeView(run, node) {
   const badge = h('span');
@@ -26,7 +30,7 @@ export function nodeView(run, node) {
     const told_of = turnsOf(events, status.actions).filter((turn) => names(turn, node));
     renew(turns, JSON.stringify(told_of.map((turn) => turn.text)), () => told_of.reverse().map(turnItem));
     empty.hidden = told_of.length > 0;
-    const stuck = hang && cell?.host && (hang.host === cell.host || hang.groups?.some((group) => group.hosts.length === 1 && group.hosts[0] === cell.host));
+    const stuck = hang && cell?.host && (hang.host === cell.host || hang.groups.some(({ hosts }) => hosts.length === 1 && hosts[0] === cell.host));
     renew(hangs, stuck ? JSON.stringify(hang) : '', () => [stuck && hangReport(hang)]);
     return `${node}: ${told}.`;
   }

@@ -4,7 +4,7 @@ import { boardView } from './board.js';
 import { age, facts, h, many, nodePath, nodesOf, number, renew, restartsOf, runBadge, section, sentence, since } from './dom.js';
 import { timelineView } from './timeline.js';
 
-const TOPICS = { state: 'State', wait: 'It waits', cause: 'Why', trouble: 'Trouble', remedy: 'What helps' };
+const TOPICS = { state: 'Also', wait: 'It waits', cause: 'Why', trouble: 'Trouble', remedy: 'What helps' };
 
 /** Numbers as ranges: `0-41, 43-511`. */
 export function ranges(numbers) {
@@ -36,20 +36,25 @@ function failure({ last_failure: last, closed }) {
   return parts;
 }
 
-const frameText = (frame) => (typeof frame === 'string' ? frame : `${frame.function} (${frame.file}${frame.line ? `:${frame.line}` : ''})`);
+/** How many workers are at a place: one by its rank and host, several by their number. */
+const whoOf = ({ count, ranks, hosts }) => (count === 1 ? `rank ${ranks[0]} on ${hosts[0]}` : many(count, 'rank'));
+
+/** The ranks at a place, the hosts and the steps, as far as they are told. */
+function where({ count, ranks: named, hosts, first_step: first, last_step: last }) {
+  const more = count > named.length ? ` and ${number(count - named.length)} more` : '';
+  const steps = first == null ? '' : first === last ? `, step ${first}` : `, steps ${first} to ${last}`;
+  return `${count === 1 ? 'Rank' : 'Ranks'} ${ranges(named)}${more} on ${hosts.slice(0, 8).join(', ')}${hosts.length > 8 ? ' and others' : ''}${steps}.`;
+}
 
 /** Where the workers are that make no progress: the places with the fewest ranks first. */
-export function hangReport(hang) {
-  const groups = [...(hang.groups ?? [])].sort((a, b) => a.ranks.length - b.ranks.length);
-  const title = `No progress on ${hang.host} for ${age(hang.silent_ms)}`;
-  const places = groups.map((group, place) => h('details', { open: place === 0 },
-    h('summary', {}, h('b', {}, group.ranks.length === 1 ? `rank ${group.ranks[0]}` : many(group.ranks.length, 'rank')),
-      ` ${group.ranks.length === 1 ? `on ${group.hosts[0] ?? 'an unknown host'}` : ''} `,
-      h('code', {}, group.frames.length ? frameText(group.frames[0]) : 'an unknown place')),
-    group.ranks.length > 1 && h('p', { class: 'note' }, `Ranks ${ranges(group.ranks)} on ${many(group.hosts.length, 'host')}`),
-    h('ol', { class: 'frames' }, group.frames.map((frame) => h('li', {}, h('code', {}, frameText(frame)))))));
-  return h('div', { class: 'card warn hang' }, h('h3', {}, title, h('span', { class: 'note' }, ` round ${hang.round}`)),
-    places.length ? places : h('p', {}, 'Where the workers of all ranks are is in the log of the node with rank 0.'));
+export function hangReport({ host, silent_ms: silent, round, groups = [], missing = [] }) {
+  const places = groups.map((group, place) => h('details', { open: place === 0, 'aria-label': whoOf(group) },
+    h('summary', {}, h('b', {}, whoOf(group)), ' ', h('code', {}, group.place)),
+    h('p', { class: 'note' }, where(group)),
+    h('ol', { class: 'frames' }, group.frames.map((frame) => h('li', {}, h('code', {}, frame))))));
+  return h('div', { class: 'card warn hang' }, h('h3', {}, `No progress on ${host} for ${age(silent)}`, h('span', { class: 'note' }, ` round ${round}`)),
+    places.length ? places : h('p', {}, 'The stacks of the workers have not been reported.'),
+    missing.length > 0 && h('p', { class: 'note' }, `Nodes of these ranks did not answer: ${ranges(missing)}.`));
 }
 
 export function runView(run) {
@@ -62,7 +67,7 @@ export function runView(run) {
   const failures = section('Failure');
   const failed = h('div', { class: 'cards' });
   failures.append(failed);
-  const element = h('div', { hidden: false },
+  const element = h('div', {},
     h('div', { class: 'title' }, h('h1', { tabindex: '-1' }, run), badge), lead, short, why, failures,
     section('Nodes', board.element), section('Timeline', timeline.element));
 
