@@ -105,8 +105,8 @@ impl Documents {
             }
             Some(RunKey::Ready(round, id)) => {
                 // A confirmation is empty, or rank 0's store, or says that rank 0 is not reached.
-                let unreached = decode::<Unreached>(&kv.key, &kv.value).ok();
-                let unreached = unreached.map(|unreached| unreached.unreached);
+                let says = (!kv.value.is_empty()).then(|| decode::<Unreached>(&kv.key, &kv.value));
+                let unreached = says.and_then(Result::ok).map(|unreached| unreached.unreached);
                 self.ready.entry(round).or_default().insert(id.to_owned(), unreached);
             }
         }

@@ -11,13 +11,16 @@ use super::{
 use crate::agent::RoundFailure;
 use crate::kv::{KeyValue, LeaseId};
 use crate::rendezvous::documents::{Active, Status};
-use crate::rendezvous::keys::Keys;
+use crate::rendezvous::keys::{Keys, RunKey};
 
 impl RunStatus {
     /// The rounds whose [`membership`](Keys::membership) the status needs, by the [documents](Keys::documents) of the
     /// run: the round in progress, and the last one that formed a group.
     pub fn rounds_of(keys: &Keys, documents: &[KeyValue]) -> BTreeSet<u64> {
-        let found = Documents::new(keys, documents);
+        // Those of thousands of nodes say nothing of it.
+        let of_rounds =
+            |kv: &&KeyValue| matches!(keys.parse(&kv.key), Some(RunKey::Active | RunKey::Round));
+        let found = Documents::new(keys, documents.iter().filter(of_rounds));
         let rounds = found.rounds.iter().flat_map(|rounds| [rounds.round, rounds.formed]);
         let active = found.active.iter().flat_map(|active| [active.round, active.previous]);
         rounds.chain(active).filter(|round| *round > 0).collect()

@@ -57,7 +57,7 @@ pub(super) struct PageListener {
 pub(super) struct Connection {
     lasts: AtomicBool,
     /// The connections that last, the oldest first.
-    viewers: Arc<Mutex<VecDeque<Weak<Connection>>>>,
+    viewers: Arc<Mutex<VecDeque<Weak<Self>>>>,
     cut: CancellationToken,
 }
 

@@ -13,7 +13,7 @@ use crate::util::clock::display_time;
 /// The text after the options in `--help`.
 pub(crate) const AFTER_HELP: &str = "\
 Says in what state the run is and since when, what it waits for and which nodes are missing, why
-its last round began, which failure was the last, and what would help.
+its last rounds began, which failure was the last, and what would help.
 
 Examples:
   rallypoint explain --rdzv-endpoint head:29400 job-7

@@ -140,14 +140,14 @@ impl Feed {
                     for event in events? {
                         if let Some(run) = self.reader.changed(&event) {
                             board.changed(run);
-                            due.get_or_insert(not_before.max(Instant::now() + BURST));
+                            due.get_or_insert_with(|| not_before.max(Instant::now() + BURST));
                         }
                     }
                 }
                 () = self.wanted.notified() => due = Some(Instant::now()),
                 _ = again.tick() => {
                     all_of_it = true;
-                    due.get_or_insert(not_before.max(Instant::now()));
+                    due.get_or_insert_with(|| not_before.max(Instant::now()));
                 }
                 () = sleep_until(due.unwrap_or(not_before)), if due.is_some() => {
                     let topics = self.topics();

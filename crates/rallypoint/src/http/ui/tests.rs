@@ -335,3 +335,27 @@ async fn another_name_is_refused_unless_a_password_keeps_other_sites_out() {
     let with = "Host: page.example\r\nAuthorization: Bearer sesame\r\n";
     assert!(secured.ask("GET", "/api/runs", with).starts_with("HTTP/1.1 200 "));
 }
+
+/// What it does not read fills the buffers of the connection, and then it is cut: nobody looks.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_viewer_that_does_not_read_is_cut() {
+    let ground = Ground::serving().await;
+    let nodes: Vec<String> = (0..1500).map(|number| format!("node-{number}")).collect();
+    ground.has_run("job", &nodes.iter().map(String::as_str).collect::<Vec<_>>()).await;
+    let _view = ground.view("/api/watch?run=job");
+    let watchers = || {
+        let all = Keys::runs(DEFAULT_PREFIX, None);
+        ground.local.facts(all).unwrap().watchers.unwrap()
+    };
+    let begun = Instant::now();
+    while watchers() == 0 {
+        assert!(begun.elapsed() < Duration::from_secs(5), "it begins to look");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    while watchers() > 0 {
+        assert!(begun.elapsed() < Duration::from_secs(60), "it is never cut");
+        ground.has_run("job", &["one"]).await;
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    assert!(begun.elapsed() >= crate::http::listener::PATIENCE, "{:?}", begun.elapsed());
+}

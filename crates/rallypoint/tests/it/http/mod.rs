@@ -6,6 +6,7 @@ mod nodes;
 mod reckoned;
 mod scraping;
 mod server;
+mod ui;
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};

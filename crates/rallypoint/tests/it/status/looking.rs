@@ -7,7 +7,9 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use super::{Server, states};
-use crate::launch::{free_endpoint, until};
+use crate::launch::{free_endpoint, until, wait};
+use crate::support::Embedded;
+use crate::support::process::Directory;
 
 /// On our server and on a real etcd alike.
 #[test]
@@ -124,4 +126,44 @@ fn a_server_that_is_not_there_is_named() {
     assert!(said.stderr.contains(&expected), "{said:?}");
     assert!(said.stderr.contains("has not started, or the port is another"), "{said:?}");
     assert!(begun.elapsed() < Duration::from_secs(6), "it says so soon: {said:?}");
+}
+
+/// A server that ends, and one that is stopped in its tracks: the watch says so, and goes on when it is back.
+#[test]
+fn a_watch_says_that_the_server_is_away() {
+    let mut ours = wait(Embedded::memory());
+    let server = Server { address: ours.address(), _ours: None, _etcd: None };
+    let directory = Directory::new();
+    let stderr = directory.path().join("stderr");
+    let line = server.command(&["status", "--watch"], &[]);
+    let mut watch = Command::new(&line[0])
+        .args(&line[1..])
+        .stdout(Stdio::piped())
+        .stderr(std::fs::File::create(&stderr).unwrap())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(watch.stdout.take().unwrap()).lines();
+    let mut shows = || while lines.next().unwrap().unwrap() != "this server has no runs" {};
+    shows();
+    let said = || std::fs::read_to_string(&stderr).unwrap();
+    let times = || said().matches("no server answers at").count();
+    for gone in ["killed", "paused"] {
+        let (begun, before) = (Instant::now(), times());
+        if gone == "paused" {
+            ours.pause()
+        } else {
+            ours.kill()
+        }
+        until("it says so", || (times() > before).then_some(()));
+        assert!(begun.elapsed() < Duration::from_secs(6), "{gone}: {:?}", begun.elapsed());
+        if gone == "paused" {
+            ours.resume()
+        } else {
+            wait(ours.restart())
+        }
+        shows();
+    }
+    assert!(said().contains("nothing listens there"), "{}", said());
+    watch.kill().unwrap();
+    watch.wait().unwrap();
 }
