@@ -152,23 +152,25 @@ fn screenshots_are_written_if_they_are_asked_for() {
         run.write(&served.endpoint());
     }
     let mut browser = Browser::start();
+    let rounds = "document.querySelectorAll('.round').length === 4";
+    let cells = "document.querySelectorAll('.board .cell').length === 4112";
+    // Each with its height, and what it is scrolled to.
     let views = [
-        ("runs", 430, "", "document.querySelectorAll('tbody tr').length === 4"),
-        ("run", 1340, "#/run/job7", "document.querySelectorAll('.round').length === 4"),
-        ("waiting", 780, "#/run/job9", "document.querySelectorAll('.round').length === 1"),
-        (
-            "board",
-            900,
-            "#/run/llama-70b",
-            "document.querySelectorAll('.board .cell').length === 4112",
-        ),
-        ("node", 640, "#/run/job7/node/gb200-5-4705-5c1e", "document.querySelector('.hang')"),
+        ("runs", 430, "", "h1", "document.querySelectorAll('tbody tr').length === 4"),
+        ("run", 1200, "#/run/job7", "h1", rounds),
+        ("timeline", 760, "#/run/job7", "#s-timeline", rounds),
+        ("waiting", 780, "#/run/job9", "h1", "document.querySelectorAll('.round').length === 1"),
+        ("board", 1280, "#/run/llama-70b", "#s-nodes", cells),
+        ("node", 640, "#/run/job7/node/gb200-0-4700-5c1e", "h1", "document.querySelector('.turn')"),
     ];
     for (dark, scheme) in [(false, "light"), (true, "dark")] {
-        for (name, height, fragment, ready) in views {
+        for (name, height, fragment, top, ready) in views {
             browser.look(1180, height, dark);
             browser.open(&served.url(fragment));
             browser.until(name, ready);
+            if top != "h1" {
+                browser.js(&format!("document.querySelector('{top}').scrollIntoView()"));
+            }
             let path = images.join(format!("page-{name}-{scheme}.png"));
             browser.screenshot(&path);
             let size = std::fs::metadata(&path).unwrap().len();
