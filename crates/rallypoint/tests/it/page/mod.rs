@@ -115,7 +115,8 @@ fn a_run_forms_and_a_node_dies_and_the_page_shows_both_within_a_second() {
         .filter(names)
         .map(|event| event["kind"].as_str().unwrap())
         .collect();
-    assert!(of_it.contains(&"members_lost"), "{run}");
+    // A coordinator that dies is not noted by itself: the next round began because of it.
+    assert!(of_it.contains(&"members_lost") || of_it.contains(&"round_opened"), "{run}");
     browser.open(&served.url(&format!("#/run/job/node/{lost}")));
     let named = "[...document.querySelectorAll('.turn')].map((turn) => turn.dataset.kind).join()";
     browser.until("its story", &format!("{named} === {}", json!(of_it.join(","))));
@@ -193,6 +194,7 @@ fn names_that_look_like_markup_are_text() {
 }
 
 #[test]
+#[expect(clippy::print_stderr, reason = "the figures are for those who run it")]
 fn four_thousand_nodes_render_within_two_seconds_and_scroll() {
     const NODES: usize = 4096;
     let served = Served::start();
