@@ -145,3 +145,14 @@ def test_a_beat_is_a_file_with_the_step(tmp_path, monkeypatch):
     print(f"a beat took {1000 * (time.perf_counter() - begun):.1f} us")
     monkeypatch.setenv("RALLYPOINT_PROGRESS_FILE", str(tmp_path / "none" / "beat"))
     rallypoint.beat(1)
+
+
+def test_a_beat_under_torchrun_is_a_file_by_the_name_of_the_rank(tmp_path, monkeypatch):
+    monkeypatch.delenv("RALLYPOINT_PROGRESS_FILE", raising=False)
+    monkeypatch.setenv("RALLYPOINT_PROGRESS_DIR", str(tmp_path))
+    monkeypatch.delenv("RANK", raising=False)
+    rallypoint.beat(1)
+    assert not list(tmp_path.iterdir()), "a process without a rank is no worker"
+    monkeypatch.setenv("RANK", "12")
+    rallypoint.beat(3)
+    assert (tmp_path / "12").read_text().split() == ["3"]

@@ -1,4 +1,4 @@
-"""torchrun in a program that takes PyTorch's events of a rendezvous: a line for each, in the file that a variable names."""
+"""torchrun in a program that takes PyTorch's events of a rendezvous: a line for each, in the file ``RDZV_EVENTS``."""
 
 import logging
 import os

@@ -222,7 +222,6 @@ impl Rendezvous {
     ///     pids: the process of each worker, in the order of their ranks.
     ///     logs: the files that their output goes to, if it does.
     ///     program: the program of the workers, beside which py-spy is looked for.
-    #[pyo3(signature = (base_rank, pids, logs = Vec::new(), program = OsString::new()))]
     fn workers_started(
         &self,
         py: Python<'_>,

@@ -11,10 +11,10 @@ _DIRECTORY = "RALLYPOINT_PROGRESS_DIR"
 def beat(step: "int | None" = None) -> None:
     """Shows the launcher that this worker makes progress: call it once for each training step.
 
-    The launcher (``rallypoint run --hang-after``, or torchrun with ``--rdzv-conf hang_after=…``) reports where the workers of all nodes are when no worker of a
-    node has beaten for so long, with the last ``step`` of each. A beat writes to a small file on this host, which
-    takes microseconds. It never fails, keeps nothing open, and may be called in any thread or forked process.
-    Without such a launcher it does nothing.
+    The launcher (``rallypoint run --hang-after``, or torchrun with ``--rdzv-conf hang_after=…``) reports where the
+    workers of all nodes are when no worker of a node has beaten for so long, with the last ``step`` of each. A beat
+    writes to a small file on this host, which takes microseconds. It never fails, keeps nothing open, and may be
+    called in any thread or forked process. Without such a launcher it does nothing.
 
     >>> rallypoint.beat()
     >>> rallypoint.beat(step=1200)

@@ -14,7 +14,7 @@ mod read;
 #[cfg(any(feature = "cli", test))]
 mod render;
 
-#[cfg(feature = "cli")]
+#[cfg(any(feature = "cli", test))]
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::Duration;
