@@ -145,7 +145,10 @@ fn workers_that_do_not_stop_are_described_before_they_are_killed() {
 fn hangs_at_rank_3(job: &Job, options: &[&str], order: &str) -> (Vec<Launcher>, Group, usize) {
     let usual = ["--nproc-per-node", "2", "--hang-after", "3:60", "--progress", "beat"];
     let options = [&usual[..], &["--on-hang", "restart"], options].concat();
-    let nodes: Vec<_> = (0..3).map(|_| job.launch_with(&options)).collect();
+    let launch = |number: usize| {
+        job.launcher().with(&options).with(&["--events", &events(job, number)]).start()
+    };
+    let nodes: Vec<_> = (0..3).map(launch).collect();
     let group = job.group(6);
     let odd = group.workers[3].launcher();
     group.workers[3].tell(&format!("{BEAT}; {order}"));
@@ -153,9 +156,13 @@ fn hangs_at_rank_3(job: &Job, options: &[&str], order: &str) -> (Vec<Launcher>, 
     (nodes, group, odd)
 }
 
-fn explained(endpoint: &str) -> String {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_rallypoint"));
-    let output = command.args(["explain", "job", "--rdzv-endpoint", endpoint]).output().unwrap();
+fn events(job: &Job, number: usize) -> String {
+    job.file(&format!("events-{number}.jsonl"))
+}
+
+/// What a command prints, which succeeds.
+fn rallypoint(words: &[&str]) -> String {
+    let output = Command::new(env!("CARGO_BIN_EXE_rallypoint")).args(words).output().unwrap();
     assert!(output.status.success(), "{output:?}");
     String::from_utf8(output.stdout).unwrap()
 }
@@ -176,7 +183,7 @@ fn a_job_that_hangs_restarts_without_the_odd_node() {
     assert!(ended.contains("; the odd node is "), "{ended}");
     let reporter = reporter(&nodes).stderr();
     assert!(reporter.contains("restarting the job without it: no progress on "), "{reporter}");
-    let told = explained(&server.address());
+    let told = rallypoint(&["explain", "job", "--rdzv-endpoint", &server.address()]);
     assert!(told.contains("The job hung in round 1: no progress on "), "{told}");
     assert!(told.contains("it used a restart (1 of 1 used)"), "{told}");
     assert!(told.contains(" was evicted by "), "{told}");
@@ -186,6 +193,16 @@ fn a_job_that_hangs_restarts_without_the_odd_node() {
     for (number, node) in nodes.iter_mut().enumerate().filter(|(number, _)| *number != odd) {
         let ended = node.ends_with(1).stderr;
         assert!(ended.contains("the 1 restart was used"), "{number}: {ended}");
+    }
+    // The same decisions follow from what was recorded.
+    let recorded = [0, 1, 2].map(|number| {
+        rallypoint(&["replay", &events(&job, number)]);
+        std::fs::read_to_string(events(&job, number)).unwrap()
+    });
+    for (kind, nodes) in [("hang_reported", 1), ("evicted", 1), ("restart_refused", 1)] {
+        let kind = format!("\"kind\":\"{kind}\"");
+        let told = recorded.iter().filter(|text| text.contains(&kind)).count();
+        assert_eq!(told, nodes, "{kind}: {recorded:?}");
     }
     job.nothing_is_left();
 }

@@ -36,6 +36,21 @@ fn a_job_that_waits_names_the_nodes_that_are_missing() {
     }
 }
 
+/// It has not joined, and is still known.
+#[test]
+fn a_node_that_was_unfit_is_missing_with_its_exit() {
+    let server = Server::ours();
+    let job = server.job("2");
+    let _first = job.launch_with(&["--node-rank", "0"]);
+    server.until("a node has joined", |status| status["counts"]["present"] == 1);
+    let unfit = ["--node-rank", "1", "--preflight", "echo no GPU; exit 3"];
+    job.launch_with(&unfit).ends_with(69);
+    let told = server.explained();
+    let words = "with exit code 69: the preflight command failed, so this node does not join: ";
+    assert!(told.contains("Node rank 1 was here and is gone: ") && told.contains(words), "{told}");
+    assert_eq!(server.status()["missing"][0]["last_exit"]["code"], 69);
+}
+
 #[test]
 fn a_running_job_shows_its_members_its_spare_and_its_restarts() {
     let server = Server::etcd();
