@@ -19,6 +19,7 @@ pub struct ClusterMember {
     pub is_learner: bool,
 }
 
+#[cfg(feature = "cli")]
 impl ClusterMember {
     /// Whether the member is Rallypoint's server. An etcd has a port of its own for its peers.
     pub(crate) fn is_ours(&self) -> bool {
