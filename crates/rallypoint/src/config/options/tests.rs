@@ -166,7 +166,7 @@ fn an_unknown_option_is_refused_with_a_guess() {
     let error = etcd(&[("last_call_timout", "5")]).unwrap_err();
     assert!(matches!(error, ConfigError::UnknownOption { .. }));
     let words = "unknown option \"last_call_timout\" of backend \"etcd\": did you mean \
-                 last_call_timeout? It knows: timeout, join_timeout, last_call_timeout, etcd_prefix, \
+                 last_call_timeout? It knows: timeout, join_timeout, server_timeout, last_call_timeout, etcd_prefix, \
                  lease_ttl, rank_policy, node_rank, topology, local_world_size, use_agent_store, store_ports, reopen, \
                  hang_after, progress, http, protocol, cacert, ca_cert, cert, ssl_cert, key, ssl_cert_key, read_timeout, user, password, \
                  password_file";
