@@ -276,7 +276,7 @@ impl Node {
         let lacks_server = self.lacks_server();
         if let Some(attempt) = &mut self.attempt {
             attempt.deadline.get_or_insert_with(|| now.saturating_add(timeout));
-            attempt.server_lost = attempt.server_lost.or(lacks_server.then_some(now));
+            attempt.server_lost = attempt.server_lost.or_else(|| lacks_server.then_some(now));
         }
         self.opening_session = false;
         self.announced.lease_lost();
