@@ -8,6 +8,7 @@ use rallypoint_core::agent::{
 };
 use rallypoint_core::rendezvous::RendezvousView;
 
+use crate::shared::HEADLINE;
 use crate::world;
 use crate::world::events::{Who, World};
 use crate::world::invariants::{Verdict, violation};
@@ -184,10 +185,12 @@ impl World {
                 let evicted = top.budget.eviction_of(&self.nodes[who].id).is_some();
                 result.exit_code == 77 && (top.signalled || evicted)
             }
-            NodeOutcome::WorkerFailed(_) => {
+            NodeOutcome::WorkerFailed(reason) => {
                 let known = result.failures.first().map(|failure| failure.exit.clone());
-                result.exit_code != 0
-                    && known == top.workers.as_ref().and_then(|workers| workers.failed())
+                // A worker that fails when the run is being closed for a hang is no reason any more.
+                let hung = known.is_none() && reason.message().starts_with(HEADLINE);
+                let failed = top.workers.as_ref().and_then(|workers| workers.failed());
+                result.exit_code != 0 && (hung || known == failed)
             }
             NodeOutcome::RunFailed(_) => result.exit_code != 0 && self.job.closed,
             NodeOutcome::NodeFailed(_) => result.exit_code == 1,

@@ -13,6 +13,9 @@ use crate::world::events::{Timer, Who, World};
 use crate::world::inspector::GroupId;
 use crate::world::plan::Millis;
 
+/// How the report of a hang begins.
+pub(crate) const HEADLINE: &str = "it hangs";
+
 /// How long to wait before a server is asked again.
 const AGAIN: Millis = 200;
 
@@ -95,7 +98,7 @@ impl World {
         let finding = HangFinding {
             round: request.round,
             number: request.number,
-            headline: "it hangs".into(),
+            headline: HEADLINE.into(),
             odd: OddNodes { nodes, reason: String::new() },
             spares: self.random.below(2) as u32,
         };
