@@ -173,7 +173,8 @@ def test_the_command():
     script = os.path.join(os.path.dirname(sys.executable), "rallypoint")
     line = [script, "run", "--standalone", "--nproc-per-node", "2", "--", "sh", "-c", "echo rank $RANK; exit 3"]
     job = subprocess.run(line, capture_output=True, text=True)
-    assert job.returncode == 1 and "rank 0" in job.stdout, job
+    # The first of the two to fail may end the other one before it has said a word.
+    assert job.returncode == 1 and "rank " in job.stdout, job
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -316,14 +316,17 @@ impl World {
     /// What the launcher does.
     fn does(&mut self, who: Who, output: AgentOutput) -> Verdict {
         let round_of = |workers: &ModelWorkers| workers.group;
+        let last_group = self.nodes[who].last_group;
         let top = &mut self.nodes[who].top;
         match output {
             AgentOutput::Rendezvous { why } => {
-                if let (Why::WorkerFailed(_) | Why::Changed(GroupChange::Hung(_)), Some(workers)) =
-                    (&why, &top.workers)
-                {
-                    self.job.restarted.insert(round_of(workers));
-                }
+                let restarted = match &why {
+                    Why::WorkerFailed(_) => top.workers.as_ref().map(round_of),
+                    // A node may hear of the hang before it has started workers in that group.
+                    Why::Changed(GroupChange::Hung(_)) => last_group,
+                    _ => None,
+                };
+                self.job.restarted.extend(restarted);
                 (top.group, top.counting) = (None, top.counting + 1);
                 top.events.begin();
                 top.errand += 1;
