@@ -1,8 +1,8 @@
 //! Connections: one request each, in a bounded time, and a bounded number of them.
 //!
 //! A client over the limit takes the place of the oldest connection. A probe is answered in a moment, so it is never
-//! the oldest for long, and clients that hold connections open cannot keep probes out. A connection that [lasts]
-//! (Connection::lasts), since its client follows what happens, is counted apart, and its time is not bounded while the
+//! the oldest for long, and clients that hold connections open cannot keep probes out. A connection that
+//! lasts, since its client follows what happens, is counted apart, and its time is not bounded while the
 //! client reads.
 
 use std::collections::VecDeque;
