@@ -33,7 +33,7 @@ const QUEUE: usize = 8192;
 /// The priority of the thread that writes, as `nice` has it.
 const PRIORITY: i32 = 10;
 
-/// Lines that are written in one piece, if so many wait.
+/// The largest number of waiting lines that are written in one piece.
 const AT_ONCE: usize = 64;
 
 /// The time limit for writing the last lines.

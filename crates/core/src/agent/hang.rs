@@ -25,7 +25,7 @@ pub enum OnHang {
     Report,
     /// The job restarts without the odd nodes, if the report names any.
     Restart {
-        /// The least number of nodes of the job. If fewer would be left, the odd nodes restart with the others.
+        /// The least number of nodes of the job. If fewer would be left, the odd nodes restart too.
         min_nodes: u32,
     },
 }

@@ -72,7 +72,7 @@
 //!   stacks of their workers, by the document of the restart budget. Each node publishes its stacks in the round's
 //!   store, and rank 0 reports which ranks are where. A hang is reported once; the next one needs progress first.
 //!   With [`OnHang::Restart`] and odd nodes ([`stacks::OddNodes`]), rank 0 asks for a restart of the job and evicts
-//!   them; or restarts them with the others, if fewer nodes than the job needs would be left. It is one restart of the
+//!   them; or restarts them too, if fewer nodes than the job needs would be left. It is one restart of the
 //!   budget, which no lost peer excuses; if none is left, the run is closed.
 //! - **This node cannot continue** (no ranks, no start, workers that survive SIGKILL): it leaves. A local error
 //!   never closes the job for the other nodes.

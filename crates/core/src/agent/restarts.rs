@@ -151,7 +151,7 @@ impl RestartBudget {
     }
 
     /// The budget after the report of a hang, and the answer: a restart like that after a failure, and the evictions of
-    /// the odd nodes with it. If a worker failed first, the job restarts for that, and nobody is evicted.
+    /// the odd nodes with it. If a worker failed first, the job restarts for that, and no node is evicted.
     pub fn restart_hung(
         &self,
         restart: &HangRestart,
@@ -387,7 +387,7 @@ mod tests {
             assert_eq!((&budget.last, &budget.actions), (&None, &stored.actions));
             assert_eq!(budget.remembered_in(stored), budget, "it is remembered once");
         }
-        // Whoever remembers nothing takes what is there, and a launcher's word is the last.
+        // A node that remembers nothing takes what is there, and a launcher's word is the last.
         assert_eq!(RestartBudget::default().remembered_in(of_operator.clone()), of_operator);
         let of_launcher = of_operator.limited_to(3);
         assert_eq!(known.remembered_in(of_launcher.clone()), of_launcher);

@@ -7,7 +7,7 @@ use rallypoint_core::agent::{HangPolicy, HangRequest, HangWatch, NodeGroup, Rest
 use rallypoint_core::kv::Time;
 use rallypoint_core::rendezvous::keys::Keys;
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::Instant;
 
 use crate::client::Client;
 use crate::launch::hangs;
@@ -17,6 +17,7 @@ use crate::launch::workers::ProgressSigns;
 use crate::log_target::LAUNCH;
 use crate::process::is_alive;
 use crate::store::Store;
+use crate::util::optional::{at, ready};
 
 /// Watches the workers of one start.
 pub(super) struct HangLoop {
@@ -138,19 +139,5 @@ impl HangLoop {
         let answer = hangs::answer(targets, signs, peers, self.run.clone(), request);
         // What follows from the report is for operators to decide: torchrun restarts by its own rules.
         Box::pin(async move { drop(answer.await) })
-    }
-}
-
-async fn ready<T>(future: &mut Option<BoxFuture<'static, T>>) -> T {
-    match future {
-        Some(future) => future.await,
-        None => std::future::pending().await,
-    }
-}
-
-async fn at(time: Option<Instant>) {
-    match time {
-        Some(time) => sleep_until(time).await,
-        None => std::future::pending().await,
     }
 }

@@ -11,7 +11,7 @@ use rallypoint_core::agent::{
 };
 use rallypoint_core::kv::Time;
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::{Instant, timeout};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::events::MembershipEvents;
@@ -28,6 +28,7 @@ use crate::log_target::LAUNCH;
 use crate::process;
 use crate::rendezvous::RendezvousInfo;
 use crate::util::clock::boot_time;
+use crate::util::optional::{at, ready};
 
 /// The time limit for killed workers to disappear. The kernel cannot end a process that waits for a device.
 const DEATH: Duration = Duration::from_secs(10);
@@ -386,20 +387,6 @@ fn pause(left: Duration) -> Detail {
         "the restart in {seconds} s, since the workers fail soon after their start (--restart-delay)"
     );
     Detail { waits_for, patience: None }
-}
-
-async fn ready<T>(future: &mut Option<BoxFuture<'static, T>>) -> T {
-    match future {
-        Some(future) => future.await,
-        None => std::future::pending().await,
-    }
-}
-
-async fn at(time: Option<Instant>) {
-    match time {
-        Some(time) => sleep_until(time).await,
-        None => std::future::pending().await,
-    }
 }
 
 async fn next_exit(workers: &Option<WorkerGroup>) -> Exited {

@@ -7,6 +7,7 @@ pub(crate) mod error_chain;
 pub(crate) mod file_lock;
 pub(crate) mod follow;
 pub(crate) mod host;
+pub(crate) mod optional;
 pub(crate) mod program;
 pub(crate) mod random;
 pub(crate) mod reminder;

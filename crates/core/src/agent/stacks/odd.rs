@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::NodeStacks;
 
-/// Of so many nodes, one may be odd; fewer than that may have one odd node as well.
+/// One odd node is allowed for this number of nodes, and one in a smaller group.
 const NODES_FOR_EACH_ODD: usize = 8;
 
 /// A node that is to blame for a hang.
@@ -20,7 +20,7 @@ pub struct OddNode {
 
 /// The nodes whose workers are elsewhere than those of all others, and the reason; or why no node is to blame.
 ///
-/// A node is odd if most ranks of the group are at one place, and one of its own is not. Nobody is odd unless the stacks
+/// A node is odd if most ranks of the group are at one place, and one of its own is not. No node is odd unless the stacks
 /// leave no doubt: those of all nodes are known, at least two of three ranks are at the same place, and the others are
 /// on one node, or on one of eight.
 ///

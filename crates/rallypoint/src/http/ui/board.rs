@@ -122,7 +122,7 @@ impl<'a> Board<'a> {
         }
     }
 
-    /// Forgets what nobody looks at. `topics` are looked at.
+    /// Forgets what has no viewer. `topics` have viewers.
     pub(super) fn looked_at(&mut self, topics: &[Topic]) {
         self.margins.retain(|run, _| topics.contains(&Topic::Run(run.clone())));
         if !topics.contains(&Topic::Runs) {
@@ -164,7 +164,7 @@ impl<'a> Board<'a> {
                 told.push((Topic::Runs, all(&facts, runs.values())));
             }
             Some(_) => {}
-            // Nobody looks at the other runs.
+            // The other runs have no viewer.
             None => self.stale.clear(),
         }
         Ok(told)

@@ -30,7 +30,7 @@ const PAUSE: Duration = Duration::from_secs(1);
 pub(in crate::http) struct Feed {
     reader: RunReader<dyn KeySpace>,
     viewers: Mutex<Viewers>,
-    /// Somebody looks at something that nobody looked at.
+    /// A topic has its first viewer.
     wanted: Notify,
 }
 
@@ -58,7 +58,7 @@ impl Feed {
         let first = viewers.away.as_deref().map(Told::away);
         let sender = viewers.topics.entry(topic).or_insert_with(|| watch::Sender::new(first));
         let mut receiver = sender.subscribe();
-        // The viewer has not seen what the others have.
+        // A new viewer has not seen what earlier viewers have.
         receiver.mark_changed();
         self.wanted.notify_one();
         receiver
@@ -127,7 +127,7 @@ impl Feed {
         }
     }
 
-    /// Shows the runs, and each change, until nobody looks.
+    /// Shows the runs, and each change, until no viewer is left.
     async fn show(&self, mut changes: Box<dyn Changes>) -> Result<(), WatchError> {
         let mut board = Board::new(&self.reader);
         let mut again = interval(AGAIN);

@@ -84,7 +84,7 @@ pub(super) async fn guarded(request: Request, next: Next) -> Response {
     response
 }
 
-/// Refuses all methods but GET. `get` by itself would also answer HEAD, and make a stream for nobody.
+/// Refuses all methods but GET. `get` by itself would also answer HEAD, and make a stream without a reader.
 async fn only_get(request: Request, next: Next) -> Response {
     if request.method() == Method::GET {
         return next.run(request).await;

@@ -336,7 +336,7 @@ async fn another_name_is_refused_unless_a_password_keeps_other_sites_out() {
     assert!(secured.ask("GET", "/api/runs", with).starts_with("HTTP/1.1 200 "));
 }
 
-/// What it does not read fills the buffers of the connection, and then it is cut: nobody looks.
+/// What it does not read fills the buffers of the connection, and then it is cut.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_viewer_that_does_not_read_is_cut() {
     let ground = Ground::serving().await;

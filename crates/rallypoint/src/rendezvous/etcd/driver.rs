@@ -28,7 +28,7 @@ use super::peer_liveness::PeerLiveness;
 use super::probe::PeerEvent;
 use super::request::{RUN_TTL, hold_run_lease, send};
 use super::revoke::revoke_dead;
-use super::session_events::{lost, open_session, ready, renewed};
+use super::session_events::{lost, open_session, renewed};
 use super::wait_log::WaitLog;
 use super::watches::{ActiveWatch, CoordinatorWatches};
 use crate::client::{Client, ClientError};
@@ -37,6 +37,7 @@ use crate::log_target::RENDEZVOUS;
 use crate::rendezvous::HandlerStatus;
 use crate::session::{Loss, Session};
 use crate::util::follow::AFTER_REFUSAL;
+use crate::util::optional::ready;
 
 /// The time limit for closing the session or the store. The node's keys are deleted before.
 const GOODBYE: Duration = Duration::from_secs(1);

@@ -49,11 +49,3 @@ pub(super) async fn renewed(renewals: &mut Option<watch::Receiver<Time>>) {
         std::future::pending().await
     }
 }
-
-/// Waits for the future, or for ever if there is none.
-pub(super) async fn ready<T>(future: &mut Option<Boxed<T>>) -> T {
-    match future {
-        Some(future) => future.as_mut().await,
-        None => std::future::pending().await,
-    }
-}

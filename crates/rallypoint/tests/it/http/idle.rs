@@ -1,4 +1,4 @@
-//! A healthy group that idles writes nothing, whoever watches it.
+//! A healthy group that idles writes nothing, also if it is observed.
 
 use std::time::{Duration, Instant};
 

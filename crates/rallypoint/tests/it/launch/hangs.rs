@@ -220,7 +220,7 @@ fn a_job_that_needs_the_odd_node_restarts_with_it() {
     nodes.iter_mut().for_each(|node| drop(node.ends_with(0)));
 }
 
-/// It does not stop its workers, and does not leave: the others wait for its lease, and its guard for nobody.
+/// It does not stop its workers, and does not leave: the other nodes wait for its lease, and its guard does not wait.
 #[test]
 fn an_odd_node_that_is_stuck_itself_is_waited_for_and_fenced() {
     let server = wait(Embedded::memory());

@@ -128,7 +128,7 @@ impl Browser {
         self.call("Emulation.setEmulatedMedia", json!({ "features": features }));
     }
 
-    /// Loads a page anew, also if the address differs in its fragment alone.
+    /// Loads a page again, also if the address differs in its fragment alone.
     pub fn open(&mut self, url: &str) {
         self.call("Page.navigate", json!({ "url": "about:blank" }));
         self.until("a blank page", "location.href === 'about:blank'");

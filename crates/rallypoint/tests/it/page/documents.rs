@@ -18,7 +18,7 @@ pub struct Documents {
     keys: Keys,
     puts: Vec<Put>,
     of_nodes: Vec<Put>,
-    /// What follows from the others, and is written after them.
+    /// Documents that follow from other documents, and are written after them.
     late: Vec<Put>,
     events: u64,
 }

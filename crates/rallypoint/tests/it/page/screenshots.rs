@@ -1,4 +1,4 @@
-//! The pictures of the docs. `RALLYPOINT_SCREENSHOTS=1 cargo test --test it screenshots` writes them anew.
+//! The pictures of the docs. `RALLYPOINT_SCREENSHOTS=1 cargo test --test it screenshots` rewrites them.
 
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};

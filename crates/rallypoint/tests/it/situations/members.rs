@@ -97,7 +97,7 @@ fn a_peer_is_lost() {
     let lost = group.workers[2].launcher();
     nodes[lost].kill();
     job.group_after(&group, 2);
-    // Whoever hears of the loss first says so; the other one may hear first that it goes on.
+    // The node that learns of the loss first logs it; the other one may learn first of the next round.
     let words = "stopping the workers why=members were lost";
     let told = until(words, || nodes.iter().find(|node| node.stderr().contains(words)));
     assert_words(&said(told, words), "stopping the workers why=members were lost: HOST-…");

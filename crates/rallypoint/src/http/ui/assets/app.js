@@ -40,7 +40,7 @@ function show() {
   scrollTo(0, 0);
   subscribe(here);
   if (feed.last) take(feed.last);
-  // Whoever comes back from a node finds the board where it was left.
+  // The board keeps its position while a node is shown.
   const left = here.kind === 'run' && before?.kind === 'node' && view.focusNode(before.node);
   if (!left) view.element.querySelector('h1').focus({ preventScroll: true });
 }

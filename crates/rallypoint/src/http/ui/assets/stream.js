@@ -2,7 +2,7 @@
 
 const FIRST_PAUSE = 500;
 const LONGEST_PAUSE = 8000;
-/** A tab that nobody looks at gives its connection back after this time. */
+/** A hidden tab gives its connection back after this time. */
 const UNSEEN = 60000;
 
 const capital = (text) => text.charAt(0).toUpperCase() + text.slice(1);

@@ -22,7 +22,7 @@ function turn(event) {
   }
 }
 
-/** What an operator did, as an event between the others. */
+/** An action of an operator, as an event of the timeline. */
 export function actionTurn(action) {
   const what = { close: 'closed the run', reopen: 'opened the run again', evict: `evicted ${action.node}` }[action.operation] ?? action.operation;
   return `${action.by} ${what}${action.reason ? `: ${action.reason}` : ''}`;
