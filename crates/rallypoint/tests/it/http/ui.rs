@@ -14,6 +14,7 @@ use serde_json::Value;
 use super::{Page, ask, get_with, told_address};
 use crate::launch::{Job, free_endpoint, host_of, until, wait};
 use crate::secure::Authority;
+use crate::status::documented::fields;
 use crate::support::hostile::Target;
 use crate::support::process::{Directory, Process};
 use crate::support::{Embedded, Etcd, Version};
@@ -298,21 +299,6 @@ fn the_page_of_a_server_wants_its_password() {
     let stream = TcpStream::connect(&page).unwrap();
     let told = ask(stream, "/api/runs", "Authorization: Bearer sesame\r\n");
     assert_eq!((told.code, json(&told)["runs"].as_array().unwrap().len()), (200, 0), "{told:?}");
-}
-
-/// Every field of a value, as a path.
-fn fields(value: &Value, path: &str, found: &mut BTreeSet<String>) {
-    match value {
-        Value::Object(object) => {
-            for (name, value) in object {
-                let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
-                found.insert(path.clone());
-                fields(value, &path, found);
-            }
-        }
-        Value::Array(values) => values.iter().for_each(|value| fields(value, path, found)),
-        _ => {}
-    }
 }
 
 /// The fields in the table of the page of the book, below a heading.

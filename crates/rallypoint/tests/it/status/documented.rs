@@ -9,7 +9,7 @@ use super::Server;
 use crate::launch::until;
 
 /// Every field of a value, as a path.
-fn fields(value: &Value, path: &str, found: &mut BTreeSet<String>) {
+pub(crate) fn fields(value: &Value, path: &str, found: &mut BTreeSet<String>) {
     match value {
         Value::Object(object) => {
             for (name, value) in object {

@@ -2,7 +2,7 @@
 //! `close`, `reopen` and `evict` as processes.
 
 mod changing;
-mod documented;
+pub(crate) mod documented;
 mod looking;
 mod secured;
 
