@@ -27,6 +27,7 @@ fn node_with(entropy: u64) -> Node {
         lease_ttl: Duration::from_secs(2),
         rank_policy: RankPolicy::Stable,
         sole: false,
+        succession: None,
         started: None,
         keeps_events: true,
     };

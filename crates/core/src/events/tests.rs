@@ -282,6 +282,7 @@ fn config() -> NodeConfig {
         lease_ttl: seconds(5),
         rank_policy: RankPolicy::Stable,
         sole: false,
+        succession: None,
         started: None,
         keeps_events: true,
     }
@@ -309,9 +310,9 @@ fn node_lines() -> Vec<RunEvent> {
             result: TxnResult { revision: 6, succeeded: true, results: vec![] },
         },
         NodeInput::Suspect { node: "b".into() },
-        NodeInput::ProvedDead { node: "b".into() },
+        NodeInput::ProvedDead { node: "b".into(), round: 3 },
         NodeInput::Unreached { round: 1, reason: Some("host:1: refused".into()) },
-        NodeInput::SessionLost { slept: true },
+        NodeInput::SessionLost { slept: true, silent: Duration::ZERO },
     ];
     for (at, input) in (1..).zip(inputs) {
         node.handle(seconds(at), input.clone());

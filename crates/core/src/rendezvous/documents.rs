@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 pub use self::display_time::DisplayTime;
 pub use self::format::{DocumentError, decode, encode};
 use super::ranks::PreviousAssignment;
+use super::succession::claims::Claims;
 use crate::events::run_events;
 use crate::kv::Revision;
 
@@ -207,6 +208,9 @@ pub struct Active {
     /// The number of nodes in the group; 0 while nodes may join.
     #[serde(default, skip_serializing_if = "is_default")]
     pub world: u32,
+    /// Every node whose join up to this revision was executed has a rank; 0 if that is not certain.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub cut: Revision,
     /// The id of the node that has rank 0; empty while nodes may join.
     #[serde(default, skip_serializing_if = "is_default")]
     pub rank0: String,
@@ -326,6 +330,7 @@ impl Active {
             previous: 0,
             outlived: 0,
             world: 0,
+            cut: 0,
             rank0: String::new(),
             store: None,
             waiting: 0,
@@ -424,6 +429,9 @@ pub struct Joined {
     /// The rounds of earlier histories that the node remembers.
     #[serde(default, skip_serializing_if = "is_default")]
     pub earlier: Earlier,
+    /// What the node remembers of groups, where hosts succeed each other as servers.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub claims: Claims,
 }
 
 /// `rdzv/objector/{id}`: a node disagrees with the round in progress, before any group has formed.

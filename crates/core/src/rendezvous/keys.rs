@@ -209,6 +209,16 @@ impl Keys {
         KeyRange::prefix(format!("{}rdzv/v_{round}/ready/", self.root))
     }
 
+    /// A member of the group of a round that has left in good order, where hosts succeed each other as servers.
+    pub fn left(&self, round: u64, id: &str) -> String {
+        format!("{}rdzv/v_{round}/left/{id}", self.root)
+    }
+
+    /// All members of the group of a round that have left in good order.
+    pub fn all_left(&self, round: u64) -> KeyRange {
+        KeyRange::prefix(format!("{}rdzv/v_{round}/left/", self.root))
+    }
+
     /// The prefix of the keys of a round's store.
     pub fn store(&self, round: u64) -> String {
         format!("{}rdzv/v_{round}/kv/", self.root)

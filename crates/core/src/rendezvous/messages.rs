@@ -11,6 +11,7 @@ use super::documents::{
 };
 use super::keys::Keys;
 use super::ranks::RankPolicy;
+use super::succession::Succession;
 use crate::kv::{Event, LeaseId, Time, Txn, TxnResult, Watch};
 
 /// How a node takes part in the rendezvous.
@@ -40,6 +41,8 @@ pub struct NodeConfig {
     /// The time of day at which the clock of the node's inputs read zero, for the times in its documents, which are for
     /// display only. Without it the documents have none.
     pub started: Option<DisplayTime>,
+    /// The node's part in the succession of servers; none if the server of the run has no successor.
+    pub succession: Option<Succession>,
     /// Whether the last events of the run are kept in its keys, when this node is the coordinator.
     pub keeps_events: bool,
 }
@@ -95,6 +98,9 @@ pub enum NodeInput {
     SessionLost {
         /// The lease expired because this process was suspended, or its host was.
         slept: bool,
+        /// The time since the last response of the server.
+        #[serde(default)]
+        silent: Duration,
     },
     /// A snapshot of the documents in force: at the beginning, and when the watch of `rdzv/active` had to be opened
     /// again. [`NodeConfig::snapshot_txn`] is the request.
@@ -121,11 +127,14 @@ pub enum NodeInput {
         /// The set of watches.
         id: WatchSetId,
     },
-    /// A failure detector has proved that a node is dead, and its lease is being revoked. It changes nothing: the end
-    /// of the lease does.
+    /// A failure detector has proved that a node is dead, and its lease is being revoked. The end of the lease changes
+    /// the membership; the proof is only remembered.
     ProvedDead {
         /// The id of the node.
         node: String,
+        /// The round of the group in which it was a peer of this node.
+        #[serde(default)]
+        round: u64,
     },
     /// One of the coordinator's watches reported changes.
     Watched {
@@ -157,6 +166,21 @@ pub enum NodeInput {
     },
     /// The time that [`Node::next_wake`](super::Node::next_wake) named has come.
     Wake,
+}
+
+impl NodeInput {
+    /// Whether the server sent it.
+    pub(super) fn is_response(&self) -> bool {
+        matches!(
+            self,
+            Self::SessionOpened { .. }
+                | Self::Snapshot { .. }
+                | Self::ActiveChanged { .. }
+                | Self::Answered { .. }
+                | Self::Watching { .. }
+                | Self::Watched { .. }
+        )
+    }
 }
 
 /// An output of a [`Node`](super::Node): an action of its driver, or a result.
@@ -376,6 +400,8 @@ pub struct RendezvousView {
     pub round: u64,
     /// The last round that formed a group; 0 if none did.
     pub formed: u64,
+    /// The latest round of which the node knows that it formed a group, or may have, at any server.
+    pub remembers: u64,
     /// The round of the group that this node is a member of.
     pub member_of: Option<u64>,
     /// The number of nodes that need a new round: late nodes, and members that are lost. 0 unless this node is a member

@@ -6,6 +6,7 @@
 //! - `coordinator`: the part of the one node that coordinates a round, with its [join window](window).
 //! - [`Operator`]: the commands of an operator, who is no node.
 //! - [`ranks`]: the selection of members, and the assignment of ranks.
+//! - [`succession`]: how a job outlives the host of its server.
 //! - `txn`: the transactions, and the readers of their replies.
 //! - [`dynamic`]: the same rendezvous over a single document, for a store that has only compare-and-set.
 //!
@@ -23,6 +24,7 @@ mod messages;
 mod node;
 mod operator;
 pub mod ranks;
+pub mod succession;
 mod txn;
 
 pub use self::coordinator::window;

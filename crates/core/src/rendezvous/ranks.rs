@@ -84,13 +84,15 @@ pub struct Candidate {
     pub rank_hints: RankHints,
     /// The node's assignment in the last group that it was a member of.
     pub previous: Option<PreviousAssignment>,
+    /// The latest group of another server of which a new group needs a quorum, if the node was a member of it.
+    pub standing: Option<u64>,
 }
 
 impl Candidate {
     /// The order of selection: members of a later group before members of an earlier one and new nodes, then by arrival.
-    fn claim(&self) -> (std::cmp::Reverse<u64>, i64, &str) {
+    fn claim(&self) -> (std::cmp::Reverse<(Option<u64>, u64)>, i64, &str) {
         let round = self.previous.map_or(0, |last| last.round);
-        (std::cmp::Reverse(round), self.arrived, &self.id)
+        (std::cmp::Reverse((self.standing, round)), self.arrived, &self.id)
     }
 
     /// Nodes with hints first, and then by id, so that the same nodes have the same ranks in whatever order they arrive.

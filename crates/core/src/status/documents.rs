@@ -62,7 +62,7 @@ impl Documents {
     fn take(&mut self, keys: &Keys, kv: &KeyValue) {
         let at = kv.mod_revision;
         match keys.parse(&kv.key) {
-            None => {}
+            None | Some(RunKey::Left(..)) => {}
             Some(RunKey::Active) => self.active = self.read(kv),
             Some(RunKey::Round) => self.rounds = self.read(kv),
             Some(RunKey::Restarts) => self.budget = self.read(kv).unwrap_or_default(),

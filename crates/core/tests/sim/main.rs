@@ -4,6 +4,7 @@
 //! - `world`, which is shared with another test program: virtual time, the network, the server, nodes with their
 //!   sessions and guards, faults, and the invariants.
 //! - `top`: the agent on top of each node, and its workers; `draw`: the frequency of faults.
+//! - `succession`: runs in which hosts succeed each other as servers.
 //! - `settle`: liveness, after the last fault.
 //! - `variants`: the broken variants that must be detected.
 //!
@@ -13,6 +14,7 @@
 
 mod draw;
 mod settle;
+mod succession;
 mod top;
 mod variants;
 #[allow(dead_code, reason = "each of the two programs uses a part of it")]
@@ -39,6 +41,8 @@ const RECORDED: u64 = 300;
 struct Kind {
     broken: Broken,
     only: FaultFilter,
+    /// Hosts succeed each other as servers.
+    succession: bool,
 }
 
 impl Kind {
@@ -49,6 +53,7 @@ impl Kind {
         Self {
             broken,
             only: FaultFilter::named(&variable("RALLYPOINT_SIM_ONLY").unwrap_or_default()),
+            succession: number("RALLYPOINT_SIM_SUCCESSION", 0) > 0,
         }
     }
 }
@@ -62,6 +67,15 @@ fn seeds() -> (u64, u64) {
 #[test]
 fn every_seed_keeps_every_promise() {
     let (kind, (from, runs)) = (Kind::asked_for(), seeds());
+    if let Some((seed, found)) = first_failure(kind, from, runs) {
+        panic!("{}", tell_all(kind, seed, &found));
+    }
+}
+
+/// Y1 to Y4: one group at a time, and the next one, whichever host is lost or cut off.
+#[test]
+fn every_seed_keeps_every_promise_where_hosts_succeed_each_other() {
+    let (kind, (from, runs)) = (Kind { succession: true, ..Kind::asked_for() }, seeds());
     if let Some((seed, found)) = first_failure(kind, from, runs) {
         panic!("{}", tell_all(kind, seed, &found));
     }
@@ -115,14 +129,21 @@ fn what_is_recorded_can_be_decided_again() {
 /// Each broken variant is found within its number of seeds, by one of its invariants.
 #[test]
 fn every_broken_variant_is_found() {
-    let survivors = survivors(&variants::TABLE, variants::WORLD);
+    let survivors = survivors(&variants::TABLE, variants::WORLD, false);
     assert!(survivors.is_empty(), "{}", survivors.join("\n"));
 }
 
 /// Each broken variant of the rules that keep one group at a time is found.
 #[test]
 fn every_broken_variant_of_one_group_at_a_time_is_found() {
-    let survivors = survivors(&variants::ONE_GROUP, FaultFilter::Everything);
+    let survivors = survivors(&variants::ONE_GROUP, FaultFilter::Everything, false);
+    assert!(survivors.is_empty(), "{}", survivors.join("\n"));
+}
+
+/// Each broken variant of the rules of succession is found.
+#[test]
+fn every_broken_variant_of_succession_is_found() {
+    let survivors = survivors(&variants::SUCCESSION, FaultFilter::Everything, true);
     assert!(survivors.is_empty(), "{}", survivors.join("\n"));
 }
 
@@ -131,10 +152,10 @@ fn every_broken_variant_of_one_group_at_a_time_is_found() {
     clippy::print_stderr,
     reason = "which seed found what is worth knowing, and shown on request"
 )]
-fn survivors(table: &[(Broken, u64, &[&str])], only: FaultFilter) -> Vec<String> {
+fn survivors(table: &[(Broken, u64, &[&str])], only: FaultFilter, succession: bool) -> Vec<String> {
     let mut survivors = Vec::new();
     for (broken, seeds, invariants) in table.iter().copied() {
-        let kind = Kind { broken, only };
+        let kind = Kind { broken, only, succession };
         match first_failure(kind, 0, seeds) {
             Some((seed, found)) => {
                 let by = found.invariant;
@@ -158,12 +179,16 @@ fn run(kind: Kind, seed: u64) -> Verdict {
 }
 
 fn lead_through(kind: Kind, seed: u64, tracing: bool) -> (Verdict, World) {
-    runner::led(world(kind, seed, tracing), World::whole_run)
+    let lead = if kind.succession { World::whole_succession } else { World::whole_run };
+    runner::led(world(kind, seed, tracing), lead)
 }
 
 fn world(kind: Kind, seed: u64, tracing: bool) -> World {
     let mut random = Random::new(seed);
-    let plan = Plan::of(&mut random, kind.only, draw::fault);
+    let plan = match kind.succession {
+        true => succession::plan(&mut random),
+        false => Plan::of(&mut random, kind.only, draw::fault),
+    };
     World::new(plan, Job, random, kind.broken, tracing)
 }
 

@@ -48,11 +48,13 @@ impl World {
     }
 
     /// Whether the run is stable; if not, why.
-    fn is_stable(&self) -> Result<(), String> {
+    pub(crate) fn is_stable(&self) -> Result<(), String> {
         let living = self.living();
         let limits = self.plan.config.limits;
         let time = self.time();
-        let inspector = &self.inspector.stores[0];
+        let home = if self.has_succession() { self.head() } else { Some(0) };
+        let Some(home) = home else { return Err("no host serves".to_owned()) };
+        let inspector = &self.inspector.stores[home];
         let agent = |who: &Who| self.nodes[*who].top.agent;
         if inspector.closed {
             let restless = |who: &&Who| !matches!(agent(who), Agent::Running(_));

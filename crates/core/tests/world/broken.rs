@@ -12,6 +12,7 @@ use rallypoint_core::rendezvous::documents::{
     Active, Address, BootstrapStore, Extra, Joined, Ranked, Rounds, decode, encode,
 };
 use rallypoint_core::rendezvous::keys::Keys;
+use rallypoint_core::rendezvous::succession::claims::Claims;
 use serde_json::Value;
 
 use super::plan::RUN_LEASE;
@@ -89,8 +90,32 @@ pub(crate) enum Broken {
     RoundsForgotten,
     /// A server in memory does not announce its predecessor.
     PredecessorUnsaid,
+    /// A successor is content with one node of the last group.
+    NoMajority,
+    /// A server grants and renews leases without hearing its group.
+    NoSteppingDown,
+    /// A successor does not wait for the workers of the last group.
+    NoMargin,
+    /// A server counts a member as heard when its renewal arrives.
+    ArrivalConfirms,
+    /// Each host that may serve opens a server.
+    OrderSkipped,
+    /// A node joins without the rounds that it has tried to confirm.
+    ConfirmedForgotten,
     /// The launcher before there was a guard that looks at the clock: both of these, and no proofs.
     AsReleased,
+}
+
+/// Changes what a node tells of groups when it joins.
+fn claims(txn: &mut Txn, mut change: impl FnMut(&mut Claims)) {
+    each_put(txn, |put| {
+        if is(&put.key, "/member/")
+            && let Ok(mut joined) = decode::<Joined>(&put.key, &put.value)
+        {
+            change(&mut joined.claims);
+            put.value = encode(&joined);
+        }
+    });
 }
 
 /// Changes every put of a transaction.
@@ -175,6 +200,12 @@ pub(crate) fn request(broken: Broken, keys: &Keys, purpose: Purpose, txn: &mut T
                 put.value = encode(&Joined { previous_assignment: None, ..joined });
             }
         }),
+        Broken::NoMajority => claims(txn, |claims| {
+            let groups = claims.confirmed.iter_mut().map(|one| &mut one.group);
+            groups.chain(&mut claims.formed).for_each(|group| group.world = 1);
+        }),
+        Broken::NoMargin => claims(txn, |claims| claims.silent_ms = None),
+        Broken::ConfirmedForgotten => claims(txn, |claims| claims.confirmed.clear()),
         Broken::SurplusDisturbs => each_put(txn, |put| {
             if is(&put.key, "/spare/") {
                 put.key = String::from_utf8_lossy(&put.key).replace("/spare/", "/waiting/").into();

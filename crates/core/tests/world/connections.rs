@@ -48,6 +48,7 @@ impl World {
     /// One of the peers finds that the guard's socket refuses connections, and revokes the lease of the dead node, once a
     /// peer can reach the server.
     pub(crate) fn proves(&mut self, dead: Who, lease: LeaseId, peers: Vec<Who>) -> Verdict {
+        self.hear_of_death(dead, &peers)?;
         let able = |who: &Who| {
             let node = &self.nodes[*who];
             node.alive && !node.cut && !node.stands_still()

@@ -6,6 +6,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use rallypoint_core::kv::{Event, LeaseId, Time, Txn, TxnResult};
+use rallypoint_core::rendezvous::succession::order::HostAnswer;
 use rallypoint_core::rendezvous::{Purpose, RequestId, WatchSetId};
 
 use super::broken::Broken;
@@ -16,6 +17,7 @@ use super::plan::{Fault, Millis, Plan};
 use super::random::Random;
 use super::record::Records;
 use super::server::Server;
+use super::succession::{Host, Hosts};
 use crate::top::{Alarm, Job, Process};
 
 /// A node, by its index. A process that replaces a dead one is another node.
@@ -27,11 +29,26 @@ pub(crate) type At = usize;
 /// A message from a node to the server.
 #[derive(Debug, Clone)]
 pub(crate) enum Message {
-    Txn { id: RequestId, purpose: Purpose, txn: Rc<Txn> },
-    Grant { number: u64, sent: Millis },
-    Renew { number: u64, lease: LeaseId, sent: Millis },
+    Txn {
+        id: RequestId,
+        purpose: Purpose,
+        txn: Rc<Txn>,
+    },
+    Grant {
+        number: u64,
+        sent: Millis,
+    },
+    /// A renewal, which confirms the response that was sent at a time.
+    Renew {
+        number: u64,
+        lease: LeaseId,
+        sent: Millis,
+        confirms: Option<Time>,
+    },
     GrantRun,
-    Revoke { lease: LeaseId },
+    Revoke {
+        lease: LeaseId,
+    },
 }
 
 /// A message to a node. Streams have epochs: messages in flight when a stream breaks are lost.
@@ -40,7 +57,7 @@ pub(crate) enum Delivery {
     Answer { id: RequestId, purpose: Purpose, result: Rc<TxnResult> },
     NoLease,
     Granted { number: u64, sent: Millis, lease: LeaseId },
-    Renewed { number: u64, sent: Millis, alive: bool },
+    Renewed { number: u64, sent: Millis, alive: bool, withheld: bool, stamp: Time },
     Snapshot { epoch: u64, found: Rc<TxnResult> },
     Active { epoch: u64, events: Vec<Event> },
     ActiveCompacted { epoch: u64 },
@@ -60,6 +77,10 @@ pub(crate) enum Timer {
     Renew(u64),
     Expiry(u64),
     AskAgain(u64, LeaseId),
+    /// The node confirms a response that did not renew its lease.
+    Confirm(u64),
+    /// The node looks for a server.
+    Seek,
     /// A timer of the agent on top.
     Top(Alarm),
 }
@@ -87,6 +108,14 @@ pub(crate) enum SimEvent {
     /// The server is up again, and has kept this much of its state.
     ServerUp(At, Memory),
     Comes,
+    /// Another process starts on this host.
+    ComesBack(Host),
+    /// Messages between hosts arrive again.
+    Unblocks(Vec<(Host, Host)>),
+    /// The hosts of the order have answered.
+    Sought(Who, Vec<HostAnswer>),
+    /// A server of this era looks whether it has lost its right for good.
+    LooksAtRight(At, u64),
 }
 
 /// What a server has kept after a restart.
@@ -136,6 +165,7 @@ pub(crate) struct World {
     pub(crate) servers: Vec<Server>,
     pub(crate) nodes: Vec<SimNode>,
     pub(crate) inspector: Inspector,
+    pub(crate) hosts: Hosts,
     /// The state that the agents on top share.
     pub(crate) job: Job,
     pub(crate) broken: Broken,
@@ -173,6 +203,7 @@ impl World {
             random,
             now: 0,
             nodes: Vec::new(),
+            hosts: Hosts::default(),
             broken,
             healed: false,
             trace: tracing.then(VecDeque::new),
@@ -182,6 +213,10 @@ impl World {
             bootstrap_stores: 0,
             records: None,
         };
+        if world.has_succession() {
+            world.draw_rates(world.plan.nodes);
+            world.servers.iter_mut().for_each(|server| server.down = true);
+        }
         for _ in 0..world.plan.nodes {
             let at = world.random.between(0, world.plan.gathering);
             world.at(at, SimEvent::Comes);
@@ -243,6 +278,16 @@ impl World {
 
     pub(crate) fn dispatch(&mut self, what: SimEvent) -> Verdict {
         match what {
+            what @ (SimEvent::Arrives(_, at, _)
+            | SimEvent::LeasesEnd(at)
+            | SimEvent::LooksAtRight(at, _))
+                if self.server_stands_still(at).is_some() =>
+            {
+                if let Some(process) = self.server_stands_still(at) {
+                    self.nodes[process].inbox.push(what);
+                }
+                Ok(())
+            }
             SimEvent::Arrives(who, at, message) => self.arrives(who, at, message),
             SimEvent::Delivered(who, _) | SimEvent::Rings(who, _) if !self.nodes[who].alive => {
                 Ok(())
@@ -279,7 +324,22 @@ impl World {
             }
             SimEvent::ServerUp(at, memory) => self.server_up(at, memory),
             SimEvent::Comes if self.healed => Ok(()),
-            SimEvent::Comes => self.comes(),
+            SimEvent::Comes => {
+                self.hosts.count += 1;
+                self.comes(self.hosts.count - 1)
+            }
+            SimEvent::ComesBack(_) if self.healed => Ok(()),
+            SimEvent::ComesBack(host) => self.comes(host),
+            SimEvent::Unblocks(links) => {
+                self.unblocks(&links);
+                Ok(())
+            }
+            SimEvent::Sought(who, _) if self.nodes[who].stands_still() => Ok(()),
+            SimEvent::Sought(who, answers) => self.sought(who, &answers),
+            SimEvent::LooksAtRight(at, era) => {
+                self.looks_at_right(at, era);
+                Ok(())
+            }
         }
     }
 }

@@ -20,7 +20,12 @@ impl World {
         }
         tell!(self, "--- {fault:?}");
         match fault {
-            Fault::Arrive => return self.comes(),
+            Fault::Arrive => {
+                self.hosts.count += 1;
+                return self.comes(self.hosts.count - 1);
+            }
+            Fault::Split(split, seed, time) => self.splits(split, seed, time),
+            Fault::HeadCrash(death, back) => return self.head_crashes(death, back),
             Fault::Restart(away, forgetful) => {
                 let memory = if forgetful { Memory::Compacted } else { Memory::Whole };
                 self.server_down(0, away, memory);
@@ -46,10 +51,13 @@ impl World {
             Fault::Standstill(who, time) => self.stands_still(who, Still::Launcher, time),
             Fault::Sleep(who, time) => self.stands_still(who, Still::Everything, time),
             Fault::Crash(who, death, back) => {
-                if let Some(delay) = back {
+                if let Some(delay) = back.filter(|_| !self.has_succession()) {
                     self.after(delay, SimEvent::Comes);
                 }
                 if let Some(who) = self.someone(who) {
+                    if self.has_succession() {
+                        self.comes_back_after(who, back);
+                    }
                     tell!(self, "{} crashes: {death:?}", self.nodes[who].id);
                     return self.dies(who, death);
                 }
@@ -93,7 +101,8 @@ impl World {
     pub(crate) fn heal(&mut self) -> Verdict {
         tell!(self, "--- all is well from now on");
         self.healed = true;
-        for at in 0..self.servers.len() {
+        self.unblocks_all();
+        for at in 0..self.servers.len() * usize::from(!self.has_succession()) {
             self.server_up(at, self.servers[at].memory)?;
         }
         for who in 0..self.nodes.len() {

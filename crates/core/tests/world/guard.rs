@@ -49,7 +49,7 @@ impl World {
     /// The launcher tells its guard how long the session lives, as long as the node is a member. Where no other node can
     /// replace it, there is no deadline.
     pub(crate) fn tell_guard(&mut self, who: Who) -> Verdict {
-        let (fence, now) = (self.plan.fence(), self.now);
+        let (fence, now) = (self.span(self.nodes[who].host, self.plan.fence()), self.now);
         let node = &mut self.nodes[who];
         if !node.rendezvous.holds_place() || self.plan.config.sole {
             return Ok(());

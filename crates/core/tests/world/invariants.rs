@@ -252,7 +252,7 @@ impl World {
         for node in self.nodes.iter().filter(|node| node.alive && !node.stands_still()) {
             let Some(session) = &node.session else { continue };
             if self.servers[at].granted(session.lease)
-                && self.servers[at].store.lease_status(self.time(), session.lease).is_none()
+                && self.servers[at].store.lease_status(self.clock(at), session.lease).is_none()
             {
                 let what =
                     format!("{} believes in lease {}, which is over", node.id, session.lease);

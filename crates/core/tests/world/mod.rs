@@ -4,6 +4,7 @@
 //! - `plan`: what a seed decides before the run.
 //! - `events`: virtual time and the queue of events; `network`, `server`, `node`, `session`, `guard` and `connections` are the
 //!   parts of the world, and `faults` injects faults.
+//! - `succession`: hosts that succeed each other as servers, with links between them and clocks.
 //! - `inspector`: the content of the store, and the groups that have formed; `invariants`: what must hold after every
 //!   step; `one_group`: that one group runs at a time.
 //! - `broken`: deliberately broken variants, which prove that the invariants detect them.
@@ -28,3 +29,4 @@ pub(crate) mod record;
 pub(crate) mod runner;
 pub(crate) mod server;
 pub(crate) mod session;
+pub(crate) mod succession;

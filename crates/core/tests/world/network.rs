@@ -1,6 +1,6 @@
 //! The network: messages are delayed, lost and duplicated.
 
-use super::events::{Delivery, Message, SimEvent, Who, World, tell};
+use super::events::{At, Delivery, Message, SimEvent, Who, World, tell};
 use super::plan::Millis;
 
 impl World {
@@ -24,7 +24,10 @@ impl World {
     /// Sends a message to the node's server.
     pub(crate) fn send(&mut self, who: Who, message: Message) {
         let at = self.nodes[who].at;
-        let Some(at) = at.filter(|_| !self.nodes[who].cut && !self.is_lost()) else {
+        let (cut, host) = (self.nodes[who].cut, self.nodes[who].host);
+        let alone = self.has_succession();
+        let arrives = |at: &At| !cut && (!alone || self.reaches(host, *at));
+        let Some(at) = at.filter(arrives).filter(|_| !self.is_lost()) else {
             tell!(self, "{} sends in vain: {}", self.nodes[who].id, describe(&message));
             return;
         };
@@ -40,8 +43,9 @@ impl World {
     }
 
     /// Sends a reply to a node.
-    pub(crate) fn reply(&mut self, who: Who, delivery: Delivery) {
-        if self.nodes[who].cut || self.is_lost() {
+    pub(crate) fn reply(&mut self, who: Who, at: At, delivery: Delivery) {
+        let blocked = self.has_succession() && !self.reaches(at, self.nodes[who].host);
+        if self.nodes[who].cut || blocked || self.is_lost() {
             tell!(self, "an answer to {} is lost", self.nodes[who].id);
             return;
         }

@@ -17,6 +17,7 @@ use super::inspector::GroupId;
 use super::invariants::{Verdict, violation};
 use super::plan::Millis;
 use super::session::Session;
+use super::succession::Host;
 use crate::top::Top;
 
 /// The position of the coordinator's watch on members.
@@ -59,6 +60,7 @@ pub(crate) struct SimNode {
     pub(crate) id: String,
     pub(crate) rendezvous: Node,
     pub(crate) alive: bool,
+    pub(crate) host: Host,
     /// The server that the node uses.
     pub(crate) at: Option<At>,
     pub(crate) cut: bool,
@@ -81,6 +83,8 @@ pub(crate) struct SimNode {
     /// The last round whose group the node was a member of, and that group.
     pub(crate) last_formed: u64,
     pub(crate) last_group: Option<GroupId>,
+    /// The last group of which the node was a member, unless it has left it in good order.
+    pub(crate) claim: Option<GroupId>,
     pending: BTreeMap<RequestId, (Purpose, Rc<Txn>)>,
     /// What the node decided, and its driver has yet to do.
     outputs: VecDeque<NodeOutput>,
@@ -108,7 +112,7 @@ impl SimNode {
 
 impl World {
     /// Adds a node.
-    pub(crate) fn comes(&mut self) -> Verdict {
+    pub(crate) fn comes(&mut self, host: Host) -> Verdict {
         let who = self.nodes.len();
         let hint = self.random.chance(300).then(|| self.random.between(0, 5) as u32);
         let topology = self.random.chance(300).then(|| format!("rack{}", self.random.below(3)));
@@ -120,14 +124,19 @@ impl World {
         };
         let entropy = self.random.next();
         self.record_beginning(who, &document, entropy);
-        let rendezvous = Node::new(self.plan.config.clone(), document, entropy);
+        let mut config = self.plan.config.clone();
+        if let Some(succession) = &mut config.succession {
+            succession.votes = host < self.servers.len() && !self.hosts.voted.contains(&host);
+        }
+        let rendezvous = Node::new(config, document, entropy);
         let top = self.new_top();
         tell!(self, "n{who} comes");
         self.nodes.push(SimNode {
             id: format!("n{who}"),
             rendezvous,
             alive: true,
-            at: Some(0),
+            host,
+            at: (!self.has_succession()).then_some(0),
             cut: false,
             still: None,
             inbox: Vec::new(),
@@ -142,6 +151,7 @@ impl World {
             decided_on: None,
             last_formed: 0,
             last_group: None,
+            claim: None,
             pending: BTreeMap::new(),
             outputs: VecDeque::new(),
             wake: None,
@@ -149,6 +159,9 @@ impl World {
             opening: false,
         });
         self.reconnect(who);
+        if self.has_succession() {
+            self.seeks_again(who);
+        }
         self.top_comes(who)
     }
 
@@ -166,6 +179,11 @@ impl World {
         node.inbox.clear();
         node.set = None;
         self.close_streams(who);
+        // The server of the host is in this process.
+        let host = self.nodes[who].host;
+        if self.has_succession() && host < self.servers.len() {
+            self.closes(host);
+        }
     }
 
     fn formed(&mut self, who: Who, formed: &FormedGroup) -> Verdict {
@@ -174,13 +192,14 @@ impl World {
         let node = &mut self.nodes[who];
         node.last_formed = formed.round;
         node.last_group = Some(group);
+        node.claim = Some(group);
         node.fenced = None;
         self.top_formed(who, formed)
     }
 
     /// Gives the node an input, and carries out its outputs.
     pub(crate) fn give(&mut self, who: Who, input: NodeInput) -> Verdict {
-        let time = self.time();
+        let time = self.clock(self.nodes[who].host);
         self.inspector.now = self.now;
         match &input {
             NodeInput::Enter | NodeInput::Leave | NodeInput::SessionLost { .. } => {
@@ -189,6 +208,9 @@ impl World {
             NodeInput::Suspect { node } => self.inspector.upset(node),
             NodeInput::Reopen => self.inspector.upset_all(),
             _ => {}
+        }
+        if matches!(input, NodeInput::Leave) {
+            self.nodes[who].claim = None;
         }
         let recorded = self.records.is_some().then(|| input.clone());
         let node = &mut self.nodes[who];
@@ -205,8 +227,9 @@ impl World {
                 return Ok(());
             }
         }
+        let wake = self.nodes[who].rendezvous.next_wake();
+        let wake = wake.map(|wake| self.when(self.nodes[who].host, wake));
         let node = &mut self.nodes[who];
-        let wake = node.rendezvous.next_wake().map(|wake| wake.as_millis() as Millis);
         if wake != node.wake {
             node.wake = wake;
             if let Some(wake) = wake {
@@ -220,6 +243,9 @@ impl World {
     fn execute(&mut self, who: Who, output: NodeOutput) -> Verdict {
         match output {
             NodeOutput::Request { id, purpose, mut txn } => {
+                if purpose == Purpose::Confirm {
+                    self.hosts.voted.insert(self.nodes[who].host);
+                }
                 let node = &mut self.nodes[who];
                 if matches!(purpose, Purpose::AssignRanks | Purpose::Freeze) {
                     let seen = node.set.as_ref().map(|set| set.seen);
@@ -293,6 +319,9 @@ impl World {
 
     /// A node takes a server for another one only if a server has lost its state.
     fn check_lost(&self, who: Who) -> Verdict {
+        if self.has_succession() {
+            return Ok(());
+        }
         match self.nodes[who].at.map(|at| self.servers[at].era) {
             Some(0) => violation("sound", "the server has not lost its state"),
             _ => Ok(()),
@@ -321,7 +350,9 @@ impl World {
                 Ok(())
             }
             Delivery::Granted { number, sent, lease } => self.granted(who, number, sent, lease),
-            Delivery::Renewed { number, sent, alive } => self.renewed(who, number, sent, alive),
+            Delivery::Renewed { number, sent, alive, withheld, stamp } => {
+                self.renewed(who, (number, sent), (alive, withheld), stamp)
+            }
             Delivery::Snapshot { epoch, found } if epoch == now_epoch => {
                 node.active.next = Some(found.revision + 1);
                 let early = std::mem::take(&mut node.active.early);
@@ -396,7 +427,7 @@ impl World {
     }
 
     /// The watch on `active` is opened again, with a new read.
-    fn resyncs(&mut self, who: Who, forgotten: bool) {
+    pub(crate) fn resyncs(&mut self, who: Who, forgotten: bool) {
         self.break_streams(who);
         let active = &mut self.nodes[who].active;
         active.next = None;
@@ -406,7 +437,7 @@ impl World {
     }
 
     pub(crate) fn rings(&mut self, who: Who, timer: Timer) -> Verdict {
-        let time = self.time();
+        let time = self.clock(self.nodes[who].host);
         let node = &mut self.nodes[who];
         match timer {
             Timer::Wake => {
@@ -441,6 +472,11 @@ impl World {
                 self.asks_again(who, number, lease);
                 Ok(())
             }
+            Timer::Confirm(number) => {
+                self.confirms(who, number);
+                Ok(())
+            }
+            Timer::Seek => self.seeks(who),
             Timer::Top(alarm) => self.top_rings(who, alarm),
         }
     }

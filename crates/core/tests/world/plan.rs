@@ -11,6 +11,7 @@ use rallypoint_core::rendezvous::keys::{DEFAULT_PREFIX, Keys};
 use rallypoint_core::rendezvous::ranks::POLICIES;
 
 use super::random::Random;
+use super::succession::Split;
 
 /// Milliseconds of virtual time.
 pub(crate) type Millis = u64;
@@ -67,6 +68,10 @@ pub(crate) enum Fault {
     Reset(usize),
     /// The agent closes the run, and opens it again after this long, if ever.
     Close(usize, Option<Millis>),
+    /// Hosts are separated for this long.
+    Split(Split, u64, Millis),
+    /// The host of the server crashes; another process starts there after this long, if ever.
+    HeadCrash(Death, Option<Millis>),
     /// The launcher gets this signal, perhaps twice.
     Signal(usize, i32, bool),
 }
@@ -243,6 +248,7 @@ impl Plan {
                 lease_ttl: Duration::from_secs(ttl),
                 rank_policy: POLICIES[random.below(POLICIES.len())].1,
                 sole: false,
+                succession: None,
                 started: None,
                 keeps_events: true,
             },

@@ -1,10 +1,11 @@
 //! The server: one store, its watch streams, and its restarts.
 
-use rallypoint_core::kv::{KeyRange, KvError, LeaseId, Op, Put, Revision, Txn, Watch};
+use rallypoint_core::kv::{KeyRange, KvError, LeaseId, Op, Put, Revision, Time, Txn, Watch};
 use rallypoint_core::mvcc::{Mvcc, MvccOptions, StreamId, WatchMessage};
 use rallypoint_core::rendezvous::Purpose;
 use rallypoint_core::rendezvous::documents::{Predecessor, encode};
-use rallypoint_core::rendezvous::keys::PREDECESSOR;
+use rallypoint_core::rendezvous::keys::{DEFAULT_PREFIX, Keys, PREDECESSOR};
+use rallypoint_core::rendezvous::succession::right::ServingRight;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
@@ -41,6 +42,13 @@ pub(crate) struct Server {
     next_lease: LeaseId,
     /// When a lease was last granted or renewed, by this server or one before it.
     last_renewal: Option<Millis>,
+    /// The right to grant and renew leases, where hosts succeed each other as servers.
+    pub(crate) right: ServingRight,
+}
+
+/// The right of a server that is not open, which never has any.
+fn no_right() -> ServingRight {
+    ServingRight::new(Keys::new(DEFAULT_PREFIX, "none"), Duration::ZERO)
 }
 
 impl Server {
@@ -58,9 +66,26 @@ impl Server {
             // No two servers grant the same lease.
             next_lease: 100 + 1_000_000 * at as LeaseId,
             last_renewal: None,
+            right: no_right(),
         };
         server.inspect();
         server
+    }
+
+    /// A server without any memory begins.
+    pub(crate) fn begins(&mut self, era: u64, keys: Keys, lease_ttl: Duration) {
+        self.store = Mvcc::new(MvccOptions::default());
+        self.right = ServingRight::new(keys, lease_ttl);
+        self.era = era;
+        self.listeners.clear();
+        self.inspect();
+        self.down = false;
+        self.looks_at = None;
+    }
+
+    /// Whether the server may grant and renew leases.
+    pub(crate) fn has_right(&mut self, broken: Broken, now: Time) -> bool {
+        broken == Broken::NoSteppingDown || self.right.holds(now)
     }
 
     /// The node of a lease.
@@ -112,7 +137,7 @@ impl World {
         if self.servers[at].down {
             return Ok(());
         }
-        let time = self.time();
+        let time = self.clock(at);
         match message {
             Message::Txn { id, purpose, txn } => {
                 self.servers[at].executing = Some((who, purpose));
@@ -142,11 +167,11 @@ impl World {
                         }
                         broken::answer(self.broken, purpose, &mut result);
                         let result = Rc::new(result);
-                        self.reply(who, Delivery::Answer { id, purpose, result });
+                        self.reply(who, at, Delivery::Answer { id, purpose, result });
                     }
                     Err(KvError::LeaseNotFound) => {
                         tell!(self, "server: {} {purpose:?} {id}: no lease", self.nodes[who].id);
-                        self.reply(who, Delivery::NoLease);
+                        self.reply(who, at, Delivery::NoLease);
                     }
                     Err(error) => {
                         let id = &self.nodes[who].id;
@@ -158,17 +183,33 @@ impl World {
             Message::Grant { number, sent } => {
                 self.servers[at].next_lease += 1;
                 let lease = self.servers[at].next_lease;
+                if self.has_succession() && !self.servers[at].has_right(self.broken, time) {
+                    return Ok(());
+                }
                 let granted = self.servers[at].store.lease_grant(time, lease, self.plan.ttl);
                 granted.expect("the id is new");
                 self.servers[at].last_renewal = Some(self.now);
                 let era = self.servers[at].era;
                 self.servers[at].owners.insert(lease, (who, era));
-                self.reply(who, Delivery::Granted { number, sent, lease });
+                self.reply(who, at, Delivery::Granted { number, sent, lease });
             }
-            Message::Renew { number, lease, sent } => {
-                let alive = self.servers[at].store.lease_keep_alive(time, lease).is_some();
-                self.servers[at].last_renewal = Some(self.now);
-                self.reply(who, Delivery::Renewed { number, sent, alive });
+            Message::Renew { number, lease, sent, confirms } => {
+                let (broken, succession) = (self.broken, self.has_succession());
+                let server = &mut self.servers[at];
+                // A renewal that arrives proves nothing of the present.
+                let confirms =
+                    if broken == Broken::ArrivalConfirms { Some(time) } else { confirms };
+                if let Some(confirmed) = confirms {
+                    server.right.confirmed(lease, confirmed);
+                }
+                let withheld = succession && !server.has_right(broken, time);
+                let alive = match withheld {
+                    true => server.store.lease_status(time, lease).is_some(),
+                    false => server.store.lease_keep_alive(time, lease).is_some(),
+                };
+                server.last_renewal = Some(self.now);
+                let renewed = Delivery::Renewed { number, sent, alive, withheld, stamp: time };
+                self.reply(who, at, renewed);
             }
             // That it exists is fine.
             Message::GrantRun => drop(self.servers[at].store.lease_grant(time, RUN_LEASE, 7_200)),
@@ -206,8 +247,8 @@ impl World {
     }
 
     fn look_at_leases(&mut self, at: At) {
-        let next = self.servers[at].store.next_expiry().map(|end| end.as_millis() as Millis);
-        let Some(next) = next else { return };
+        let Some(next) = self.servers[at].store.next_expiry() else { return };
+        let next = self.when(at, next);
         if self.servers[at].looks_at.is_none_or(|at| next < at) {
             self.servers[at].looks_at = Some(next);
             self.at(next, SimEvent::LeasesEnd(at));
@@ -215,13 +256,13 @@ impl World {
     }
 
     pub(crate) fn leases_end(&mut self, at: At) -> Verdict {
-        if self.servers[at].looks_at == Some(self.now) {
+        if self.servers[at].looks_at.is_some_and(|due| due <= self.now) {
             self.servers[at].looks_at = None;
         }
         if self.servers[at].down {
             return Ok(());
         }
-        let time = self.time();
+        let time = self.clock(at);
         if self.servers[at].store.expire(time) > 0 {
             tell!(self, "server: leases ended");
             self.check_fences(at)?;
@@ -247,6 +288,9 @@ impl World {
         while let Some(message) = self.servers[at].store.next_message(stream) {
             match (listener, message) {
                 (Listener::Inspector, WatchMessage::Events { events, .. }) => {
+                    for event in &events {
+                        self.servers[at].right.changed(event);
+                    }
                     self.inspect(at, events)?;
                 }
                 (Listener::Inspector, WatchMessage::Compacted { .. }) => {}
@@ -303,7 +347,7 @@ impl World {
     pub(crate) fn connects(&mut self, who: Who) -> Verdict {
         let node = &self.nodes[who];
         let Some(at) = node.at.filter(|_| node.alive && !node.cut) else { return Ok(()) };
-        if self.servers[at].down {
+        if self.servers[at].down || !self.is_linked(who, at) {
             self.after(150, SimEvent::Connects(who));
             return Ok(());
         }
@@ -358,7 +402,8 @@ impl World {
         let stream = self.servers[at].listen(Listener::Set(who));
         set.stream = Some(stream);
         for (watch, next) in set.watches.iter().zip(&mut set.next) {
-            let from = *next.get_or_insert(now + 1);
+            let begins = if watch.start_revision > 0 { watch.start_revision } else { now + 1 };
+            let from = *next.get_or_insert(begins);
             let watch = watch.clone().from_revision(from);
             self.servers[at].store.watch(stream, None, watch).expect("there is room");
         }

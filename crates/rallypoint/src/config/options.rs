@@ -360,6 +360,7 @@ impl HandlerOptions {
             lease_ttl: self.lease_ttl,
             rank_policy: self.rank_policy,
             sole: self.sole,
+            succession: None,
             started: Some(display_time()),
             keeps_events: self.keeps_events,
         }

@@ -35,10 +35,10 @@ impl NodeObserver {
                 return None;
             }
             NodeInput::SessionOpened { .. } => event(EventBody::SessionOpened),
-            NodeInput::SessionLost { slept } => event(EventBody::SessionLost { slept: *slept }),
+            NodeInput::SessionLost { slept, .. } => event(EventBody::SessionLost { slept: *slept }),
             NodeInput::Suspect { node } => event(EventBody::MemberSuspected { node: node.clone() })
                 .because("the connection to it ended without a goodbye"),
-            NodeInput::ProvedDead { node } => {
+            NodeInput::ProvedDead { node, .. } => {
                 event(EventBody::MemberProvedDead { node: node.clone() }).because(
                     "the host of its liveness socket refused two connections, so none of its processes is left",
                 )

@@ -2,11 +2,14 @@
 //!
 //! Watches keep it up to date event by event, so that ten thousand nodes cost ten thousand small steps.
 
+mod names;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use bytes::Bytes;
 
+use super::lineage::Lineage;
 use super::window::MembershipCounts;
 use crate::kv::{Event, EventKind, KeyValue, LeaseId, Revision, Watch};
 use crate::rendezvous::documents::{
@@ -28,10 +31,13 @@ enum Watched {
     /// Nodes that may still have workers of the last group.
     LastReady,
     Objectors,
+    /// Members of the last group that have left in good order.
+    Left,
 }
 
 impl Watched {
-    const ALL: [Self; 7] = [
+    /// The last one only where hosts succeed each other as servers.
+    const ALL: [Self; 8] = [
         Self::Nodes,
         Self::Waiting,
         Self::Suspects,
@@ -39,28 +45,35 @@ impl Watched {
         Self::Ready,
         Self::LastReady,
         Self::Objectors,
+        Self::Left,
     ];
 }
 
 /// Suspect reports that one sweep deletes.
 const MOST_SWEPT_REPORTS: usize = 32;
 
-/// Nodes that are named; more are only counted.
-const MOST_NAMED: usize = 8;
-
-/// The watches that keep a membership up to date.
-pub(super) fn watches(keys: &Keys, round: u64, previous: u64) -> Vec<Watch> {
+/// The watches that keep a membership up to date. Where hosts succeed each other as servers, joins are reported since the
+/// round `began`.
+pub(super) fn watches(
+    keys: &Keys,
+    (round, previous): (u64, u64),
+    began: Option<Revision>,
+) -> Vec<Watch> {
     let watch = |watched: &Watched| match watched {
         // A node's document is put together with its join or registration, so only its deletion matters.
         Watched::Nodes => Watch { no_put: true, ..Watch::new(keys.nodes()) },
         Watched::Waiting => Watch::new(keys.all_waiting()),
         Watched::Suspects => Watch { no_delete: true, ..Watch::new(keys.suspects()) },
-        Watched::Members => Watch::new(keys.members(round)),
+        Watched::Members => {
+            Watch::new(keys.members(round)).from_revision(began.unwrap_or_default())
+        }
         Watched::Ready => Watch { no_delete: true, ..Watch::new(keys.all_ready(round)) },
         Watched::LastReady => Watch::new(keys.all_ready(previous)),
         Watched::Objectors => Watch::new(keys.objectors()),
+        Watched::Left => Watch { no_delete: true, ..Watch::new(keys.all_left(previous)) },
     };
-    Watched::ALL.iter().map(watch).collect()
+    let count = if began.is_some() { Watched::ALL.len() } else { Watched::ALL.len() - 1 };
+    Watched::ALL.iter().take(count).map(watch).collect()
 }
 
 /// The ranks in a snapshot, for the coordinator of a group that another coordinator formed.
@@ -142,6 +155,8 @@ pub(super) struct RoundMembership {
     unreadable: Option<DocumentError>,
     /// The highest rounds of earlier histories that the nodes which joined remember.
     earlier: Earlier,
+    /// What is known of earlier groups, where hosts succeed each other as servers.
+    lineage: Option<Lineage>,
     /// Version counter: grows whenever the set of lost members may have changed.
     version: usize,
 }
@@ -193,6 +208,9 @@ impl RoundMembership {
             gone: BTreeSet::new(),
             unreadable: None,
             earlier: Earlier::default(),
+            lineage: snapshot
+                .last_group
+                .map(|last| Lineage::new(&ids(last.ranks) - &ids(last.left))),
             version: 0,
         };
         for kv in snapshot.members {
@@ -212,6 +230,11 @@ impl RoundMembership {
         let (Some(watched), Some(id)) = (Watched::ALL.get(watch), id_of(&event.kv.key)) else {
             return;
         };
+        if let (Watched::Members, EventKind::Put, Some(lineage)) =
+            (watched, event.kind, &mut self.lineage)
+        {
+            lineage.report(&id, event.kv.mod_revision);
+        }
         if event.kv.mod_revision <= self.revision {
             return;
         }
@@ -231,8 +254,13 @@ impl RoundMembership {
             (Watched::LastReady, EventKind::Delete) => self.resolve(id, event.kv.mod_revision),
             (Watched::Objectors, EventKind::Put) => self.object(&event.kv),
             (Watched::Objectors, EventKind::Delete) => drop(self.objections.remove(&id)),
+            (Watched::Left, EventKind::Put) => {
+                if let Some(lineage) = &mut self.lineage {
+                    lineage.leave_group(&id);
+                }
+            }
             (Watched::Nodes, EventKind::Put)
-            | (Watched::Suspects | Watched::Ready, EventKind::Delete) => {}
+            | (Watched::Suspects | Watched::Ready | Watched::Left, EventKind::Delete) => {}
         }
     }
 
@@ -253,13 +281,16 @@ impl RoundMembership {
         self.gone.remove(&id);
         self.version += 1;
         let arrived = joined.arrived.unwrap_or(kv.create_revision);
-        let Joined { rank_hints, previous_assignment, earlier, .. } = joined;
+        let Joined { rank_hints, previous_assignment, earlier, claims, .. } = joined;
+        if let Some(lineage) = &mut self.lineage {
+            lineage.join(&id, claims);
+        }
         let is_current = |last: &PreviousAssignment| last.history == self.context.history;
         let forgotten = previous_assignment.filter(|last| !is_current(last));
         // An assignment in a lost history counts until a group has formed in this one: no other node has a claim yet.
         let previous =
             previous_assignment.filter(|last| is_current(last) || self.context.previous == 0);
-        let candidate = Candidate { id: id.clone(), arrived, rank_hints, previous };
+        let candidate = Candidate { id: id.clone(), arrived, rank_hints, previous, standing: None };
         self.earlier = self.earlier.max(earlier);
         self.returned += usize::from(self.is_returned(&candidate));
         let entry = JoinedNode { candidate, since: kv.mod_revision, forgotten };
@@ -275,6 +306,9 @@ impl RoundMembership {
             return;
         }
         if let Some(entry) = self.joined.remove(&id) {
+            if let Some(lineage) = &mut self.lineage {
+                lineage.leave(&id);
+            }
             self.returned -= usize::from(self.is_returned(&entry.candidate));
             self.gone.insert(id);
             self.version += 1;
@@ -354,6 +388,10 @@ impl RoundMembership {
     /// latest when this server started, or as long before as the predecessor had been silent.
     pub(super) fn forgotten_for(&self, lease_ttl: Duration) -> Option<Duration> {
         let RoundContext { previous, outlived, .. } = self.context;
+        // Where hosts succeed each other as servers, the nodes tell how long their servers have been silent.
+        if self.lineage.is_some() {
+            return None;
+        }
         let may_be = match self.earlier.formed > outlived {
             true => self.misses_forgotten(),
             false => self.predecessor.is_some() && previous == 0 && outlived == 0,
@@ -376,48 +414,6 @@ impl RoundMembership {
         self.earlier
     }
 
-    /// The unresolved members of the last group, after a semicolon: the ids of the first, and the number of further ones.
-    pub(super) fn names_of_unresolved(&self) -> String {
-        some("waiting for", &mut self.unresolved.iter())
-    }
-
-    /// The nodes that joined, after a semicolon, if they are few enough to be named; the live nodes that have yet to
-    /// join; a rank that two nodes want; and, if all of them want a rank, the ranks below `nodes` that none wants.
-    pub(super) fn names(&self, nodes: usize) -> String {
-        let here: Vec<&str> = self.joined.keys().map(String::as_str).collect();
-        let here = match here.len() {
-            1..=MOST_NAMED => format!("; here: {}", here.join(", ")),
-            _ => String::new(),
-        };
-        let to_come = &mut self.members_to_come.iter().chain(&self.others_to_come);
-        let here =
-            here + &some("yet to come", to_come) + &self.rank_of_several().unwrap_or_default();
-        let hints: Option<BTreeSet<u32>> =
-            self.joined.values().map(|entry| entry.candidate.rank_hints.hint).collect();
-        let hints = hints.unwrap_or_default();
-        let Some(highest) = hints.last() else { return here };
-        let nodes = u32::try_from(nodes).unwrap_or(u32::MAX).max(*highest);
-        let missing = (0..nodes).filter(|rank| !hints.contains(rank)).take(MOST_NAMED);
-        let named: Vec<String> = missing.map(|rank| rank.to_string()).collect();
-        match (named.is_empty(), nodes as usize - hints.range(..nodes).count() - named.len()) {
-            (true, _) => here,
-            (false, 0) => format!("{here}; node ranks missing: {}", named.join(", ")),
-            (false, more) => {
-                format!("{here}; node ranks missing: {} and {more} more", named.join(", "))
-            }
-        }
-    }
-
-    /// The first rank that more than one node wants, with two of those nodes.
-    fn rank_of_several(&self) -> Option<String> {
-        let mut first: BTreeMap<u32, &str> = BTreeMap::new();
-        self.joined.iter().find_map(|(id, entry)| {
-            let rank = entry.candidate.rank_hints.hint?;
-            let other = first.insert(rank, id)?;
-            Some(format!("; node rank {rank} was given to both {other} and {id}"))
-        })
-    }
-
     /// One of the objectors with the same terms, if they outnumber the nodes that joined.
     pub(super) fn outvoted(&self) -> Option<&Objection> {
         majority(&self.objections, self.joined.len())
@@ -426,6 +422,15 @@ impl RoundMembership {
     /// The first join document that could not be read.
     pub(super) fn unreadable(&self) -> Option<&DocumentError> {
         self.unreadable.as_ref()
+    }
+
+    /// What is known of earlier groups, where hosts succeed each other as servers.
+    pub(super) fn lineage(&self) -> Option<&Lineage> {
+        self.lineage.as_ref()
+    }
+
+    pub(super) fn lineage_mut(&mut self) -> Option<&mut Lineage> {
+        self.lineage.as_mut()
     }
 
     /// The nodes that joined.
@@ -461,12 +466,6 @@ impl RoundMembership {
         self.version
     }
 
-    /// The first members that have no connection to rank 0's store, and why.
-    pub(super) fn unreached(&self) -> Vec<String> {
-        let says = |(id, why): (&String, &String)| format!("{id} has {why}");
-        self.unreached.iter().take(MOST_NAMED).map(says).collect()
-    }
-
     /// The number of nodes that confirmed.
     pub(super) fn confirmed(&self) -> usize {
         self.ready.len()
@@ -474,16 +473,6 @@ impl RoundMembership {
 
     pub(super) fn confirmation(&self, id: &str) -> Option<&Confirmation> {
         self.ready.get(id)
-    }
-}
-
-/// The first names after a semicolon, and the number of further names; empty without names.
-fn some(what: &str, names: &mut dyn Iterator<Item = &String>) -> String {
-    let named: Vec<&str> = names.take(MOST_NAMED).map(String::as_str).collect();
-    match (named.is_empty(), names.count()) {
-        (true, _) => String::new(),
-        (false, 0) => format!("; {what}: {}", named.join(", ")),
-        (false, more) => format!("; {what}: {} and {more} more", named.join(", ")),
     }
 }
 

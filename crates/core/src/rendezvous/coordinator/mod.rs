@@ -9,9 +9,11 @@
 //! - [`window`]: when a round stops taking nodes, and why.
 //! - `membership`: the nodes of a round, kept up to date by watches.
 //! - `sync`: the coordinator's copy of the membership, from the first watch on.
+//! - `lineage`: what the nodes that joined remember of earlier groups.
 //! - `progress`: when the nodes that joined are told what the round waits for.
 //! - `publish`: what a running group is told of late and lost nodes.
 
+mod lineage;
 mod membership;
 mod progress;
 mod publish;
@@ -28,7 +30,8 @@ use super::documents::{
     Active, BootstrapStore, Earlier, NodeName, Ranked, RunHistory, Status, decode,
 };
 use super::messages::{NodeConfig, Purpose, RendezvousFailure};
-use super::ranks;
+use super::ranks::{self, Candidate};
+use super::succession::quorum::Quorum;
 use super::txn::{OwnedRound, RANKS_PER_TXN, Txns};
 use crate::kv::{Event, Revision, Time, Txn, TxnResult, Watch};
 
@@ -100,6 +103,8 @@ pub(super) struct Coordinator {
     waits_for: Option<WaitReason>,
     progress: Progress,
     freeze_reason: Option<FreezeReason>,
+    /// By then the workers of the last group are gone, which belongs to another server.
+    outlives: Option<Time>,
     /// The version of the membership when its lost members were last determined.
     checked_version: Option<usize>,
 }
@@ -122,7 +127,7 @@ impl Coordinator {
             // There is no round before the first one.
             swept: active.round <= 1,
             window: JoinWindow::new(config.limits, config.last_call).with_grace(config.confirm),
-            sync: MembershipSync::default(),
+            sync: MembershipSync::first(),
             stage: match handed_over {
                 true => RoundStage::Running { publishing: false },
                 false => RoundStage::Joining,
@@ -133,6 +138,7 @@ impl Coordinator {
             waits_for: None,
             progress: Progress::default(),
             freeze_reason: None,
+            outlives: None,
             checked_version: None,
         }
     }
@@ -169,7 +175,8 @@ impl Coordinator {
             // Nothing is decided while the document changes.
             (RoundStage::Joining, _) if self.progress.is_being_published() => None,
             (RoundStage::Joining, Some(_)) => {
-                self.window.next_wake().into_iter().chain(self.progress.next_wake()).min()
+                let window = self.window.next_wake().into_iter();
+                window.chain(self.progress.next_wake()).chain(self.outlives).min()
             }
             (RoundStage::Confirming(until), Some(_)) => Some(until),
             _ => None,
@@ -254,7 +261,8 @@ impl Coordinator {
         own: OwnedRound<'_>,
         history_since: Time,
     ) -> Option<CoordinatorStep> {
-        if let Some(step) = self.sync.advance((config, txns), (self.round, self.previous)) {
+        let (rounds, began) = ((self.round, self.previous), self.began);
+        if let Some(step) = self.sync.advance((config, txns), rounds, began) {
             return Some(step);
         }
         if self.stage == RoundStage::Refused {
@@ -274,14 +282,15 @@ impl Coordinator {
             if let Some(failure) = outvoted.and_then(|by| config.differs_from(by)) {
                 return Some(CoordinatorStep::Fail(failure));
             }
+            // The next round is guarded by the document, which changes with the reply.
+            if self.progress.is_being_published() {
+                return None;
+            }
             let remembered = self.remembered().round;
             if remembered >= self.round {
                 let reason =
                     format!("a node remembers round {remembered}, and rounds go on from there");
                 return Some(self.next_round(reason));
-            }
-            if self.progress.is_being_published() {
-                return None;
             }
             self.join(now, config, history_since);
         }
@@ -309,11 +318,16 @@ impl Coordinator {
         // By then no node has workers that were started before the server lost its state.
         let forgotten_for = membership.forgotten_for(config.lease_ttl);
         let forgotten_until = forgotten_for.map(|time| history_since.saturating_add(time));
-        match self.window.decide(now, membership.counts(), forgotten_until) {
+        let decision = self.window.decide(now, membership.counts(), forgotten_until);
+        if let Some(lineage) = self.sync.lineage() {
+            lineage.read(now);
+        }
+        self.outlives = None;
+        match decision {
             JoinDecision::Wait(reason) => return self.waits_for = Some(reason),
             JoinDecision::Freeze(reason) => self.freeze_reason = Some(reason),
         }
-        let chosen = ranks::select(membership.candidates(), config.limits.max);
+        let Some(chosen) = self.choose(now, config) else { return };
         let world = u32::try_from(chosen.len()).unwrap_or(u32::MAX);
         self.ranks = ranks::assign(config.rank_policy, &chosen);
         let ranked = |(id, rank): (&String, &u32)| (id.clone(), Ranked { rank: *rank, world });
@@ -322,6 +336,27 @@ impl Coordinator {
         let small = self.unwritten.len() <= RANKS_PER_TXN;
         let requests = if small { 0 } else { self.unwritten.len().div_ceil(RANKS_PER_TXN) };
         self.stage = RoundStage::AssigningRanks(requests);
+    }
+
+    /// Selects the members; none if the round has to wait for nodes of the last group, or for its workers to be gone.
+    fn choose(&mut self, now: Time, config: &NodeConfig) -> Option<Vec<Candidate>> {
+        let membership = self.sync.membership()?;
+        let (candidates, max) = (membership.candidates(), config.limits.max);
+        let joined = candidates.len();
+        let last = (self.history, self.previous, membership.remembered().formed);
+        let Some(lineage) = membership.lineage() else {
+            return Some(ranks::select(candidates, max));
+        };
+        let (chosen, Quorum { lack, until }) =
+            lineage.choose(candidates, max, last, config.lease_ttl);
+        self.outlives = until.filter(|until| now < *until);
+        let reason = match (lack, self.outlives) {
+            (None, None) => return Some(chosen),
+            (Some(lack), _) => WaitReason::ForQuorum { joined, lack },
+            (None, Some(until)) => WaitReason::ForForgottenGroup { joined, until },
+        };
+        self.waits_for = Some(reason);
+        None
     }
 
     /// Writes the ranks, and when all are written, freezes the round.
@@ -347,6 +382,10 @@ impl Coordinator {
             world: u32::try_from(self.ranks.len()).unwrap_or(u32::MAX),
             frozen_because: self.freeze_reason.map(|reason| reason.to_string()).unwrap_or_default(),
             began: self.began,
+            cut: self
+                .membership()
+                .and_then(RoundMembership::lineage)
+                .map_or(0, |lineage| lineage.cut(&self.ranks)),
             outlived: own.active.outlived.max(self.remembered().formed),
             rank0: rank0.map(|(id, _)| id.clone()).unwrap_or_default(),
             waits_for: String::new(),

@@ -98,6 +98,8 @@ pub(super) fn names(reason: WaitReason, membership: &RoundMembership) -> String 
         WaitReason::ForLastGroup { .. } => membership.names_of_unresolved(),
         WaitReason::ForEnough { min, .. } => membership.names(min),
         // The group is large enough, but a gap in the node ranks is worth naming.
-        WaitReason::LastCall { .. } | WaitReason::ForForgottenGroup { .. } => membership.names(0),
+        WaitReason::LastCall { .. }
+        | WaitReason::ForForgottenGroup { .. }
+        | WaitReason::ForQuorum { .. } => membership.names(0),
     }
 }

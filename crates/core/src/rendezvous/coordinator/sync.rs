@@ -2,8 +2,9 @@
 //! every change that the watches report is applied. So no change is missed.
 
 use super::CoordinatorStep;
+use super::lineage::Lineage;
 use super::membership::{self, RoundMembership};
-use crate::kv::{Event, TxnResult};
+use crate::kv::{Event, Revision, TxnResult};
 use crate::rendezvous::messages::{NodeConfig, Purpose};
 use crate::rendezvous::txn::{MembershipReader, MembershipSnapshot, Txns};
 
@@ -27,11 +28,26 @@ enum SyncState {
 #[derive(Debug, Default)]
 pub(super) struct MembershipSync {
     state: SyncState,
+    /// The watches have missed nothing since the round was opened.
+    is_first: bool,
     /// Events that came before the reply to the read of the membership.
     early_events: Vec<(usize, Event)>,
 }
 
 impl MembershipSync {
+    /// The copy for a coordinator that has just opened its round.
+    pub(super) fn first() -> Self {
+        Self { is_first: true, ..Self::default() }
+    }
+
+    /// What the nodes that joined remember, once it is synced, and where hosts succeed each other as servers.
+    pub(super) fn lineage(&mut self) -> Option<&mut Lineage> {
+        match &mut self.state {
+            SyncState::Synced(membership) => membership.lineage_mut(),
+            _ => None,
+        }
+    }
+
     /// The membership, once it is synced.
     pub(super) fn membership(&self) -> Option<&RoundMembership> {
         match &self.state {
@@ -45,11 +61,15 @@ impl MembershipSync {
         &mut self,
         (config, txns): (&NodeConfig, &Txns),
         (round, previous): (u64, u64),
+        began: Revision,
     ) -> Option<CoordinatorStep> {
         match self.state {
             SyncState::Unsynced => {
                 self.state = SyncState::OpeningWatches;
-                let watches = membership::watches(&config.keys, round, previous);
+                // A history may be compacted meanwhile, so only the first watch begins in the past.
+                let since = if self.is_first { began } else { 0 };
+                let since = config.succession.map(|_| since);
+                let watches = membership::watches(&config.keys, (round, previous), since);
                 Some(CoordinatorStep::Watch(watches))
             }
             SyncState::Watching => {

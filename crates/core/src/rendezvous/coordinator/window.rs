@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::kv::Time;
 use crate::rendezvous::documents::Limits;
+use crate::rendezvous::succession::quorum::Lack;
 
 /// The coordinator's view of how many nodes have joined, and how many live nodes are still expected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -56,6 +57,13 @@ pub enum WaitReason {
         /// When those workers have certainly stopped.
         until: Time,
     },
+    /// Too few nodes of the last group have come, which belongs to another server.
+    ForQuorum {
+        /// The number of nodes that joined.
+        joined: usize,
+        /// How many nodes of that group are missing.
+        lack: Lack,
+    },
     /// Enough nodes have joined, and the last call is open for more.
     LastCall {
         /// The number of nodes that joined.
@@ -93,7 +101,9 @@ impl WaitReason {
                 "{} joined, the server has lost its memory, and workers of the last group may run",
                 nodes(joined)
             ),
-            Self::ForEnough { .. } | Self::ForLastGroup { .. } => self.describe(Time::ZERO),
+            Self::ForEnough { .. } | Self::ForLastGroup { .. } | Self::ForQuorum { .. } => {
+                self.describe(Time::ZERO)
+            }
         }
     }
 
@@ -118,6 +128,7 @@ impl WaitReason {
                     nodes(joined)
                 )
             }
+            Self::ForQuorum { joined, lack } => format!("{} joined, {lack}", nodes(joined)),
             Self::LastCall { joined, limits, to_come, until } => {
                 let left = until.saturating_sub(now).as_secs_f64().ceil();
                 let (max, missing) = (limits.max, still_to_come(to_come));

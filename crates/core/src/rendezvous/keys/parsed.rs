@@ -34,6 +34,8 @@ pub enum RunKey<'a> {
     Rank(u64, &'a str),
     /// [`Keys::ready`] of this round and id.
     Ready(u64, &'a str),
+    /// [`Keys::left`] of this round and id.
+    Left(u64, &'a str),
 }
 
 impl Keys {
@@ -69,6 +71,7 @@ impl Keys {
                 "member" => Some(RunKey::Member(round, id)),
                 "rank" => Some(RunKey::Rank(round, id)),
                 "ready" => Some(RunKey::Ready(round, id)),
+                "left" => Some(RunKey::Left(round, id)),
                 _ => None,
             }
         };

@@ -8,6 +8,7 @@ use crate::kv::{LeaseId, Revision};
 use crate::rendezvous::documents::{Earlier, Joined, NodeDocument, Ranked, RunHistory, encode};
 use crate::rendezvous::keys::Keys;
 use crate::rendezvous::ranks::PreviousAssignment;
+use crate::rendezvous::succession::claims::Claims;
 use crate::rendezvous::txn::AnnouncementOps;
 
 /// Rounds whose `member` keys a node deletes when it leaves, so that they fit into one transaction. The next group
@@ -137,12 +138,13 @@ impl Announced {
         }
     }
 
-    fn joined(&self, earlier: Earlier) -> Bytes {
+    fn joined(&self, (earlier, claims): (Earlier, Claims)) -> Bytes {
         encode(&Joined {
             arrived: self.arrived,
             rank_hints: self.document.rank_hints.clone(),
             previous_assignment: self.previous,
             earlier,
+            claims,
         })
     }
 
@@ -150,7 +152,7 @@ impl Announced {
     pub(super) fn join_ops(
         &mut self,
         round: u64,
-        earlier: Earlier,
+        remembered: (Earlier, Claims),
         lease: LeaseId,
     ) -> AnnouncementOps {
         self.joined_rounds.insert(round);
@@ -158,7 +160,7 @@ impl Announced {
             self.joined_rounds.pop_first();
         }
         let key = self.keys.member(round, self.id());
-        self.ops(None, lease).put(key, self.joined(earlier), lease)
+        self.ops(None, lease).put(key, self.joined(remembered), lease)
     }
 
     /// Registers with a round, and withdraws from joining it.
@@ -181,12 +183,12 @@ impl Announced {
     pub(super) fn resume_ops(
         &mut self,
         round: u64,
-        earlier: Earlier,
+        remembered: (Earlier, Claims),
         lease: LeaseId,
     ) -> AnnouncementOps {
         let ops = AnnouncementOps::default()
             .put(self.node_key(), encode(&self.document), lease)
-            .put(self.keys.member(round, self.id()), self.joined(earlier), lease)
+            .put(self.keys.member(round, self.id()), self.joined(remembered), lease)
             .put(self.keys.ready(round, self.id()), "", lease)
             .delete(self.keys.suspect(self.id()));
         self.joined_rounds.insert(round);

@@ -55,7 +55,11 @@ impl Node {
 
     /// Withdraws everything that the node announced.
     fn leave(&mut self) {
-        let ops = self.announced.leave_ops();
+        let history = self.observed.history();
+        let member_of = self.memory.member_in(history).filter(|_| self.config.succession.is_some());
+        let left = member_of.map(|round| self.txns.left(round, self.announced.id()));
+        self.memory.leaves(history);
+        let ops = self.announced.leave_ops().run(left);
         let nothing = ops.is_empty() && !self.announced.is_listed() && self.held_round().is_none();
         let lease = self.lease.filter(|_| !nothing);
         self.announced.left();

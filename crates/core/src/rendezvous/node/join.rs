@@ -8,9 +8,10 @@ use super::observed::InForce;
 use super::{Node, PendingRequest};
 use crate::kv::{LeaseId, Revision, Time, TxnResult};
 use crate::rendezvous::documents::{
-    Active, BootstrapStore, DocumentError, Ranked, RunHistory, Status,
+    Active, BootstrapStore, DocumentError, Earlier, Ranked, RunHistory, Status,
 };
 use crate::rendezvous::messages::{FormedGroup, NodeOutput, Purpose, RendezvousFailure};
+use crate::rendezvous::succession::claims::{Claims, GroupClaim};
 use crate::rendezvous::txn::{ConfirmReader, Confirmed, RoundDocuments, RoundGuard};
 
 impl Node {
@@ -176,7 +177,7 @@ impl Node {
         // A server that has lost its state must not make a round number be used twice.
         let round = last.max(self.earlier.round) + 1;
         let active = self.new_document(history, round, Status::Joinable, reason);
-        let ops = self.announced.join_ops(round, self.earlier, lease);
+        let ops = self.announced.join_ops(round, self.remembered(Some(history)), lease);
         let rounds_extra = &self.observed.rounds_extra();
         let (before, stamp) = (self.observed.active(), self.stamp());
         let documents = RoundDocuments { before, active: &active, stamp, rounds_extra };
@@ -197,8 +198,8 @@ impl Node {
     }
 
     fn join(&mut self, in_force: &InForce, lease: LeaseId) {
-        let round = in_force.active.round;
-        let ops = self.announced.join_ops(round, self.earlier, lease);
+        let Active { round, history, .. } = in_force.active;
+        let ops = self.announced.join_ops(round, self.remembered(Some(history)), lease);
         let txn = self.txns.announce(in_force.guard(), self.stale_writer_guard(), ops);
         self.send_request(Purpose::Join, txn, PendingRequest::Join(round));
     }
@@ -230,8 +231,18 @@ impl Node {
         }
     }
 
+    /// What the node remembers of earlier histories and groups, for its join in this history.
+    pub(super) fn remembered(&self, history: Option<RunHistory>) -> (Earlier, Claims) {
+        let claims = self.config.succession.map(|_| self.memory.claims(self.now, history));
+        (self.earlier, claims.unwrap_or_default())
+    }
+
     fn acknowledged(&mut self, now: Time, state: AnnouncedState, revision: Revision) {
         self.announced.acknowledged(state, revision);
+        if let AnnouncedState::Joined(round) = state {
+            self.memory.joins(round, revision);
+            self.remember();
+        }
         if let Some(attempt) = &mut self.attempt {
             attempt.deadline = match state {
                 AnnouncedState::Registered(Registration::Spare, _) => None,
@@ -245,6 +256,9 @@ impl Node {
     fn confirm(&mut self, in_force: &InForce, lease: LeaseId) {
         let InForce { active, revision, .. } = in_force;
         let round = active.round;
+        if !self.memory.may_confirm() {
+            return;
+        }
         let mut store: Option<BootstrapStore> = None;
         if active.rank0 == self.announced.id() {
             match &self.bootstrap_store {
@@ -260,11 +274,15 @@ impl Node {
         let (txn, reader) =
             self.txns.confirm((active, *revision), stale, id, lease, store.as_ref());
         self.announced.confirms(round);
+        self.memory.confirms(active);
         self.send_request(Purpose::Confirm, txn, PendingRequest::Confirm(round, reader));
     }
 
     pub(super) fn confirmed(&mut self, round: u64, reader: &ConfirmReader, reply: &TxnResult) {
         let Confirmed { ranked, is_ready } = reader.read(reply, self.lease);
+        if let Some(history) = self.observed.history() {
+            self.memory.is_ranked(round, history, ranked.is_some());
+        }
         match ranked {
             Some(Ok(ranked)) if is_ready => {
                 self.announced.state = AnnouncedState::Confirmed(round, ranked);
@@ -278,7 +296,7 @@ impl Node {
 
     /// The group of `active` has formed, with this node as a member.
     fn formed(&mut self, active: &Active, ranked: Ranked) {
-        let Active { history, round, store, .. } = active;
+        let Active { history, round, store, world, .. } = active;
         let Some(BootstrapStore { address, token, liveness }) = store.clone() else {
             let key = self.config.keys.active();
             let reason = "no store is named".to_owned();
@@ -286,6 +304,7 @@ impl Node {
             return self.fail(RendezvousFailure::Unreadable(error));
         };
         self.announced.formed(*history, *round, ranked);
+        self.memory.forms(GroupClaim { round: *round, history: *history, world: *world });
         self.attempt = None;
         self.outputs.push_back(NodeOutput::Formed(FormedGroup {
             round: *round,

@@ -39,6 +39,7 @@ use super::messages::{
     CommandDone, FenceCause, NodeConfig, NodeInput, NodeOutput, Purpose, RendezvousFailure,
     RequestId, WatchSetId,
 };
+use super::succession::claims::Memory;
 use super::txn::{
     AnnouncementOps, ConfirmReader, DiagnosisReader, LeaveReader, RoundGuard, StaleWriterGuard,
     Txns,
@@ -104,6 +105,8 @@ pub struct Node {
     sent_after: BTreeMap<RequestId, Revision>,
     /// The rounds of histories that the server has lost.
     earlier: Earlier,
+    /// What the node remembers of groups, for the succession of servers.
+    memory: Memory,
     /// The name of the next history that this node begins.
     next_history: u64,
     /// When the node first observed the present history.
@@ -136,6 +139,7 @@ impl Node {
     /// A node that has announced nothing and observed nothing. `entropy` is a random number, from which the node names
     /// the histories that it begins.
     pub fn new(config: NodeConfig, document: NodeDocument, entropy: u64) -> Self {
+        let memory = Memory::new(config.succession);
         Self {
             txns: Txns::new(&config),
             announced: Announced::new(config.keys.clone(), document),
@@ -147,6 +151,7 @@ impl Node {
             replied_revision: 0,
             sent_after: BTreeMap::new(),
             earlier: Earlier::default(),
+            memory,
             next_history: entropy,
             history_since: Time::ZERO,
             resuming: None,
@@ -168,6 +173,7 @@ impl Node {
     /// Handles one input. [`poll_output`](Self::poll_output) returns the outputs afterwards.
     pub fn handle(&mut self, now: Time, input: NodeInput) {
         let before = self.observed.history();
+        let is_response = input.is_response();
         self.now = now;
         match input {
             NodeInput::Enter => self.enter(now),
@@ -192,7 +198,10 @@ impl Node {
                 self.opening_session = false;
                 self.server_answers(now);
             }
-            NodeInput::SessionLost { slept } => self.session_lost(now, slept),
+            NodeInput::SessionLost { slept, silent } => {
+                self.memory.hears(now.saturating_sub(silent));
+                self.session_lost(now, slept);
+            }
             NodeInput::Snapshot { found, another_server } => {
                 self.snapshot_read(now, &found, another_server);
             }
@@ -228,11 +237,16 @@ impl Node {
                     self.fail(RendezvousFailure::CannotServeBootstrapStore { reason });
                 }
             }
-            NodeInput::ProvedDead { .. } | NodeInput::Wake => {}
+            NodeInput::ProvedDead { node, round } => self.memory.proves_dead(round, node),
+            NodeInput::Wake => {}
         }
         if before != self.observed.history() {
             self.history_since = now;
         }
+        if is_response {
+            self.memory.hears(now);
+        }
+        self.remember();
         self.step(now);
     }
 
@@ -295,6 +309,13 @@ impl Node {
             _ => self.request = None,
         }
         self.resign();
+    }
+
+    /// Remembers which rounds of the present history have formed a group.
+    fn remember(&mut self) {
+        if let Some((history, rounds)) = self.observed.history().zip(self.observed.rounds()) {
+            self.memory.sees(history, rounds);
+        }
     }
 
     /// Requests a session, unless one is being opened.

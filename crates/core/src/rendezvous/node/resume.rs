@@ -70,7 +70,8 @@ impl Node {
         if let RoundGuard::NoHistory(_) = guard {
             return self.give_way();
         }
-        let ops = self.announced.resume_ops(round, self.earlier, lease);
+        let remembered = self.remembered(self.observed.history());
+        let ops = self.announced.resume_ops(round, remembered, lease);
         let own = own.map(|active| RoundDocuments {
             before: Some(active),
             active,

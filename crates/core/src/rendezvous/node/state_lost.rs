@@ -43,6 +43,7 @@ impl Node {
             formed: previous.round,
         });
         self.earlier = self.earlier.max(observed).max(last);
+        self.memory.moves_on();
         let held = self.lease.is_some() && self.announced.member_of().is_some();
         self.announced.server_state_lost(held);
         self.observed.forget();

@@ -5,6 +5,7 @@ use super::announced::{AnnouncedState, Registration};
 use crate::kv::Time;
 use crate::rendezvous::documents::{Active, Status};
 use crate::rendezvous::messages::{RendezvousView, RunClosed};
+use crate::rendezvous::succession::claims::Claims;
 
 /// How the run was closed, by this document.
 pub(in crate::rendezvous) fn run_closed(closed: &Active) -> RunClosed {
@@ -36,6 +37,7 @@ impl Node {
             session: self.lease.is_some(),
             round: active.map_or(0, |active| active.round),
             formed: self.formed_round(),
+            remembers: self.memory.round(),
             member_of,
             nodes_waiting,
             lost: lost_names,
@@ -60,6 +62,11 @@ impl Node {
     /// What the node has announced, as the server has acknowledged it.
     pub fn announced(&self) -> AnnouncedState {
         self.announced.state
+    }
+
+    /// What the node remembers of groups, and would tell at a server of another history.
+    pub fn claims(&self) -> Claims {
+        self.memory.claims(self.now, None)
     }
 
     /// When the last call of the round began, if this node coordinates it.

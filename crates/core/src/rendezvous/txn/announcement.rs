@@ -1,6 +1,6 @@
 //! The operations by which a node announces itself.
 
-use crate::kv::{KeyRange, LeaseId, Op, Put};
+use crate::kv::{KeyRange, LeaseId, Op, Put, Txn};
 
 /// The puts and deletes by which a node announces itself.
 #[derive(Debug, Clone, Default)]
@@ -30,6 +30,11 @@ impl AnnouncementOps {
         key: impl FnOnce() -> String,
     ) -> Self {
         if wanted { self.delete(key()) } else { self }
+    }
+
+    pub(in crate::rendezvous) fn run(mut self, txn: Option<Txn>) -> Self {
+        self.ops.extend(txn.map(Op::Txn));
+        self
     }
 
     pub(in crate::rendezvous) fn is_empty(&self) -> bool {

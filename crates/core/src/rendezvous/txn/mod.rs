@@ -14,7 +14,7 @@ pub(super) use self::announcement::AnnouncementOps;
 use self::reply::push;
 pub(super) use self::reply::{
     ActiveSnapshot, ConfirmReader, Confirmed, Diagnosis, DiagnosisReader, LeaveReader, Left,
-    MembershipReader, MembershipSnapshot,
+    LineageReader, MembershipReader, MembershipSnapshot,
 };
 use super::documents::{Active, BootstrapStore, Extra, Ranked, RunHistory, encode};
 use super::keys::{self, Keys};
@@ -148,17 +148,25 @@ pub(super) struct Txns {
     run_lease: LeaseId,
     /// The events of the run are kept in its keys.
     keeps_events: bool,
+    /// Hosts succeed each other as servers.
+    succession: bool,
 }
 
 impl Txns {
     pub(super) fn new(config: &NodeConfig) -> Self {
-        let NodeConfig { keys, run_lease, keeps_events, .. } = config;
-        Self { keys: keys.clone(), run_lease: *run_lease, keeps_events: *keeps_events }
+        let NodeConfig { keys, run_lease, keeps_events, succession, .. } = config;
+        Self {
+            keys: keys.clone(),
+            run_lease: *run_lease,
+            keeps_events: *keeps_events,
+            succession: succession.is_some(),
+        }
     }
 
     /// The transactions of the run with these keys, for a program that is no node of it.
     pub(super) fn of(keys: &Keys) -> Self {
-        Self { keys: keys.clone(), run_lease: keys.run_lease(), keeps_events: true }
+        let (keys, run_lease) = (keys.clone(), keys.run_lease());
+        Self { keys, run_lease, keeps_events: true, succession: false }
     }
 
     /// Reads the documents in force, as a refusal does.
@@ -271,6 +279,12 @@ impl Txns {
         (txn, LeaveReader { disowned, refused_node })
     }
 
+    /// Says that a member of the group of this round has left in good order, unless the round is deleted already.
+    pub(super) fn left(&self, round: u64, id: &str) -> Txn {
+        let put = Put::new(self.keys.left(round, id), "").on_lease(self.run_lease);
+        Txn::when([Compare::exists(self.keys.rank(round, id))]).then([Op::Put(put)])
+    }
+
     /// Deletes the round in force if it is on this lease, also when a request opened or changed it whose reply never
     /// came.
     fn disown(&self, lease: LeaseId) -> Txn {
@@ -342,6 +356,10 @@ impl Txns {
             objectors: reads(Range::new(self.keys.objectors())),
             history: reads(Range::new(KeyRange::key(self.keys.history()))),
             predecessor: reads(Range::new(KeyRange::key(keys::PREDECESSOR))),
+            lineage: self.succession.then(|| LineageReader {
+                ranks: reads(keys_of(self.keys.ranks(previous))),
+                left: reads(keys_of(self.keys.all_left(previous))),
+            }),
         };
         (Txn::reading(ranges), reader)
     }

@@ -168,6 +168,29 @@ pub(in crate::rendezvous) struct MembershipSnapshot<'a> {
     pub(in crate::rendezvous) history: Option<RunHistory>,
     /// How long the preceding server had been silent when this server started, if this server kept none of its state.
     pub(in crate::rendezvous) predecessor: Option<Duration>,
+    /// The last group; only where hosts succeed each other as servers.
+    pub(in crate::rendezvous) last_group: Option<LastGroup<'a>>,
+}
+
+/// The last group of the history, where hosts succeed each other as servers.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::rendezvous) struct LastGroup<'a> {
+    pub(in crate::rendezvous) ranks: &'a [KeyValue],
+    /// Members that have left in good order.
+    pub(in crate::rendezvous) left: &'a [KeyValue],
+}
+
+/// Reads a [`LastGroup`].
+#[derive(Debug, Clone)]
+pub(in crate::rendezvous) struct LineageReader {
+    pub(super) ranks: Slot,
+    pub(super) left: Slot,
+}
+
+impl LineageReader {
+    fn read<'a>(&self, reply: &'a TxnResult) -> LastGroup<'a> {
+        LastGroup { ranks: self.ranks.all(reply), left: self.left.all(reply) }
+    }
 }
 
 /// Reads the reply to [`Txns::read_membership`](super::Txns::read_membership).
@@ -184,6 +207,7 @@ pub(in crate::rendezvous) struct MembershipReader {
     pub(super) objectors: Slot,
     pub(super) history: Slot,
     pub(super) predecessor: Slot,
+    pub(super) lineage: Option<LineageReader>,
 }
 
 impl MembershipReader {
@@ -205,6 +229,7 @@ impl MembershipReader {
                 let read: Result<Predecessor, _> = decode(&kv.key, &kv.value);
                 Duration::from_millis(read.map_or(0, |before| before.silent_ms))
             }),
+            last_group: self.lineage.as_ref().map(|lineage| lineage.read(reply)),
         }
     }
 }

@@ -34,6 +34,8 @@ pub(super) struct Bootstrap {
     /// Whether to serve a store; otherwise the port is kept for the worker that takes it.
     use_agent_store: bool,
     port: HeldPort,
+    /// The round of the store.
+    round: u64,
     /// The store, and its reports about the liveness connections of the members.
     serving: Option<(AgentStore, UnboundedReceiver<PeerReport>)>,
     /// Proofs of which lost members are dead.
@@ -42,7 +44,7 @@ pub(super) struct Bootstrap {
 
 impl Bootstrap {
     pub(super) fn new(own: BootstrapNode, use_agent_store: bool, port: HeldPort) -> Self {
-        Self { own, use_agent_store, port, serving: None, proofs: Proofs::default() }
+        Self { own, use_agent_store, port, round: 0, serving: None, proofs: Proofs::default() }
     }
 
     /// Whether a group of this node has a store, and with it peer liveness connections.
@@ -59,6 +61,7 @@ impl Bootstrap {
     ///
     /// Proofs from an earlier round continue: the new round may wait for them.
     pub(super) fn begin(&mut self, round: u64) -> NodeInput {
+        self.round = round;
         let BootstrapNode { address: host, liveness, ports, .. } = self.own.clone();
         let kept = match ports {
             None => self.keep(0),
@@ -142,7 +145,7 @@ impl Bootstrap {
                         return PeerEvent::Suspect { node: self.own.node.clone() };
                     }
                 },
-                node = self.proofs.proved() => return PeerEvent::Dead { node },
+                (node, round) = self.proofs.proved() => return PeerEvent::Dead { node, round },
             }
         }
     }
@@ -157,7 +160,7 @@ impl Bootstrap {
     fn lost(&mut self, LostPeer { node, how, liveness }: LostPeer) -> PeerEvent {
         tracing::info!(target: RENDEZVOUS, node, ?how, "the liveness connection of a member ended");
         if let (ConnectionEnd::Closed, Some(liveness)) = (how, liveness) {
-            self.proofs.prove(&node, liveness);
+            self.proofs.prove(&node, self.round, liveness);
         }
         PeerEvent::Suspect { node }
     }

@@ -261,7 +261,7 @@ impl NodeDriver {
                     // If the server cannot be reached, the lease expires.
                     let _ = timeout(GOODBYE, session.close()).await;
                 }
-                self.give(NodeInput::SessionLost { slept: false });
+                self.give(NodeInput::SessionLost { slept: false, silent: Duration::ZERO });
                 self.fence.send_replace(None);
                 self.publish();
                 self.replies.left();
@@ -347,11 +347,11 @@ impl NodeDriver {
         match event {
             PeerEvent::Suspect { node } => Some(NodeInput::Suspect { node }),
             PeerEvent::Unreached { round, reason } => Some(NodeInput::Unreached { round, reason }),
-            PeerEvent::Dead { node } => {
+            PeerEvent::Dead { node, round } => {
                 let (client, keys) = (self.client.clone(), self.config.keys.clone());
                 let revoking = revoke_dead(client, keys, node.clone());
                 self.requests.push(Box::pin(revoking.map(|()| Err(Aborted))));
-                Some(NodeInput::ProvedDead { node })
+                Some(NodeInput::ProvedDead { node, round })
             }
         }
     }
@@ -379,7 +379,8 @@ impl NodeDriver {
             self.peer_liveness.end();
             self.bootstrap.release();
         }
-        NodeInput::SessionLost { slept }
+        // When the server last answered is not known here; this is the latest time at which it can have.
+        NodeInput::SessionLost { slept, silent: Duration::ZERO }
     }
 
     /// Reports that the node has lost its place in its group.

@@ -56,13 +56,15 @@ pub(super) struct PeerLiveness {
     run: Option<Boxed<()>>,
     sender: UnboundedSender<ConnectionEvent>,
     news: UnboundedReceiver<ConnectionEvent>,
+    /// The round of the group.
+    round: u64,
     proofs: Proofs,
 }
 
 impl Default for PeerLiveness {
     fn default() -> Self {
         let (sender, news) = unbounded_channel();
-        Self { run: None, sender, news, proofs: Proofs::default() }
+        Self { run: None, sender, news, round: 0, proofs: Proofs::default() }
     }
 }
 
@@ -75,6 +77,7 @@ impl PeerLiveness {
         liveness: Option<&LivenessAddress>,
     ) {
         self.end();
+        self.round = formed.round;
         let line = Rank0Connection {
             host: formed.store.host.trim_matches(['[', ']']).to_owned(),
             port: formed.store.port,
@@ -117,13 +120,13 @@ impl PeerLiveness {
                     }
                     ConnectionEvent::Lost { node, provable } => {
                         if let Some(liveness) = provable {
-                            self.proofs.prove(&node, liveness);
+                            self.proofs.prove(&node, self.round, liveness);
                         }
                         return PeerEvent::Suspect { node };
                     }
                 },
                 () = running(&mut self.run) => self.run = None,
-                node = self.proofs.proved() => return PeerEvent::Dead { node },
+                (node, round) = self.proofs.proved() => return PeerEvent::Dead { node, round },
             }
         }
     }

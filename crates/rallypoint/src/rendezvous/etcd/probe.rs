@@ -61,7 +61,7 @@ pub(super) enum PeerEvent {
     /// The node's connection ended without a goodbye, which proves nothing.
     Suspect { node: String },
     /// The node is proved dead: none of its processes is left.
-    Dead { node: String },
+    Dead { node: String, round: u64 },
     /// This node has no connection to rank 0 of the group of this round, and why; or has one after all.
     Unreached { round: u64, reason: Option<String> },
 }

@@ -25,8 +25,8 @@ const ASK_AGAIN: [Duration; 2] = [Duration::from_millis(200), Duration::from_sec
 enum Done {
     /// A socket has greeted, or not.
     Asked,
-    /// The node with this id is dead.
-    Dead(String),
+    /// The node with this id is dead, a member of the group of this round.
+    Dead(String, u64),
 }
 
 /// The running proofs and verifications. Dropping it ends all of them.
@@ -88,12 +88,12 @@ impl Proofs {
         });
     }
 
-    /// Starts a proof that a node is dead.
-    pub(super) fn prove(&mut self, node: &str, address: LivenessAddress) {
+    /// Starts a proof that a node is dead, a member of the group of this round.
+    pub(super) fn prove(&mut self, node: &str, round: u64, address: LivenessAddress) {
         let (probe, dead) = (self.probe.clone(), node.to_owned());
         let task = self.tasks.spawn(async move {
             probe.dead(&address).await;
-            Done::Dead(dead)
+            Done::Dead(dead, round)
         });
         if let Some(before) = self.under_way.insert(node.to_owned(), task) {
             before.abort();
@@ -115,13 +115,13 @@ impl Proofs {
         self.under_way.clear();
     }
 
-    /// Waits until a node is proved to be dead, and returns its id. Cancel-safe.
-    pub(super) async fn proved(&mut self) -> String {
+    /// Waits until a node is proved to be dead, and returns its id and the round of its group. Cancel-safe.
+    pub(super) async fn proved(&mut self) -> (String, u64) {
         loop {
             match self.tasks.join_next().await {
                 // A proof that was ended in the moment of its success does not count.
-                Some(Ok(Done::Dead(node))) if self.under_way.remove(&node).is_some() => {
-                    return node;
+                Some(Ok(Done::Dead(node, round))) if self.under_way.remove(&node).is_some() => {
+                    return (node, round);
                 }
                 Some(Ok(Done::Asked)) => {
                     self.asking = self.asking.saturating_sub(1);

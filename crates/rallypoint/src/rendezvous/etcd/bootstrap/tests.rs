@@ -95,7 +95,7 @@ async fn a_member_whose_processes_are_all_gone_is_suspected_and_then_dead() {
     hosting.begin(8);
     is_quiet(&mut hosting).await;
     drop(guard);
-    assert_eq!(next(&mut hosting).await, PeerEvent::Dead { node: "member".into() });
+    assert_eq!(next(&mut hosting).await, PeerEvent::Dead { node: "member".into(), round: 7 });
     is_quiet(&mut hosting).await;
 }
 

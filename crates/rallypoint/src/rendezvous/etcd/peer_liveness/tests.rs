@@ -163,7 +163,7 @@ async fn rank_0_whose_processes_are_all_gone_is_suspected_and_then_dead() {
     peer_liveness.part();
     is_quiet(&mut peer_liveness).await;
     drop(guard);
-    assert_eq!(next(&mut peer_liveness).await, PeerEvent::Dead { node: "host".into() });
+    assert_eq!(next(&mut peer_liveness).await, PeerEvent::Dead { node: "host".into(), round: 1 });
 }
 
 /// A firewall resets the connection, and rejects others for a while.
@@ -185,7 +185,7 @@ async fn after_a_reset_rank_0_is_suspected_never_dead_and_told_hello_again() {
     // From here on it is a connection like the first.
     drop((again, guard));
     assert_eq!(next(&mut peer_liveness).await, suspect());
-    assert_eq!(next(&mut peer_liveness).await, PeerEvent::Dead { node: "host".into() });
+    assert_eq!(next(&mut peer_liveness).await, PeerEvent::Dead { node: "host".into(), round: 1 });
 }
 
 #[tokio::test]

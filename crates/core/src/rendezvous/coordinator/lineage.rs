@@ -1,0 +1,103 @@
+//! What the nodes that joined a round remember of earlier groups, where hosts succeed each other as servers.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use crate::kv::{Revision, Time};
+use crate::rendezvous::documents::RunHistory;
+use crate::rendezvous::ranks::{Candidate, select};
+use crate::rendezvous::succession::claims::Claims;
+use crate::rendezvous::succession::quorum::{Ancestors, Claimant, HomeGroup, Quorum};
+
+/// What is known of earlier groups, kept up to date by the coordinator's watches.
+#[derive(Debug, Default)]
+pub(super) struct Lineage {
+    /// What each node that joined remembers, and when it was read.
+    claims: BTreeMap<String, (Claims, Option<Time>)>,
+    /// Nodes whose claims were not read yet.
+    unread: Vec<String>,
+    /// The last group of this history, without members that have left in good order.
+    home: BTreeSet<String>,
+    /// The nodes whose joins the watch has reported since the round was opened, and the revision up to which it has.
+    reported: (BTreeSet<String>, Revision),
+}
+
+impl Lineage {
+    /// What is known of the last group of this history: its members that have not left in good order.
+    pub(super) fn new(home: BTreeSet<String>) -> Self {
+        Self { home, ..Self::default() }
+    }
+
+    /// A member of the last group has left in good order.
+    pub(super) fn leave_group(&mut self, id: &str) {
+        self.home.remove(id);
+    }
+
+    /// The node joined.
+    pub(super) fn join(&mut self, id: &str, claims: Claims) {
+        self.claims.insert(id.to_owned(), (claims, None));
+        self.unread.push(id.to_owned());
+    }
+
+    /// The join of the node was deleted.
+    pub(super) fn leave(&mut self, id: &str) {
+        self.claims.remove(id);
+    }
+
+    /// The watch reported a join. It reports every join since the round was opened, in order.
+    pub(super) fn report(&mut self, id: &str, at: Revision) {
+        self.reported.0.insert(id.to_owned());
+        self.reported.1 = at;
+    }
+
+    /// Reads the claims that came since the last time.
+    pub(super) fn read(&mut self, now: Time) {
+        for id in self.unread.drain(..) {
+            if let Some((_, since)) = self.claims.get_mut(&id) {
+                since.get_or_insert(now);
+            }
+        }
+    }
+
+    /// Up to which revision every node that joined is one of these members; 0 if that is not certain.
+    pub(super) fn cut(&self, members: &BTreeMap<String, u32>) -> Revision {
+        let (ids, revision) = &self.reported;
+        if ids.iter().all(|id| members.contains_key(id)) { *revision } else { 0 }
+    }
+
+    /// Chooses `max` of the candidates, and tells what a group of them has to wait for. `previous` is the last round of
+    /// this history that formed a group, and `known` the last round of any history.
+    pub(super) fn choose(
+        &self,
+        candidates: Vec<Candidate>,
+        max: usize,
+        (history, previous, known): (RunHistory, u64, u64),
+        lease_ttl: Duration,
+    ) -> (Vec<Candidate>, Quorum) {
+        let home = HomeGroup { round: previous, members: &self.home };
+        let claimants = |chosen: &BTreeSet<&str>| -> Vec<Claimant<'_>> {
+            let read = self
+                .claims
+                .iter()
+                .filter_map(|(id, (claims, since))| Some((id, claims, (*since)?)));
+            read.map(|(id, claims, since)| {
+                let chosen = chosen.contains(id.as_str());
+                Claimant { id, claims, since, chosen }
+            })
+            .collect()
+        };
+        let all = claimants(&BTreeSet::new());
+        let ancestors = Ancestors::of(&all, Some(history), (previous > 0).then_some(home), known);
+        let standing = |candidate: Candidate| {
+            let claims = self.claims.get(&candidate.id);
+            Candidate {
+                standing: claims.and_then(|(claims, _)| ancestors.standing(claims)),
+                ..candidate
+            }
+        };
+        let chosen = select(candidates.into_iter().map(standing).collect(), max);
+        let ids = chosen.iter().map(|candidate| candidate.id.as_str()).collect();
+        let quorum = ancestors.quorum(&claimants(&ids), lease_ttl);
+        (chosen, quorum)
+    }
+}

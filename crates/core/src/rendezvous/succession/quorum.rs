@@ -1,0 +1,184 @@
+//! Whether enough nodes of the last group have come for a new one, and whether the workers of the last group are gone
+//! (rules Y2 and Y4).
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::time::Duration;
+
+use super::claims::{Claims, ConfirmedRound, GroupClaim, Witness};
+use super::outlives;
+use crate::kv::Time;
+use crate::rendezvous::documents::RunHistory;
+
+/// The last group that formed in the history of the server.
+#[derive(Debug, Clone, Copy)]
+pub struct HomeGroup<'a> {
+    /// The round.
+    pub round: u64,
+    /// The members, without those that have left in good order.
+    pub members: &'a BTreeSet<String>,
+}
+
+/// A node that joined.
+#[derive(Debug, Clone, Copy)]
+pub struct Claimant<'a> {
+    /// The id of the node.
+    pub id: &'a str,
+    /// What it remembers.
+    pub claims: &'a Claims,
+    /// When its claims were read.
+    pub since: Time,
+    /// Whether it becomes a member of the new group. Other nodes tell what they remember, and do not count.
+    pub chosen: bool,
+}
+
+/// Too few nodes of the last group have come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Lack {
+    /// The round of that group; 0 for the hosts that may serve.
+    pub round: u64,
+    /// The number of its nodes that have come.
+    pub here: usize,
+    /// The number that is needed.
+    pub needed: usize,
+    /// The number of its nodes; 0 if none of them has come.
+    pub world: usize,
+}
+
+impl fmt::Display for Lack {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { round, here, needed, world } = *self;
+        match (round, world) {
+            (0, 0) => f.write_str("and none of the hosts that may serve is here"),
+            (0, hosts) => write!(
+                f,
+                "{here} of the {hosts} hosts that may serve are here, and {needed} are needed for the first group"
+            ),
+            (round, 0) => write!(f, "and no member of the last group, of round {round}, is here"),
+            (round, world) => write!(
+                f,
+                "{here} of the last group are here, and {needed} are needed, since the group of round {round} had {world}"
+            ),
+        }
+    }
+}
+
+/// What a new group has to wait for.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Quorum {
+    /// Too few nodes of the last group have come, or of a round that may have formed a later one.
+    pub lack: Option<Lack>,
+    /// Workers of those groups may run until then.
+    pub until: Option<Time>,
+}
+
+/// The last group that any node remembers, and every later round that may have formed one. Of each, enough nodes must
+/// become members of a new group.
+#[derive(Debug, Clone)]
+pub struct Ancestors<'a> {
+    /// The last group, if it belongs to the history of the server.
+    home: Option<HomeGroup<'a>>,
+    /// The groups of other histories, in order.
+    groups: BTreeSet<GroupClaim>,
+    /// The latest round that is known to have formed a group, although no node of that group has come.
+    unknown: Option<u64>,
+}
+
+impl<'a> Ancestors<'a> {
+    /// Finds them by what the nodes remember that joined a round of `history`, whose documents tell which of its own
+    /// rounds have formed a group. `known` is the latest group that any node has seen, be it no member of it.
+    pub fn of(
+        claimants: &[Claimant<'_>],
+        history: Option<RunHistory>,
+        home: Option<HomeGroup<'a>>,
+        known: u64,
+    ) -> Self {
+        let formed = claimants.iter().filter_map(|one| one.claims.formed).max();
+        let home = home.filter(|home| formed.is_none_or(|last| home.round >= last.round));
+        let last = home.map(|home| home.round).or(formed.map(|last| last.round));
+        let mut groups = possible(claimants, last.unwrap_or(0));
+        groups.retain(|group| Some(group.history) != history);
+        groups.extend(formed.filter(|_| home.is_none()));
+        let unknown = last.is_none_or(|last| last < known).then_some(known);
+        Self { home, groups, unknown }
+    }
+
+    /// The latest of these groups of other histories that the node was a member of, or may have been. A node with a
+    /// later one goes first.
+    pub fn standing(&self, claims: &Claims) -> Option<u64> {
+        self.groups.iter().rev().find(|group| claims.include(**group)).map(|group| group.round)
+    }
+
+    /// What a new group of the chosen nodes has to wait for.
+    pub fn quorum(&self, claimants: &[Claimant<'_>], lease_ttl: Duration) -> Quorum {
+        let mut quorum = Quorum::default();
+        if let Some(round) = self.unknown {
+            quorum.lacks(Lack { round, here: 0, needed: 1, world: 0 });
+        }
+        if let Some(home) = self.home {
+            quorum.require_half(claimants, home);
+        }
+        for group in &self.groups {
+            quorum.require(claimants, *group, lease_ttl);
+        }
+        quorum
+    }
+}
+
+impl Quorum {
+    /// At the server of the last group. It waits for the leases of that group by itself.
+    fn require_half(&mut self, claimants: &[Claimant<'_>], home: HomeGroup<'_>) {
+        let here =
+            claimants.iter().filter(|one| one.chosen && home.members.contains(one.id)).count();
+        let world = home.members.len();
+        self.lacks(Lack { round: home.round, here, needed: world.div_ceil(2), world });
+    }
+
+    /// At another server than that of the group.
+    fn require(&mut self, claimants: &[Claimant<'_>], group: GroupClaim, lease_ttl: Duration) {
+        let members = || claimants.iter().filter(|one| one.claims.include(group));
+        let here = members().filter(|one| one.chosen).count();
+        let world = group.world as usize;
+        self.lacks(Lack { round: group.round, here, needed: world / 2 + 1, world });
+        // The hosts of round 0 have no workers.
+        if group.round > 0 && members().count() + dead(claimants, group) < world {
+            let heard = claimants.iter().filter_map(|one| {
+                let silent = Duration::from_millis(one.claims.silent_ms?);
+                Some(one.since.saturating_sub(silent))
+            });
+            let gone = heard.max().map(|heard| heard.saturating_add(outlives(lease_ttl)));
+            self.until = self.until.max(gone);
+        }
+    }
+
+    fn lacks(&mut self, lack: Lack) {
+        let missing = |lack: Lack| lack.needed.saturating_sub(lack.here);
+        if missing(lack) > self.lack.map_or(0, missing) {
+            self.lack = Some(lack);
+        }
+    }
+}
+
+/// The rounds after the last group that may have formed a group.
+///
+/// A group has at most one successor, so a round that follows an earlier group than the last one has formed none.
+fn possible(claimants: &[Claimant<'_>], last: u64) -> BTreeSet<GroupClaim> {
+    let is_open = |confirmed: &&ConfirmedRound| {
+        let refutes = |seen: &Witness| seen.refutes(confirmed);
+        confirmed.group.round > last
+            && confirmed.base >= last
+            && !claimants.iter().any(|one| one.claims.witnessed.iter().any(refutes))
+    };
+    let confirmed = claimants.iter().flat_map(|one| &one.claims.confirmed);
+    confirmed.filter(is_open).map(|confirmed| confirmed.group).collect()
+}
+
+/// The number of members of the group that others have proved dead, and that have not joined.
+fn dead(claimants: &[Claimant<'_>], group: GroupClaim) -> usize {
+    let of_it = claimants.iter().filter(|one| one.claims.formed == Some(group));
+    let dead: BTreeSet<&String> = of_it.flat_map(|one| &one.claims.dead).collect();
+    dead.iter().filter(|id| claimants.iter().all(|one| one.id != ***id)).count()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,144 @@
+//! Hosts that succeed each other as servers: the plans of these runs, and what must hold when all faults are over.
+
+use rallypoint_core::kv::Time;
+use rallypoint_core::rendezvous::documents::Limits;
+use rallypoint_core::rendezvous::succession::Succession;
+use rallypoint_core::rendezvous::succession::claims::Claims;
+use rallypoint_core::rendezvous::succession::quorum::{Ancestors, Claimant};
+
+use crate::world::events::{Who, World};
+use crate::world::invariants::{Verdict, violation};
+use crate::world::plan::{Death, Fault, FaultFilter, Millis, Plan};
+use crate::world::random::Random;
+use crate::world::succession::Split;
+
+/// The time within which the run must become stable after the last fault, besides that of a few stops.
+const PATIENCE: Millis = 90_000;
+
+/// How long the run must stay stable.
+const STEADY: Millis = 1_500;
+
+/// The plan of a run.
+pub(crate) fn plan(random: &mut Random) -> Plan {
+    let plan = Plan::of(random, FaultFilter::Kind, fault);
+    let nodes = random.pick(&[3, 3, 4, 5, 5, 6, 7]);
+    let hosts = random.pick(&[3, 3, 3, 4, 5]).min(nodes);
+    let min = random.pick(&[1, 1, 2, nodes / 2, nodes / 2 + 1]).max(1);
+    let max = random.pick(&[nodes, nodes, nodes, nodes - 1, nodes + 1]).max(hosts).max(min);
+    let chaos = random.between(4_000, 25_000);
+    let mut faults = Vec::new();
+    for _ in 0..random.between(1, 7) {
+        let fault = fault(random, u64::MAX);
+        faults.push((random.between(0, chaos), fault));
+    }
+    let mut config = plan.config;
+    config.limits = Limits { min, max };
+    config.succession = Some(Succession { hosts: hosts as u32, votes: false });
+    config.timeout = std::time::Duration::from_secs(600);
+    config.server_timeout = std::time::Duration::from_secs(600);
+    Plan {
+        config,
+        nodes,
+        servers: hosts,
+        chaos,
+        faults,
+        deaf: 0,
+        steps: 200_000 + 40_000 * nodes as u64,
+        funeral: false,
+        farewell: false,
+        ..plan
+    }
+}
+
+/// One fault.
+fn fault(random: &mut Random, _: u64) -> Fault {
+    let who = random.below(1 << 20);
+    let long = random.pick(&[300, 1_500, 2_500, 6_000, 12_000]);
+    let back = random.chance(600).then(|| random.between(1, 6_000));
+    let death = if random.chance(600) { Death::Killed } else { Death::Silent };
+    let seed = random.next();
+    match random.below(16) {
+        0..=2 => Fault::HeadCrash(death, back),
+        3 | 4 => Fault::Split(Split::Head(random.below(4)), seed, long),
+        5 => Fault::Split(Split::Parts(2), seed, long),
+        6 => Fault::Split(Split::Parts(3), seed, long),
+        7 => Fault::Split(Split::OneWay, seed, long),
+        8 => Fault::Crash(who, death, back),
+        9 => Fault::Standstill(who, long),
+        10 => Fault::Sleep(who, long),
+        11 => Fault::Arrive,
+        12 => Fault::WorkersFail(who),
+        13 => Fault::Finish(who),
+        14 => Fault::Return(who),
+        _ => Fault::Reset(who),
+    }
+}
+
+impl World {
+    pub(crate) fn whole_succession(&mut self) -> Verdict {
+        self.run_until(self.plan.chaos.max(self.plan.gathering))?;
+        self.heal()?;
+        self.settles_at_a_server()
+    }
+
+    /// Runs until the run is stable, if enough nodes live, and for a while more.
+    fn settles_at_a_server(&mut self) -> Verdict {
+        let end = self.now + PATIENCE + 4 * self.plan.slowest();
+        let mut since = None;
+        loop {
+            match self.is_stable() {
+                Ok(()) => {
+                    let since = *since.get_or_insert(self.now);
+                    if self.now >= since + STEADY {
+                        return Ok(());
+                    }
+                }
+                Err(what) => {
+                    since = None;
+                    if self.now >= end {
+                        return match self.must_go_on() {
+                            true => violation("liveness", what),
+                            false => Ok(()),
+                        };
+                    }
+                }
+            }
+            self.run_until(self.now + 250)?;
+        }
+    }
+
+    /// Whether more than half of the last group lives, and a host that may serve.
+    fn must_go_on(&self) -> bool {
+        let living = self.living();
+        let serves = living.iter().any(|who| self.nodes[*who].host < self.servers.len());
+        if living.len() < self.plan.config.limits.min || !serves {
+            return false;
+        }
+        // If all of them met, would they be enough? A round that only dead nodes can tell of may have formed a group.
+        let claims: Vec<Claims> =
+            living.iter().map(|who| self.nodes[*who].rendezvous.claims()).collect();
+        let claimant =
+            |(who, claims): (&Who, &'_ Claims)| (self.nodes[*who].id.clone(), claims.clone());
+        let all: Vec<(String, Claims)> = living.iter().zip(&claims).map(claimant).collect();
+        let all: Vec<Claimant<'_>> = all
+            .iter()
+            .map(|(id, claims)| Claimant { id, claims, since: Time::ZERO, chosen: true })
+            .collect();
+        let ttl = self.plan.config.lease_ttl;
+        if Ancestors::of(&all, None, None, 0).quorum(&all, ttl).lack.is_some() {
+            return false;
+        }
+        match self.inspector.groups.len().checked_sub(1) {
+            Some(last) => {
+                let group = self.inspector.group(last);
+                let of_it = |who: &&Who| self.nodes[**who].claim == Some(last);
+                2 * living.iter().filter(of_it).count() > group.ranks.len()
+            }
+            None => {
+                let votes = |who: &&Who| self.nodes[**who].host < self.servers.len();
+                living.iter().any(|who| self.nodes[*who].host == 0)
+                    && 2 * living.iter().filter(votes).count() > self.servers.len()
+            }
+        }
+    }
+}
