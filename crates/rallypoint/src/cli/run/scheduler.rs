@@ -1,4 +1,4 @@
-//! Values of the job from its scheduler: Slurm, Open MPI, or Kubernetes.
+//! Values of the job from what started it: Slurm, Open MPI, Kubernetes, and those of [`others`].
 //!
 //! Variables are read on demand, so a malformed one is an error only where its value is needed.
 //!
@@ -6,7 +6,9 @@
 //! launcher runs on; and outside of a step, Slurm's counts, since a batch script runs once, on one node.
 
 mod nodelist;
+mod others;
 
+use self::others::OtherScheduler;
 use super::environment::{FoundValue, number, text};
 use super::error::RunError;
 use crate::launch::job::Environment;
@@ -20,6 +22,8 @@ pub(super) enum Scheduler {
     Mpi,
     /// Kubernetes: a pod of an indexed job.
     Kubernetes,
+    /// One whose variables need no more than a table.
+    Other(&'static OtherScheduler),
     /// No known scheduler.
     Unknown,
 }
@@ -47,9 +51,12 @@ impl Scheduler {
         match () {
             () if there(MPI_RANK) => Self::Mpi,
             () if there(JOB) && there(STEP) => Self::Slurm,
-            () if there(&["PMIX_RANK"]) => Self::Mpi,
-            () if there(&["JOB_COMPLETION_INDEX"]) => Self::Kubernetes,
-            () => Self::Unknown,
+            () => match others::detect(environment) {
+                Some(other) => Self::Other(other),
+                None if there(&["PMIX_RANK"]) => Self::Mpi,
+                None if there(&["JOB_COMPLETION_INDEX"]) => Self::Kubernetes,
+                None => Self::Unknown,
+            },
         }
     }
 
@@ -62,6 +69,7 @@ impl Scheduler {
             Self::Slurm if several_tasks(environment)? => number(environment, STEP_TASKS)?,
             Self::Slurm => number(environment, STEP_NODES)?,
             Self::Mpi => number(environment, MPI_SIZE)?,
+            Self::Other(other) => other.nodes(environment)?,
             Self::Kubernetes | Self::Unknown => None,
         };
         match found {
@@ -82,6 +90,7 @@ impl Scheduler {
             Self::Slurm => number(environment, &["SLURM_NODEID", "SLURM_PROCID"])?,
             Self::Mpi => mpi_rank(environment)?,
             Self::Kubernetes => number(environment, &["JOB_COMPLETION_INDEX"])?,
+            Self::Other(other) => other.rank(environment)?,
             Self::Unknown => None,
         };
         if let (Some(rank), Some(nodes)) = (&rank, self.nodes(environment)?)
@@ -109,8 +118,10 @@ impl Scheduler {
         self,
         environment: &Environment,
     ) -> Result<Option<FoundValue<Head>>, RunError> {
-        if !matches!(self, Self::Slurm | Self::Mpi) {
-            return Ok(None);
+        match self {
+            Self::Slurm | Self::Mpi => {}
+            Self::Other(other) => return Ok(other.head(environment)),
+            Self::Kubernetes | Self::Unknown => return Ok(None),
         }
         let Some((name, list)) = text(environment, HOSTS) else { return Ok(None) };
         let host = nodelist::first_host(list).map_err(|what| {
@@ -142,6 +153,7 @@ impl Scheduler {
                 // The id becomes one component of a path.
                 Some(found((source, format!("mpi-{}", name.replace('/', "-")))))
             }
+            Self::Other(other) => other.run_id(environment),
             Self::Kubernetes | Self::Unknown => None,
         }
     }

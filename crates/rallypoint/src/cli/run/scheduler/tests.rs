@@ -127,6 +127,122 @@ fn an_indexed_job_of_kubernetes_has_a_rank() {
     assert_eq!(facts(&[]), ["-"; 4]);
 }
 
+/// Variables, and the facts that they tell.
+type Case<'a> = (&'a [(&'a str, &'a str)], [&'a str; 4]);
+
+#[test]
+fn other_schedulers_say_what_they_know() {
+    let flux = [("FLUX_JOB_ID", "ƒ2uARXk"), ("FLUX_TASK_RANK", "1"), ("FLUX_JOB_SIZE", "2")];
+    let plain = [("FLUX_JOB_ID", "f2uARXk"), ("FLUX_TASK_RANK", "0"), ("FLUX_JOB_SIZE", "2")];
+    let blaunch =
+        [("LSB_JOBID", "77"), ("LSF_PM_TASKID", "2"), ("LSB_MCPU_HOSTS", "hostB 1 hostA 1 ")];
+    let jsrun = [
+        ("LSB_JOBID", "77"),
+        ("JSM_NAMESPACE_RANK", "0"),
+        ("JSM_NAMESPACE_SIZE", "4"),
+        ("LSB_MCPU_HOSTS", "batch5 1 h41n01 42"),
+        ("PMIX_RANK", "0"),
+    ];
+    let sky = [
+        ("SKYPILOT_NODE_RANK", "1"),
+        ("SKYPILOT_NUM_NODES", "2"),
+        ("SKYPILOT_NODE_IPS", "10.0.0.7\n10.0.0.8"),
+        ("SKYPILOT_TASK_ID", "sky-2026-01-01-12-00-00-000000_cluster_1"),
+    ];
+    let lws = [
+        ("LWS_LEADER_ADDRESS", "vllm-1.vllm.default"),
+        ("LWS_GROUP_SIZE", "4"),
+        ("LWS_WORKER_INDEX", "3"),
+        ("JOB_COMPLETION_INDEX", "9"),
+    ];
+    let child = [
+        ("AWS_BATCH_JOB_ID", "b1c2#1"),
+        ("AWS_BATCH_JOB_NODE_INDEX", "1"),
+        ("AWS_BATCH_JOB_NUM_NODES", "2"),
+        ("AWS_BATCH_JOB_MAIN_NODE_INDEX", "0"),
+        ("AWS_BATCH_JOB_MAIN_NODE_PRIVATE_IPV4_ADDRESS", "10.0.0.7"),
+        ("AWS_BATCH_JOB_ATTEMPT", "1"),
+    ];
+    let main = [
+        ("AWS_BATCH_JOB_ID", "b1c2#1"),
+        ("AWS_BATCH_JOB_NODE_INDEX", "1"),
+        ("AWS_BATCH_JOB_NUM_NODES", "2"),
+        ("AWS_BATCH_JOB_MAIN_NODE_INDEX", "1"),
+    ];
+    let pbs = [("PBS_JOBID", "12.head"), ("PBS_NODENUM", "1"), ("PBS_NODEFILE", "/aux/12.head")];
+    let torque = [("PBS_JOBID", "12.head"), ("PBS_NODENUM", "1"), ("PBS_NUM_NODES", "2")];
+    let expected: [Case<'_>; 10] = [
+        (&flux, ["2 FLUX_JOB_SIZE", "1 FLUX_TASK_RANK", "-", "flux-2uARXk FLUX_JOB_ID"]),
+        (&plain, ["2 FLUX_JOB_SIZE", "0 FLUX_TASK_RANK", "-", "flux-2uARXk FLUX_JOB_ID"]),
+        (
+            &blaunch,
+            ["2 LSB_MCPU_HOSTS", "1 LSF_PM_TASKID", "hostB+0 LSB_MCPU_HOSTS", "lsf-77 LSB_JOBID"],
+        ),
+        (&jsrun, ["4 JSM_NAMESPACE_SIZE", "0 JSM_NAMESPACE_RANK", "-", "lsf-77 LSB_JOBID"]),
+        (
+            &sky,
+            [
+                "2 SKYPILOT_NUM_NODES",
+                "1 SKYPILOT_NODE_RANK",
+                "10.0.0.7+0 SKYPILOT_NODE_IPS",
+                "sky-sky-2026-01-01-12-00-00-000000_cluster_1 SKYPILOT_TASK_ID",
+            ],
+        ),
+        (
+            &lws,
+            [
+                "4 LWS_GROUP_SIZE",
+                "3 LWS_WORKER_INDEX",
+                "vllm-1.vllm.default+0 LWS_LEADER_ADDRESS",
+                "lws-vllm-1.vllm.default LWS_LEADER_ADDRESS",
+            ],
+        ),
+        (
+            &child,
+            [
+                "2 AWS_BATCH_JOB_NUM_NODES",
+                "1 AWS_BATCH_JOB_NODE_INDEX",
+                "10.0.0.7+0 AWS_BATCH_JOB_MAIN_NODE_PRIVATE_IPV4_ADDRESS",
+                "batch-b1c2-1 AWS_BATCH_JOB_ID",
+            ],
+        ),
+        (
+            &main,
+            [
+                "2 AWS_BATCH_JOB_NUM_NODES",
+                "0 AWS_BATCH_JOB_NODE_INDEX",
+                "localhost+0 AWS_BATCH_JOB_MAIN_NODE_INDEX",
+                "batch-b1c2 AWS_BATCH_JOB_ID",
+            ],
+        ),
+        (&pbs, ["-", "1 PBS_NODENUM", "-", "pbs-12.head PBS_JOBID"]),
+        (&torque, ["2 PBS_NUM_NODES", "1 PBS_NODENUM", "-", "pbs-12.head PBS_JOBID"]),
+    ];
+    for (variables, expected) in expected {
+        assert_eq!(facts(variables), expected);
+    }
+    // A job within a step of Slurm: the step is the inner one.
+    let within: Vec<_> = STEP.iter().chain(&sky).copied().collect();
+    assert_eq!(facts(&within)[1], "3 SLURM_NODEID");
+}
+
+#[test]
+fn values_of_other_schedulers_that_make_no_sense_are_named() {
+    let lsf = |more: (&'static str, &'static str)| {
+        facts(&[("LSB_JOBID", "7"), ("LSF_PM_TASKID", "1"), ("LSB_MCPU_HOSTS", "a 1"), more])
+    };
+    let found = lsf(("LSF_PM_TASKID", "0"));
+    assert_eq!(found[1], "LSF_PM_TASKID \"0\": it should be at least 1; give --node-rank");
+    for list in ["a", "a 1 b", "a x"] {
+        let found = lsf(("LSB_MCPU_HOSTS", list));
+        let words =
+            format!("LSB_MCPU_HOSTS {list:?}: it should be hosts, each with its number of slots");
+        assert!(found[0].starts_with(&words), "{}", found[0]);
+    }
+    let sky = [("SKYPILOT_NODE_RANK", "2"), ("SKYPILOT_NUM_NODES", "2")];
+    assert!(facts(&sky)[1].starts_with("SKYPILOT_NODE_RANK \"2\": it should be below"));
+}
+
 #[test]
 fn what_makes_no_sense_is_named() {
     for (more, place, words) in [
