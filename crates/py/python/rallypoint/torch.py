@@ -58,6 +58,14 @@ class EtcdStore(TorchStore):
             native = rallypoint.EtcdStore(_client(etcd_client), self.prefix)
         super().__init__(native, timeout)
 
+    @classmethod
+    def _of(cls, native: rallypoint.Store, client: Any, prefix: str) -> EtcdStore:
+        """A store that is there already."""
+        store = cls.__new__(cls)
+        store.client, store.prefix = client, prefix
+        TorchStore.__init__(store, native)
+        return store
+
 
 class EtcdRendezvousBackend(_dynamic.RendezvousBackend):
     """The state of a rendezvous in an etcd, for PyTorch's ``DynamicRendezvousHandler``.
@@ -75,7 +83,8 @@ class EtcdRendezvousBackend(_dynamic.RendezvousBackend):
         self._name = "etcd-v2"
         ttl = ttl if ttl and ttl > 0 else None
         with as_torch():
-            self._backend = rallypoint._native.RendezvousBackend(_client(client), run_id, key_prefix, ttl)
+            self._client = _client(client)
+            self._backend = rallypoint._native.RendezvousBackend(self._client, run_id, key_prefix, ttl)
 
     @property
     def name(self) -> str:
@@ -91,10 +100,10 @@ class EtcdRendezvousBackend(_dynamic.RendezvousBackend):
         return self._backend.set_state(state, token)
 
     @as_torch()
-    def _store(self, prefix: str) -> TorchStore:
+    def _store(self, prefix: str) -> EtcdStore:
         """A store whose keys end with the state. A run that has lapsed and begins again begins with round 0, and
         must not meet the addresses that were true in its first life."""
-        return TorchStore(self._backend.store(prefix))
+        return EtcdStore._of(self._backend.store(prefix), self._client, prefix)
 
 
 def create_backend(params: RendezvousParameters) -> tuple[EtcdRendezvousBackend, Store]:

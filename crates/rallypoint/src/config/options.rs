@@ -92,7 +92,6 @@ pub(crate) struct OptionSpec {
     pub(crate) meaning: &'static str,
 }
 
-const RALLYPOINT: &[Backend] = &[Backend::Rallypoint];
 const ETCD: &[Backend] = &[Backend::Rallypoint, Backend::Etcd];
 const DYNAMIC: &[Backend] = &[Backend::Dynamic];
 const RENDEZVOUS: &[Backend] = &[Backend::Rallypoint, Backend::Etcd, Backend::Dynamic];
@@ -157,8 +156,8 @@ pub(crate) const OPTIONS: &[OptionSpec] = &[
         "whether the node of rank 0 serves a store for the workers; with `false`, a worker must listen on \
          `MASTER_PORT`, and a node that dies is detected by its lease alone"),
     row("store_ports", Kind::Ports, None, ETCD,
-        "ports from which the node of rank 0 takes one for the workers' store, such as `29500-29599`; any free \
-         port unless given"),
+        "ports from which the node of rank 0 takes one for the workers' store, such as `29500-29599`, and those of \
+         `rallypoint run --ports`; any free ports unless given"),
     row("reopen", Kind::Switch, Some("false"), ETCD,
         "whether a run that is over is opened again"),
     row("hang_after", Kind::Text, None, ETCD,
@@ -186,8 +185,9 @@ pub(crate) const OPTIONS: &[OptionSpec] = &[
         "password of the user; visible in `ps`, so prefer `password_file` or the variable `RALLYPOINT_PASSWORD`"),
     row("password_file", Kind::File, None, CONNECTION,
         "file with the password of the user"),
-    row("is_host", Kind::Switch, None, RALLYPOINT,
-        "whether this node runs the embedded server; by the name in the endpoint unless given"),
+    row("is_host", Kind::Switch, None, ETCD,
+        "whether this node runs the embedded server; by the name in the endpoint unless given. `etcd` has no such \
+         server: there it does nothing"),
 ];
 
 /// The options for which `rallypoint run` has options of its own.

@@ -11,7 +11,7 @@ use crate::client::{ClientError, WatchError};
 #[non_exhaustive]
 pub enum StoreError {
     /// Keys were not written in time.
-    #[error("after {waited:.1?} these keys were still missing: {}", .missing.join(", "))]
+    #[error("wait timeout after {waited:.1?}: these keys were still missing: {}", .missing.join(", "))]
     Timeout {
         /// How long the call waited.
         waited: Duration,
@@ -20,7 +20,7 @@ pub enum StoreError {
     },
     /// Not all participants came to a barrier in time.
     #[error(
-        "after {waited:.1?} the barrier {key:?} was not complete: {} of {world_size} had arrived",
+        "barrier timeout after {waited:.1?}: {key:?} was not complete: {} of {world_size} had arrived",
         .arrived.map_or_else(|| "an unknown number".to_owned(), |arrived| arrived.to_string())
     )]
     Barrier {
@@ -69,7 +69,7 @@ pub enum StoreError {
         limit: usize,
     },
     /// No store could be reached in time.
-    #[error("after {waited:.1?} there was no store to be reached at {address}: {source}")]
+    #[error("timeout after {waited:.1?}: there was no store to be reached at {address}: {source}")]
     Connect {
         /// The address of the store.
         address: String,

@@ -132,15 +132,18 @@ async fn waiting_ends_in_time_and_names_what_is_missing() {
         store.set(b"a", "1".into()).await.unwrap();
         let begun = Instant::now();
         let error = store.wait(&[b"c", b"a", b"b", b"c"], SHORT).await.unwrap_err();
-        assert_eq!(error.to_string(), "after 300.0ms these keys were still missing: b, c");
+        assert_eq!(
+            error.to_string(),
+            "wait timeout after 300.0ms: these keys were still missing: b, c"
+        );
         assert!(matches!(error, StoreError::Timeout { .. }));
         let error = store.get(b"b").await.unwrap_err().to_string();
-        assert_eq!(error, "after 300.0ms these keys were still missing: b");
+        assert_eq!(error, "wait timeout after 300.0ms: these keys were still missing: b");
         let error = store.queue_pop(b"q", true).await.unwrap_err().to_string();
-        assert_eq!(error, "after 300.0ms these keys were still missing: q");
+        assert_eq!(error, "wait timeout after 300.0ms: these keys were still missing: q");
         assert!(begun.elapsed() >= SHORT * 3, "{:?}", begun.elapsed());
         let error = store.wait(&[b"b"], Duration::ZERO).await.unwrap_err().to_string();
-        assert_eq!(error, "after 0.0ns these keys were still missing: b");
+        assert_eq!(error, "wait timeout after 0.0ns: these keys were still missing: b");
     })
     .await;
 }

@@ -206,7 +206,7 @@ async fn extra_data_are_found_by_name_and_round() {
         let error = load("c", short).await.unwrap_err();
         assert!((short..short * 10).contains(&begun.elapsed()), "{:?}", begun.elapsed());
         assert!(matches!(error, StoreError::Timeout { .. }));
-        let words = "after 300.0ms these keys were still missing: extra data \"c\" of round 3 \
+        let words = "wait timeout after 300.0ms: these keys were still missing: extra data \"c\" of round 3 \
                      (below /torchelastic/p2p/run_job/rdzv/v_3/extra_data/)";
         assert_eq!(error.to_string(), words);
     })

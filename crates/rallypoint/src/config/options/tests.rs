@@ -169,8 +169,9 @@ fn an_unknown_option_is_refused_with_a_guess() {
                  last_call_timeout? It knows: timeout, join_timeout, server_timeout, last_call_timeout, etcd_prefix, \
                  lease_ttl, rank_policy, node_rank, topology, local_world_size, use_agent_store, store_ports, reopen, \
                  hang_after, progress, http, protocol, cacert, ca_cert, cert, ssl_cert, key, ssl_cert_key, read_timeout, user, password, \
-                 password_file";
+                 password_file, is_host";
     assert_eq!(error.to_string(), words);
+    assert!(etcd(&[("is_host", "true")]).is_ok(), "it does nothing, and is no error");
     let error = etcd(&[("colour", "red")]).unwrap_err().to_string();
     assert!(error.starts_with("unknown option \"colour\" of backend \"etcd\". It knows: timeout,"));
     let error = dynamic(&[("heartbeat", "5")]).unwrap_err().to_string();

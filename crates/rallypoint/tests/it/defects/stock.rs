@@ -267,7 +267,7 @@ async fn d11_the_time_out_of_the_store_is_its_own_error_and_names_the_keys() {
             matches!(&error, StoreError::Timeout { missing, .. } if missing == &["rank1", "rank2"]),
             "{error:?}"
         );
-        let words = "after 200.0ms these keys were still missing: rank1, rank2";
+        let words = "wait timeout after 200.0ms: these keys were still missing: rank1, rank2";
         assert_eq!(error.to_string(), words);
     })
     .await;

@@ -107,7 +107,10 @@ async fn who_waits_for_an_item_gets_one_or_hears_that_there_is_none() {
         assert_eq!(items, ["a", "b", "c"]);
         store.set_timeout(SHORT);
         let error = store.queue_pop(b"q", true).await.unwrap_err();
-        assert_eq!(error.to_string(), "after 300.0ms these keys were still missing: q");
+        assert_eq!(
+            error.to_string(),
+            "wait timeout after 300.0ms: these keys were still missing: q"
+        );
         assert_eq!(store.get(b"q").await.unwrap(), "value");
     })
     .await;

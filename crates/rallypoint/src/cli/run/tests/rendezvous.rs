@@ -220,10 +220,6 @@ fn what_does_not_fit_together_is_said() {
             &["--cert=c.pem", "--rdzv-endpoint=other"],
             "cert and protocol http contradict each other",
         ),
-        (
-            &["--rdzv-conf=is_host=1", "--rdzv-backend=etcd"],
-            "unknown option \"is_host\" of backend \"etcd\"",
-        ),
         (&["--rdzv-endpoint=0.0.0.0:7"], "--rdzv-endpoint \"0.0.0.0:7\": this is no host"),
         (&["--rdzv-conf=lease_ttl=1"], "lease_ttl \"1\": give a whole number from 2"),
         (&["--rdzv-backend=etcd-v2", ID, "--nnodes=2"], "--rdzv-endpoint is missing"),
