@@ -25,6 +25,8 @@ pub struct JobEnvironment {
     pub signals_to_handle: String,
     /// Whether each worker sees one device, and has LOCAL_RANK 0.
     pub virtual_local_rank: bool,
+    /// The ports of the round, which the rank-0 node holds for its workers ([`port_variable`]).
+    pub ports: Vec<u16>,
     /// The environment of the launcher.
     pub inherited: BTreeMap<String, String>,
 }
@@ -35,6 +37,14 @@ pub const NOTICE_FILE: &str = "RALLYPOINT_NOTICE_FILE";
 /// The variable with the path of the file by which a worker shows progress. It is set only if the launcher looks for
 /// progress.
 pub const PROGRESS_FILE: &str = "RALLYPOINT_PROGRESS_FILE";
+
+/// The prefix of the variables with the ports of the round.
+pub const PORT_PREFIX: &str = "RALLYPOINT_PORT_";
+
+/// The variable with a port of the round, by its number from 0.
+pub fn port_variable(number: usize) -> String {
+    format!("{PORT_PREFIX}{number}")
+}
 
 /// The variable with the directory in which workers of another launcher, such as torchrun, show progress: each by a file
 /// whose name is its `RANK`. It is set only if the agent looks for progress.
@@ -65,11 +75,11 @@ pub fn variables(
     start: &Start,
     local_rank: u32,
     error_file: &str,
-) -> BTreeMap<&'static str, String> {
+) -> BTreeMap<String, String> {
     let Start { attempt, group, placement } = start;
     let seen_rank = if job.virtual_local_rank { 0 } else { local_rank };
     let agent_store = if job.use_agent_store { "True" } else { "False" };
-    let mut variables = BTreeMap::from([
+    let fixed = [
         ("RANK", placement.base_rank.saturating_add(local_rank).to_string()),
         ("LOCAL_RANK", seen_rank.to_string()),
         ("GROUP_RANK", group.rank.to_string()),
@@ -92,10 +102,15 @@ pub fn variables(
         // Hides the file of an outer launcher. A caller with a notice file sets its path.
         (NOTICE_FILE, String::new()),
         ("RALLYPOINT_ROUND", group.round.to_string()),
-    ]);
-    let mut unless_inherited = |name, value: &str| {
+    ];
+    let mut variables: BTreeMap<String, String> =
+        fixed.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+    for (number, port) in job.ports.iter().enumerate() {
+        variables.insert(port_variable(number), port.to_string());
+    }
+    let mut unless_inherited = |name: &str, value: &str| {
         if !job.inherited.contains_key(name) {
-            variables.insert(name, value.to_owned());
+            variables.insert(name.to_owned(), value.to_owned());
         }
     };
     unless_inherited("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1");
@@ -107,7 +122,7 @@ pub fn variables(
         for name in VISIBLE_DEVICES {
             let listed = job.inherited.get(name);
             if listed.is_some() || name == VISIBLE_DEVICES[0] {
-                variables.insert(name, device(listed, local_rank));
+                variables.insert(name.to_owned(), device(listed, local_rank));
             }
         }
     }

@@ -7,6 +7,7 @@
 //! - [`collateral`]: whether workers failed because of a lost peer.
 //! - [`placement`]: the workers' ranks, assigned as torchrun assigns them.
 //! - [`environment`]: the environment variables of a worker.
+//! - [`placeholders`]: placeholders in the arguments of a worker's program.
 //! - [`error_file`]: the file in which a worker explains its failure.
 //! - [`run_at_end`]: whether a node that ends may close the run.
 //! - [`HangPolicy`], [`stacks`]: workers that make no progress, and where the workers of all nodes are.
@@ -112,6 +113,7 @@ mod messages;
 mod node_exit;
 mod operator;
 mod outcome;
+pub mod placeholders;
 pub mod placement;
 mod restarts;
 pub mod stacks;

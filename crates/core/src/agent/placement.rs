@@ -22,6 +22,13 @@ pub struct RoleInfo {
     pub rank: u32,
     /// The number of workers of the node.
     pub local_world_size: u32,
+    /// The number of ports that the node wants of rank 0.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub ports: u32,
+}
+
+fn is_zero(number: &u32) -> bool {
+    *number == 0
 }
 
 /// The ranks of a node's workers: the base plus the local rank. Encoded in the store as a list of four numbers.
@@ -73,6 +80,18 @@ pub enum PlacementError {
         /// The rank in the value.
         found: u32,
     },
+    /// A node wants another number of ports than rank 0.
+    #[error(
+        "the node of rank {rank} has --ports {found}, and that of rank 0 {wanted}: give all nodes the same number"
+    )]
+    OtherPorts {
+        /// The rank of the node.
+        rank: u32,
+        /// The number of ports that it wants.
+        found: u32,
+        /// The number of ports that the rank-0 node wants.
+        wanted: u32,
+    },
     /// The number of workers exceeds `u32::MAX`.
     #[error(
         "the workers of all nodes are more than {}: check the number of workers per node",
@@ -123,13 +142,14 @@ impl Placement {
 ///
 /// ```
 /// use rallypoint_core::agent::placement::{Placement, RoleInfo, assign};
-/// let node = |rank, role: &str, local_world_size| RoleInfo { role: role.into(), rank, local_world_size };
+/// let node = |rank, role: &str, local_world_size| RoleInfo { role: role.into(), rank, local_world_size, ports: 0 };
 /// let placements = assign(&[node(0, "actor", 1), node(1, "learner", 4), node(2, "actor", 2)]).unwrap();
 /// assert_eq!(placements[2].encode(), "[5,7,1,3]");
 /// ```
 ///
 /// # Errors
-/// [`PlacementError::WrongRank`] if the nodes are in another order; [`PlacementError::TooMany`].
+/// [`PlacementError::WrongRank`] if the nodes are in another order; [`PlacementError::OtherPorts`];
+/// [`PlacementError::TooMany`].
 pub fn assign(nodes: &[RoleInfo]) -> Result<Vec<Placement>, PlacementError> {
     let mut world_size: u32 = 0;
     let mut role_sizes: BTreeMap<&str, u32> = BTreeMap::new();
@@ -137,6 +157,10 @@ pub fn assign(nodes: &[RoleInfo]) -> Result<Vec<Placement>, PlacementError> {
     for (expected, node) in (0..).zip(nodes) {
         if node.rank != expected {
             return Err(PlacementError::WrongRank { expected, found: node.rank });
+        }
+        if node.ports != nodes[0].ports {
+            let (found, wanted) = (node.ports, nodes[0].ports);
+            return Err(PlacementError::OtherPorts { rank: expected, found, wanted });
         }
         let role_size = role_sizes.entry(&node.role).or_default();
         bases.push((world_size, *role_size));

@@ -19,6 +19,7 @@ use super::hangs;
 use super::job::JobSpec;
 use super::pages::NodePages;
 use super::peers::Peers;
+use super::ports::{PortsSpec, RoundPorts};
 use super::preflight::{self, Preflight, PreflightError};
 use super::signals::{SignalAction, SignalListener};
 use super::wait_reporter::{Detail, WaitReporter};
@@ -64,6 +65,10 @@ pub(super) struct AgentDriver {
     origin: Instant,
     recorder: Option<EventRecorder>,
     events: MembershipEvents,
+    /// The ports that the nodes of a round want.
+    wanted_ports: PortsSpec,
+    /// The ports of the current round.
+    ports: RoundPorts,
     /// The current group, and its store.
     group: Option<(NodeGroup, RendezvousInfo)>,
     /// The round in which this node asked for a restart.
@@ -123,6 +128,7 @@ struct PendingNotice {
 enum DriverEvent {
     Preflight(Result<(), PreflightError>),
     Rendezvous(Result<(NodeGroup, RendezvousInfo), NoGroup>),
+    Placed(AgentInput, RoundPorts),
     Started(WorkerGroup, Result<(), StartError>),
     Input(AgentInput),
 }
@@ -158,6 +164,8 @@ impl AgentDriver {
             origin: recorder.as_ref().map_or_else(Instant::now, EventRecorder::origin),
             recorder,
             events,
+            wanted_ports: job.ports,
+            ports: RoundPorts::default(),
             group: None,
             asked: None,
             base_rank: 0,
@@ -305,6 +313,10 @@ impl AgentDriver {
                 self.group = Some((group.clone(), info));
                 self.events.begin();
                 self.handle(AgentInput::Formed(group));
+            }
+            Some(DriverEvent::Placed(placed, ports)) => {
+                self.ports = ports;
+                self.handle(placed);
             }
             Some(DriverEvent::Started(workers, started)) => {
                 let attempt = workers.attempt();

@@ -11,12 +11,14 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use rallypoint_core::agent::environment::JobEnvironment;
+use rallypoint_core::agent::placeholders::expand;
 use rallypoint_core::agent::{AgentSettings, signal_name};
 
 pub(crate) use self::prefix_template::{LineSource, PrefixTemplate};
 pub(crate) use self::streams::{LocalRanks, StreamSelection, Streams};
 pub(crate) use crate::config::ProgressSign;
 use crate::embedded::RendezvousConfig;
+pub(crate) use crate::launch::ports::PortsSpec;
 use crate::rendezvous::PASSWORD;
 
 /// Environment variables, as far as they are valid UTF-8.
@@ -61,6 +63,8 @@ pub(crate) struct JobSpec {
     pub(crate) numa_binding: Option<NumaBinding>,
     /// Whether each worker sees one device, and has LOCAL_RANK 0.
     pub(crate) virtual_local_rank: bool,
+    /// The ports that the workers want in each round.
+    pub(crate) ports: PortsSpec,
     /// The environment that workers inherit, without [`HIDDEN`].
     pub(crate) inherited: Environment,
     /// What users should know who wait for nodes: how many were started, or that nodes of other hosts cannot come.
@@ -89,16 +93,31 @@ impl JobSpec {
             use_agent_store,
             signals_to_handle: self.handled.signals.to_string(),
             virtual_local_rank: self.virtual_local_rank,
+            ports: Vec::new(),
             inherited: self.inherited.clone(),
         }
     }
 }
 
-/// A program and its arguments, which are passed on unchanged.
+/// A program and its arguments.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Program {
     pub(crate) path: OsString,
     pub(crate) arguments: Vec<OsString>,
+    /// Whether placeholders in the arguments stand for values of the worker. Otherwise arguments are passed on
+    /// unchanged.
+    pub(crate) placeholders: bool,
+}
+
+impl Program {
+    /// The arguments of a worker with these variables. What is no text is passed on unchanged.
+    pub(crate) fn arguments_of(&self, variables: &BTreeMap<String, String>) -> Vec<OsString> {
+        let expanded = |argument: &OsString| match argument.to_str() {
+            Some(text) if self.placeholders => expand(text, variables).into(),
+            _ => argument.clone(),
+        };
+        self.arguments.iter().map(expanded).collect()
+    }
 }
 
 /// A command of the shell that must succeed before a node joins the rendezvous.

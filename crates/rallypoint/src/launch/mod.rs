@@ -3,6 +3,7 @@
 //! - `job`: the job specification.
 //! - `driver`: the loop that drives the agent of [`rallypoint_core::agent`], which decides.
 //! - `peers`, `events`, `restarts`: the rendezvous with the other nodes, membership events, and the restart counter.
+//! - `ports`: the ports of a round.
 //! - `workers`: the worker processes.
 //! - `preflight`: the command that must succeed before this node joins.
 //! - `hangs`, `stacks`: workers without progress, and where they are.
@@ -19,6 +20,7 @@ pub(crate) mod job;
 mod liveness;
 pub(crate) mod pages;
 mod peers;
+pub(crate) mod ports;
 mod preflight;
 mod report;
 pub(crate) mod restarts;

@@ -17,6 +17,7 @@ use thiserror::Error;
 use tokio::time::timeout;
 
 use super::events::MembershipEvents;
+use super::ports::{PortsError, PortsSpec, RoundPorts};
 use super::restarts::RestartCounter;
 use crate::client::Client;
 use crate::log_target::LAUNCH;
@@ -46,6 +47,8 @@ enum NoRanks {
     Store(#[from] StoreError),
     #[error(transparent)]
     Placement(#[from] PlacementError),
+    #[error(transparent)]
+    Ports(#[from] PortsError),
 }
 
 /// The rendezvous of the job, and its restart counter.
@@ -187,27 +190,56 @@ fn no_group(error: RendezvousError) -> NoGroup {
     }
 }
 
-/// Agrees on the ranks of the workers, as torchrun's agents do. With `identical`, every node is known to have
-/// the same number of workers and the same role, and the store is not used.
+/// What a node says of its workers before they get ranks and ports.
+pub(super) struct WantedPlace {
+    pub(super) role: String,
+    pub(super) local_workers: u32,
+    /// Every node is known to have the same number of workers and the same role, and the store is not used for ranks.
+    pub(super) identical: bool,
+    pub(super) ports: PortsSpec,
+}
+
+/// Agrees on the ranks of the workers, as torchrun's agents do, and on the ports of the round.
 pub(super) async fn ranks(
     store: &dyn Store,
     group: &NodeGroup,
-    role: &str,
-    local_workers: u32,
-    identical: bool,
-) -> AgentInput {
-    let NodeGroup { round, rank, nodes, .. } = *group;
-    if identical {
-        return AgentInput::Placed {
-            round,
-            placement: Placement::identical(rank, nodes, local_workers),
-        };
+    wanted: WantedPlace,
+) -> (AgentInput, RoundPorts) {
+    let round = group.round;
+    match place(store, group, wanted).await {
+        Ok((placement, ports)) => (AgentInput::Placed { round, placement }, ports),
+        Err(error) => {
+            (AgentInput::NotPlaced { round, reason: error.to_string() }, RoundPorts::default())
+        }
     }
-    let own = RoleInfo { role: role.to_owned(), rank, local_world_size: local_workers };
-    match agree(store, own, nodes).await {
-        Ok(placement) => AgentInput::Placed { round, placement },
-        Err(error) => AgentInput::NotPlaced { round, reason: error.to_string() },
-    }
+}
+
+async fn place(
+    store: &dyn Store,
+    group: &NodeGroup,
+    wanted: WantedPlace,
+) -> Result<(Placement, RoundPorts), NoRanks> {
+    let NodeGroup { rank, nodes, .. } = *group;
+    let WantedPlace { role, local_workers, identical, ports } = wanted;
+    let placement = if identical {
+        Placement::identical(rank, nodes, local_workers)
+    } else {
+        let count = u32::try_from(ports.count).unwrap_or(u32::MAX);
+        let own = RoleInfo { role, rank, local_world_size: local_workers, ports: count };
+        agree(store, own, nodes).await?
+    };
+    let ports = match (ports.count, rank) {
+        (0, _) => RoundPorts::default(),
+        (_, 0) => {
+            let ports = RoundPorts::reserve(ports)?;
+            if nodes > 1 {
+                ports.publish(store).await?;
+            }
+            ports
+        }
+        (count, _) => RoundPorts::published(store, count).await?,
+    };
+    Ok((placement, ports))
 }
 
 async fn agree(store: &dyn Store, own: RoleInfo, nodes: u32) -> Result<Placement, NoRanks> {

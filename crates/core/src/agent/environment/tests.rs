@@ -55,7 +55,7 @@ fn a_worker_finds_all_that_torchrun_gives_and_ours() {
         ("WORLD_SIZE", "10"),
     ];
     let found: Vec<(&str, &str)> =
-        found.iter().map(|(name, value)| (*name, value.as_str())).collect();
+        found.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
     assert_eq!(found, expected);
 }
 
@@ -63,7 +63,19 @@ fn a_worker_finds_all_that_torchrun_gives_and_ours() {
 fn what_the_user_has_set_is_not_set_again() {
     let set = [("OMP_NUM_THREADS", "8"), ("TORCH_NCCL_ASYNC_ERROR_HANDLING", "0")];
     let found = variables(&JobEnvironment { inherited: inherit(&set), ..job() }, &start(), 0, "");
-    assert!(set.iter().all(|(name, _)| !found.contains_key(name)), "{found:?}");
+    assert!(set.iter().all(|(name, _)| !found.contains_key(*name)), "{found:?}");
+}
+
+#[test]
+fn the_ports_of_the_round_are_numbered() {
+    let job = JobEnvironment { ports: vec![4001, 4000], ..job() };
+    let found = variables(&job, &start(), 0, "");
+    let ports: Vec<(&str, &str)> = found
+        .iter()
+        .filter(|(name, _)| name.starts_with(PORT_PREFIX))
+        .map(|(name, value)| (name.as_str(), value.as_str()))
+        .collect();
+    assert_eq!(ports, [("RALLYPOINT_PORT_0", "4001"), ("RALLYPOINT_PORT_1", "4000")]);
 }
 
 #[test]

@@ -1,7 +1,7 @@
 use super::*;
 
 fn node(rank: u32, role: &str, local_world_size: u32) -> RoleInfo {
-    RoleInfo { role: role.into(), rank, local_world_size }
+    RoleInfo { role: role.into(), rank, local_world_size, ports: 0 }
 }
 
 fn ranks(nodes: &[RoleInfo]) -> Vec<[u32; 4]> {
@@ -55,6 +55,14 @@ fn what_cannot_be_read_is_named() {
 fn two_agents_of_one_rank_are_found_out() {
     let error = assign(&[node(0, "a", 1), node(0, "a", 1)]).unwrap_err();
     assert!(matches!(error, PlacementError::WrongRank { expected: 1, found: 0 }), "{error}");
+}
+
+#[test]
+fn all_nodes_want_the_same_ports() {
+    let with = |rank, ports| RoleInfo { ports, ..node(rank, "a", 1) };
+    let error = assign(&[with(0, 2), with(1, 2), with(2, 0)]).unwrap_err().to_string();
+    assert!(error.starts_with("the node of rank 2 has --ports 0, and that of rank 0 2"), "{error}");
+    assert_eq!(with(1, 2).encode(), r#"{"role":"a","rank":1,"local_world_size":1,"ports":2}"#);
 }
 
 #[test]

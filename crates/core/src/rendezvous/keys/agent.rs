@@ -8,6 +8,9 @@ pub const EXIT_BARRIER: &str = "torchelastic/agent/terminal_state";
 /// The key at which a plugged-in agent finds whether the round begins.
 pub const DECISION: &str = "rallypoint/decision";
 
+/// The ports that the rank-0 node holds for the workers of the round.
+pub const PORTS: &str = "rallypoint/ports";
+
 /// The role, rank and number of workers of a node.
 pub fn role_info(node_rank: u32) -> String {
     format!("torchelastic/role_info/{node_rank}")

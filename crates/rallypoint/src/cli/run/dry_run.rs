@@ -1,9 +1,10 @@
 //! A resolved job for people to read, or as JSON: the command, the settings and their origins, and the workers' environment.
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::fmt::Write;
 
-use rallypoint_core::agent::environment::{NOTICE_FILE, PROGRESS_FILE, variables};
+use rallypoint_core::agent::environment::{NOTICE_FILE, PROGRESS_FILE, port_variable, variables};
 use rallypoint_core::agent::placement::Placement;
 use rallypoint_core::agent::{NodeGroup, OnHang, Start, signal_name};
 use rallypoint_core::rendezvous::documents::Address;
@@ -29,7 +30,7 @@ const ALWAYS_LATER: [&str; 5] = [
 const LATER_AMONG_OTHERS: [&str; 6] =
     ["RANK", "GROUP_RANK", "ROLE_RANK", "WORLD_SIZE", "GROUP_WORLD_SIZE", "ROLE_WORLD_SIZE"];
 
-type Variables = BTreeMap<&'static str, String>;
+type Variables = BTreeMap<String, String>;
 
 /// The job as text.
 pub(crate) fn text(job: &JobSpec) -> String {
@@ -38,7 +39,7 @@ pub(crate) fn text(job: &JobSpec) -> String {
         // Writing to a string cannot fail.
         let _ = writeln!(lines, "{name:<22}{value}");
     };
-    line("command", &command(job).iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" "));
+    line("command", &shell(&command(job)));
     for (name, value) in settings(job) {
         let value = match value {
             Value::Null => "none".to_owned(),
@@ -68,6 +69,9 @@ pub(crate) fn text(job: &JobSpec) -> String {
             .collect();
         let own = if own.is_empty() { "nothing else".to_owned() } else { own.join(" ") };
         let _ = writeln!(lines, "worker {local_rank}: {own}");
+        if job.program.placeholders {
+            let _ = writeln!(lines, "  runs {}", shell(&command_of(job, worker)));
+        }
     }
     lines
 }
@@ -77,19 +81,36 @@ pub(crate) fn as_json(job: &JobSpec) -> String {
     let settings: Map<String, Value> =
         settings(job).into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
     let provenance = |entry: &Provenance| json!({"what": entry.what, "value": entry.value, "from": entry.source});
+    let workers = workers(job);
+    let commands: Vec<_> = workers.iter().map(|worker| command_of(job, worker)).collect();
     let report = json!({
         "command": command(job),
+        "commands": commands,
         "settings": settings,
         "provenance": job.provenance.iter().map(provenance).collect::<Vec<_>>(),
         "warnings": job.warnings,
-        "workers": workers(job),
+        "workers": workers,
     });
     format!("{report:#}\n")
 }
 
 fn command(job: &JobSpec) -> Vec<String> {
-    let words = std::iter::once(&job.program.path).chain(&job.program.arguments);
+    words(job, &job.program.arguments)
+}
+
+/// The command of a worker with these variables, in which placeholders are replaced.
+fn command_of(job: &JobSpec, variables: &Variables) -> Vec<String> {
+    words(job, &job.program.arguments_of(variables))
+}
+
+fn words(job: &JobSpec, arguments: &[OsString]) -> Vec<String> {
+    let words = std::iter::once(&job.program.path).chain(arguments);
     words.map(|word| word.to_string_lossy().into_owned()).collect()
+}
+
+/// A command as a shell takes it.
+fn shell(command: &[String]) -> String {
+    command.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" ")
 }
 
 /// The settings, by name.
@@ -154,6 +175,8 @@ fn settings(job: &JobSpec) -> Vec<(&'static str, Value)> {
         ("stdin_of", json!(job.stdin)),
         ("numa_binding", json!(job.numa_binding.map(|binding| format!("{binding:?}")))),
         ("virtual_local_rank", json!(job.virtual_local_rank)),
+        ("ports", json!(job.ports.count)),
+        ("placeholders", json!(job.program.placeholders)),
         ("log_directory", json!(log_directory(&logs.directory))),
         ("redirected", streams(&|rank| logs.redirects.of(rank))),
         ("copied", streams(&|rank| logs.tee.of(rank))),
@@ -217,14 +240,15 @@ fn workers(job: &JobSpec) -> Vec<Variables> {
     };
     let worker = |local_rank| {
         let mut variables = variables(&environment, &start, local_rank, file);
-        variables.insert(NOTICE_FILE, file.to_owned());
+        variables.insert(NOTICE_FILE.to_owned(), file.to_owned());
         if job.agent.hang.is_some() {
-            variables.insert(PROGRESS_FILE, "<in a temporary directory>".to_owned());
+            variables.insert(PROGRESS_FILE.to_owned(), "<in a temporary directory>".to_owned());
         }
         let among_others = LATER_AMONG_OTHERS.iter().filter(|_| parameters.max_nodes > 1);
         for name in ALWAYS_LATER.iter().chain(among_others) {
-            variables.insert(name, LATER.to_owned());
+            variables.insert((*name).to_owned(), LATER.to_owned());
         }
+        variables.extend((0..job.ports.count).map(|port| (port_variable(port), LATER.to_owned())));
         variables
     };
     (0..local_workers).map(worker).collect()

@@ -14,9 +14,10 @@ use super::rendezvous::{Known, Notes, rendezvous_config};
 use super::scheduler::{self, Scheduler};
 use super::secret::Secret;
 use super::values::{HangAction, Nodes, TimeLimit, Workers, seconds};
+use crate::config::PortRange;
 use crate::embedded::RendezvousConfig;
 use crate::launch::job::{
-    Environment, HIDDEN, HandledSignals, JobSpec, LogDirectory, Logs, PrefixTemplate,
+    Environment, HIDDEN, HandledSignals, JobSpec, LogDirectory, Logs, PortsSpec, PrefixTemplate,
     PreflightCommand, ProgressSign, Provenance,
 };
 use crate::rendezvous::EtcdOptions;
@@ -46,6 +47,7 @@ pub(super) fn job(
         notes.provenance.push(Provenance::new("OMP_NUM_THREADS", 1, reason));
     }
     let http = http(options, &rendezvous)?;
+    let ports = PortsSpec { count: options.ports, range: store_ports(&rendezvous) };
     let agent = AgentSettings {
         host: host.here.name.clone(),
         local_workers,
@@ -88,6 +90,7 @@ pub(super) fn job(
         stdin: stdin(options, local_workers)?,
         numa_binding: options.numa_binding,
         virtual_local_rank: options.virtual_local_rank,
+        ports,
         inherited,
         remark,
         provenance: notes.provenance,
@@ -211,6 +214,11 @@ fn http(options: &Options, rendezvous: &RendezvousConfig) -> Result<Option<Socke
         return Err(RunError::missing("--cert", fix));
     }
     Ok(options.http)
+}
+
+/// The ports that nodes may use.
+fn store_ports(rendezvous: &RendezvousConfig) -> Option<PortRange> {
+    EtcdOptions::from_parameters(&rendezvous.parameters).ok()?.handler.store_ports
 }
 
 /// What follows from a hang, with warnings of what would have no effect, or another one than was meant.

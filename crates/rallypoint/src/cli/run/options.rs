@@ -11,7 +11,7 @@ use clap::Parser;
 
 use super::values::{
     Delay, HangAction, HangAfter, NoRestart, Nodes, NoticeOption, TimeLimit, Workers, interval,
-    name, seconds, shell_command,
+    name, ports, seconds, shell_command,
 };
 use crate::config::RALLYPOINT_BACKEND;
 use crate::launch::job::{
@@ -30,8 +30,9 @@ const MONITORING: &str = "Monitoring";
 const AFTER_HELP: &str = "\
 Option names take dashes or underscores, and may be abbreviated to any unambiguous prefix. Each option
 can also be set in the environment: PET_NNODES for --nnodes, and so on, with 0 or 1 for options
-without a value. The command line takes precedence. Missing values come from Slurm, Open MPI or an
-indexed Kubernetes job, if one of them started this command.
+without a value. The command line takes precedence. Missing values come from Slurm, Open MPI, an
+indexed Kubernetes job, LeaderWorkerSet, SkyPilot, AWS Batch, Flux, LSF or PBS, if one of them started
+this command.
 
 Examples:
   Four workers on this host, any program:
@@ -192,6 +193,14 @@ pub(crate) struct Options {
     /// Time limit of the preflight command, which is killed then and has failed
     #[arg(long, value_name = "SECONDS", default_value = "300", value_parser = interval, help_heading = PROGRAM)]
     pub(super) preflight_timeout: Duration,
+    /// Number of free ports for the workers in each round: RALLYPOINT_PORT_0 and so on, the same on all nodes. The node
+    /// of rank 0 holds them until a worker there listens on them. All nodes give the same number
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = ports, help_heading = PROGRAM)]
+    pub(super) ports: usize,
+    /// Replace {rank}, {local_rank}, {node_rank}, {world_size}, {nnodes}, {master_addr}, {master_port}, {port0} and so on
+    /// in the arguments of PROGRAM; {{rank}} stays {rank}
+    #[arg(long, help_heading = PROGRAM)]
+    pub(super) placeholders: bool,
     /// Show each worker one GPU only, with LOCAL_RANK=0
     #[arg(long, help_heading = PROGRAM)]
     pub(super) virtual_local_rank: bool,
@@ -242,7 +251,7 @@ pub(crate) struct Options {
     #[arg(skip)]
     pub(super) purpose: JobPurpose,
 
-    /// Program of the workers and its arguments, passed on unchanged. A *.py file runs under python3 -u, or under the
+    /// Program of the workers and its arguments, passed on unchanged without --placeholders. A *.py file runs under python3 -u, or under the
     /// Python environment that this command is installed in (PYTHON_EXEC overrides it); any other file is executed
     #[arg(value_name = "PROGRAM", required = true, trailing_var_arg = true, help_heading = PROGRAM)]
     pub(super) program: Vec<OsString>,

@@ -67,6 +67,13 @@ pub(super) fn seconds(text: &str) -> Result<Duration, String> {
     values::seconds(text, 0.0)
 }
 
+/// Parses a number of ports.
+pub(super) fn ports(text: &str) -> Result<usize, String> {
+    const MOST: usize = 64;
+    let count = text.parse().ok().filter(|count| *count <= MOST);
+    count.ok_or_else(|| format!("give a number of ports from 0 to {MOST}"))
+}
+
 /// Parses an interval, which must not be 0.
 pub(super) fn interval(text: &str) -> Result<Duration, String> {
     match seconds(text) {

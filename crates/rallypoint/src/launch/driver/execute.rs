@@ -11,7 +11,8 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::{AgentDriver, DEATH, DriverEvent, PendingNotice, Stop};
 use crate::launch::hangs;
-use crate::launch::peers::{exit_barrier, ranks};
+use crate::launch::peers::{WantedPlace, exit_barrier, ranks};
+use crate::launch::ports::RoundPorts;
 use crate::launch::signals::{log_no_worker, name};
 use crate::launch::stacks::StackTargets;
 use crate::launch::workers::{WorkerGroup, notices};
@@ -113,6 +114,7 @@ impl AgentDriver {
             tracing::info!(target: LAUNCH, %why, "rejoining the rendezvous");
         }
         (self.group, self.counting) = (None, None);
+        self.ports = RoundPorts::default();
         self.events.begin();
         match &self.preflight {
             Some(preflight) if matches!(why, Why::WorkerFailed(_)) => {
@@ -133,20 +135,18 @@ impl AgentDriver {
 
     fn assign_ranks(&mut self, group: NodeGroup) {
         let Some((_, info)) = &self.group else { return };
-        let (store, spec) = (info.store.clone(), self.spec.clone());
-        let (identical, peers) = (self.identical, self.peers.clone());
+        let (store, peers) = (info.store.clone(), self.peers.clone());
+        let wanted = WantedPlace {
+            role: self.spec.environment.role.clone(),
+            local_workers: self.spec.environment.local_workers,
+            identical: self.identical,
+            ports: self.wanted_ports,
+        };
         self.pending = Some(Box::pin(async move {
-            let placed = ranks(
-                store.as_ref(),
-                &group,
-                &spec.environment.role,
-                spec.environment.local_workers,
-                identical,
-            )
-            .await;
+            let (placed, ports) = ranks(store.as_ref(), &group, wanted).await;
             // A launcher that was suspended meanwhile may have lost its session without knowing it yet.
             peers.is_sure_of_its_place().await;
-            DriverEvent::Input(placed)
+            DriverEvent::Placed(placed, ports)
         }));
     }
 
@@ -164,7 +164,8 @@ impl AgentDriver {
         self.began = boot_time();
         self.last_sign = None;
         self.base_rank = first;
-        let spec = self.spec.clone();
+        let mut spec = self.spec.clone();
+        spec.environment.ports = self.ports.numbers().to_vec();
         self.pending = Some(Box::pin(async move {
             let (workers, started) = WorkerGroup::start(&spec, &start).await;
             DriverEvent::Started(workers, started)

@@ -9,7 +9,11 @@ use super::*;
 use crate::launch::workers::exit_record::{ErrorFileContent, WorkerEnd};
 
 fn program(path: &str, arguments: &[&str]) -> Program {
-    Program { path: path.into(), arguments: arguments.iter().map(Into::into).collect() }
+    Program {
+        path: path.into(),
+        arguments: arguments.iter().map(Into::into).collect(),
+        placeholders: false,
+    }
 }
 
 fn failure(local_rank: u32, exit: Exit, message: Option<&str>) -> WorkerFailure {

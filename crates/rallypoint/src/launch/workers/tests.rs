@@ -19,8 +19,8 @@ use crate::embedded::{RendezvousConfig, ServerPlacement};
 use crate::launch::console::Console;
 use crate::launch::console::tests::Shown;
 use crate::launch::job::{
-    Environment, HandledSignals, JobSpec, LocalRanks, LogDirectory, Logs, PrefixTemplate,
-    ProgressSign, SignalList, StreamSelection, Streams,
+    Environment, HandledSignals, JobSpec, LocalRanks, LogDirectory, Logs, PortsSpec,
+    PrefixTemplate, ProgressSign, SignalList, StreamSelection, Streams,
 };
 use crate::rendezvous::RendezvousParameters;
 
@@ -43,8 +43,11 @@ fn ground(local_workers: u32, script: &str) -> Ground {
 
 fn ground_of(local_workers: u32, path: &str, arguments: &[&str]) -> Ground {
     let root = tempfile::tempdir().unwrap();
-    let program =
-        Program { path: path.into(), arguments: arguments.iter().map(Into::into).collect() };
+    let program = Program {
+        path: path.into(),
+        arguments: arguments.iter().map(Into::into).collect(),
+        placeholders: false,
+    };
     let job = job(program, local_workers, LogDirectory::At(root.path().to_owned()));
     let (console, output, error) = Console::shown(false);
     let environment = job.environment("node-id", true);
@@ -85,6 +88,7 @@ fn job(program: Program, local_workers: u32, directory: LogDirectory) -> JobSpec
         stdin: None,
         numa_binding: None,
         virtual_local_rank: false,
+        ports: PortsSpec::default(),
         inherited: Environment::new(),
         remark: None,
         provenance: Vec::new(),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use rallypoint_core::agent::Start;
 use rallypoint_core::agent::environment::{
-    NOTICE_FILE, PROGRESS_DIRECTORY, PROGRESS_FILE, variables,
+    NOTICE_FILE, PORT_PREFIX, PROGRESS_DIRECTORY, PROGRESS_FILE, variables,
 };
 
 use super::error::StartError;
@@ -43,11 +43,17 @@ impl Worker {
         let files = spec.log_dir.claim(start.group.round, rank)?;
         let mut command = process::command(&spec.program.path)
             .map_err(|source| StartError::Process { local_rank, source })?;
-        command.args(&spec.program.arguments);
-        command.envs(variables(&spec.environment, start, local_rank, ""));
-        for hidden in HIDDEN {
+        let variables = variables(&spec.environment, start, local_rank, "");
+        command.args(spec.program.arguments_of(&variables));
+        // Those of an outer launcher are not for this worker.
+        let inherited = spec.environment.inherited.keys();
+        for hidden in HIDDEN
+            .into_iter()
+            .chain(inherited.map(String::as_str).filter(|name| name.starts_with(PORT_PREFIX)))
+        {
             command.env_remove(hidden);
         }
+        command.envs(variables);
         let mut record = ExitRecord::default();
         if let Some(files) = &files {
             // Not through `variables`: a path need not be valid UTF-8.

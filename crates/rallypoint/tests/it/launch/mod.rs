@@ -33,6 +33,7 @@ mod output;
 mod passing;
 mod places;
 mod pods;
+mod ports;
 mod preflight;
 mod programs;
 mod reopening;

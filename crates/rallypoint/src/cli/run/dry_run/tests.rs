@@ -48,6 +48,8 @@ preflight seconds     none
 stdin of              none
 numa binding          none
 virtual local rank    true
+ports                 0
+placeholders          false
 log directory         /logs
 redirected            []
 copied                ["1/stdout.log","1/stderr.log"]
@@ -119,6 +121,40 @@ fn a_plan_as_json() {
     assert_eq!(report["provenance"][0], expected[0]);
     assert_eq!(report["workers"][1]["CUDA_VISIBLE_DEVICES"], json!("1"));
     assert_eq!(report["workers"][1]["RANK"], json!("<from the group>"));
+}
+
+#[test]
+fn placeholders_are_replaced_as_far_as_the_values_are_known() {
+    let line = [
+        "--nproc=2",
+        "--ports=1",
+        "--placeholders",
+        "serve",
+        "--rank={rank}",
+        "{{rank}}",
+        "{port0}",
+    ];
+    let plan = plan_on(&host(&[]), &line).unwrap();
+    let text = text(&plan);
+    for line in [
+        "command               serve '--rank={rank}' '{{rank}}' '{port0}'",
+        "  RALLYPOINT_PORT_0=<from the group>",
+        "  runs serve --rank=1 '{rank}' '<from the group>'",
+    ] {
+        assert!(text.lines().any(|found| found == line), "{line}\n{text}");
+    }
+    let report: Value = serde_json::from_str(&as_json(&plan)).unwrap();
+    assert_eq!(report["commands"][1], json!(["serve", "--rank=1", "{rank}", "<from the group>"]));
+    for (line, words) in [
+        (
+            ["--ports=1", "--placeholders", "serve", "{port1}"],
+            "{port1} is no port of this job, which has 1",
+        ),
+        (["--ports=1", "--placeholders", "serve", "{rnak}"], "{rnak} stands for nothing"),
+    ] {
+        let error = plan_on(&host(&[]), &line).unwrap_err().to_string();
+        assert!(error.contains(words), "{error}");
+    }
 }
 
 #[test]

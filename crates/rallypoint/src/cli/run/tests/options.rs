@@ -92,6 +92,8 @@ fn rows() -> Vec<Row> {
             "None", "Some(\"true\")", "", "give a command"),
         option("preflight-timeout", "preflight-t", "7", |p| format!("{:?}", p.preflight.as_ref().map(|preflight| preflight.timeout)),
             "Some(300s)", "Some(7s)", "0", "give seconds above 0"),
+        option("ports", "po", "2", |p| p.ports.count.to_string(), "0", "2", "65", "give a number of ports from 0 to 64"),
+        flag("placeholders", "pl", |p| p.program.placeholders.to_string(), "false", "true"),
         flag("virtual-local-rank", "v", |p| p.virtual_local_rank.to_string(), "false", "true"),
         option("stdin", "std", "0", |p| format!("{:?}", p.stdin), "None", "Some(0)", "1", "0 to 0"),
         option("numa-binding", "nu", "core-complex", |p| format!("{:?}", p.numa_binding), "None", "Some(CoreComplex)",

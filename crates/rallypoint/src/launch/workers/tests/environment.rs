@@ -67,11 +67,11 @@ async fn inside() {
     found.sort_unstable();
     let mut own =
         variables(&ground.spec.environment, &ground.order(0), 0, files.error.to_str().unwrap());
-    own.insert(NOTICE_FILE, files.notice.to_str().unwrap().to_owned());
+    own.insert(NOTICE_FILE.to_owned(), files.notice.to_str().unwrap().to_owned());
     let pair = |name: &str, value: &OsStr| [name.as_ref(), value].join(OsStr::new("=")).into_vec();
     let mut expected: Vec<Vec<u8>> =
         own.iter().map(|(name, value)| pair(name, value.as_ref())).collect();
-    let ours = inherited().into_iter().filter(|(name, _)| !own.contains_key(name));
+    let ours = inherited().into_iter().filter(|(name, _)| !own.contains_key(*name));
     expected.extend(ours.map(|(name, value)| pair(name, value)));
     expected.push(pair("PATH", &env::var_os("PATH").unwrap()));
     expected.push(pair(INSIDE, "1".as_ref()));
