@@ -1,5 +1,5 @@
 # What people and CI run. `verify` changes nothing; `fix` does.
-.PHONY: help check verify docs fix fuzz package-check test test-python test-torch test-wheel test-slurm wheel bench bench-stores bench-launcher tools
+.PHONY: help check verify docs fix fuzz package-check test test-python test-torch test-wheel test-slurm test-frameworks wheel bench bench-stores bench-launcher tools
 
 help:
 	@echo "make check           format, lints, unit tests, 10,000 seeds of each simulator: for every change, a few minutes (SEEDS=1000000: more)"
@@ -13,6 +13,7 @@ help:
 	@echo "make test-torch      our stores, launcher and torchrun plugin under stock PyTorch (fetches it, 5 GB; TORCH=2.6.0: another)"
 	@echo "make test-wheel      what make wheel makes, in a fresh environment with that PyTorch"
 	@echo "make test-slurm      the launcher on a real Slurm of three nodes (fetches it; needs root)"
+	@echo "make test-frameworks the launcher under stock JAX and Dask, on two hosts and on a real Slurm (fetches them, 150 MB; needs root)"
 	@echo "make wheel           the Python package, for others to install"
 	@echo "make bench           ours and real etcd side by side, and what an exit barrier costs, a few minutes"
 	@echo "make bench-stores    our stores and PyTorch's side by side, a few minutes (OPTIONS=--json)"
@@ -84,6 +85,13 @@ test-slurm: tools
 	scripts/slurm-tools
 	cargo build --locked --bin rallypoint
 	python=$$(scripts/virtualenv $${CARGO_TARGET_DIR:-target}/slurm-env tests/slurm/requirements.txt) && "$$python" -m pytest tests/slurm
+
+test-frameworks: tools
+	scripts/slurm-tools
+	cargo build --locked --bin rallypoint
+	scripts/python-env >/dev/null
+	python=$$(scripts/virtualenv $${CARGO_TARGET_DIR:-target}/frameworks tests/frameworks/requirements.txt) && \
+		PYTHONPATH=$$(cd $${CARGO_TARGET_DIR:-target}/wheel/site && pwd) "$$python" -m pytest tests/frameworks
 
 wheel:
 	@scripts/wheel

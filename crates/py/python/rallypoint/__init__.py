@@ -8,6 +8,7 @@ when a node dies or a new one comes.
 - ``EtcdStore``, ``TcpStore``: what the nodes of a group share.
 - ``Server``: the coordination server; ``EtcdServer``: a real etcd, as a child process.
 - ``beat``: a worker of ``rallypoint run --hang-after`` shows that it makes progress.
+- ``rallypoint.jax``: ``initialize()``, for JAX in the workers of a launcher.
 - ``rallypoint.torch``: stores and a rendezvous backend for PyTorch, in place of those that speak etcd's v2.
 
 A call that waits lets other threads run, and ends at Ctrl-C if it is in the main thread. In ``asyncio``, use
