@@ -10,13 +10,12 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use rallypoint_core::agent::{AgentInput, AgentOutput, AgentSettings};
-use rallypoint_core::events::{Journal, Moment, RunEvent};
+use rallypoint_core::events::{Detail, Journal, Moment, Observation};
 use rallypoint_core::kv::Time;
 use rallypoint_core::rendezvous::documents::NodeDocument;
 use rallypoint_core::rendezvous::{Node, NodeConfig, NodeInput, NodeOutput};
@@ -27,20 +26,24 @@ use tokio::time::{Instant, timeout};
 use crate::log_target::LAUNCH;
 use crate::util::clock::display_time;
 
-/// Lines that wait to be written. Beyond that, lines are dropped.
-const QUEUE: usize = 8192;
+/// Bytes of lines that wait to be written. Beyond that, lines are dropped.
+const QUEUE: usize = 16 << 20;
+
+/// The memory that is kept for lines to come.
+const KEPT: usize = 1 << 20;
 
 /// The priority of the thread that writes, as `nice` has it.
 const PRIORITY: i32 = 10;
 
-/// The largest number of waiting lines that are written in one piece.
-const AT_ONCE: usize = 64;
+/// The time for which the first of some lines waits for the others: a round forms in many steps, and to write each by
+/// itself costs more than to make it.
+const PAUSE: Duration = Duration::from_millis(100);
 
 /// The time limit for writing the last lines.
 const GOODBYE: Duration = Duration::from_secs(5);
 
-/// Takes each event of a node as it happens, and must not wait.
-pub(crate) type EventListener = Box<dyn Fn(&RunEvent) + Send>;
+/// Takes each event of a node as it happens, with its time, and must not wait.
+pub(crate) type EventListener = Box<dyn Fn(Time, &Observation) + Send>;
 
 /// Records what a node is told and what it decides. Its clones share the file.
 #[derive(Clone)]
@@ -55,8 +58,9 @@ struct Recording {
 struct RecorderState {
     /// Once the node has an id.
     journal: Option<Journal>,
-    /// Until the file is closed.
-    lines: Option<SyncSender<Box<RunEvent>>>,
+    detail: Detail,
+    /// None without a file.
+    queue: Option<Arc<LineQueue>>,
     observer: Option<EventListener>,
     /// The log has said that lines were dropped.
     said: bool,
@@ -80,11 +84,11 @@ impl EventRecorder {
     /// A recorder without a file, for an observer.
     #[cfg(feature = "cli")]
     pub(crate) fn without_file() -> Self {
-        Self::new(Path::new(""), None)
+        Self::new(Path::new(""), Detail::Nothing, None)
     }
 
-    fn new(path: &Path, lines: Option<SyncSender<Box<RunEvent>>>) -> Self {
-        let state = RecorderState { journal: None, lines, observer: None, said: false };
+    fn new(path: &Path, detail: Detail, queue: Option<Arc<LineQueue>>) -> Self {
+        let state = RecorderState { journal: None, detail, queue, observer: None, said: false };
         let (path, origin, state) = (path.to_owned(), Instant::now(), Mutex::new(state));
         Self(Arc::new(Recording { path, origin, state }))
     }
@@ -108,115 +112,186 @@ impl EventRecorder {
         entropy: u64,
     ) {
         let at = self.moment(self.0.origin.elapsed());
-        let began = |journal: &mut Journal| journal.node_began(at, config, document, entropy);
-        self.record(|| Some(Journal::new(run_id, &document.id)), began);
+        let began = |journal: &mut Journal, text: &mut Vec<u8>| {
+            journal.node_began(at, config, document, entropy, text);
+            Vec::new()
+        };
+        self.record(at, Some((run_id, &document.id)), began);
     }
 
     pub(crate) fn node_step(
         &self,
         now: Time,
-        input: NodeInput,
+        input: &NodeInput,
         outputs: &[NodeOutput],
         node: &Node,
     ) {
         let at = self.moment(now);
-        self.record(|| None, |journal| journal.node_step(at, input, outputs, node));
+        self.record(at, None, |journal, text| journal.node_step(at, input, outputs, node, text));
     }
 
     /// Records an agent before its first input. Its times have the same origin as the recorder.
     pub fn agent_began(&self, run_id: &str, node_id: &str, settings: &AgentSettings) {
         let at = self.moment(self.0.origin.elapsed());
-        let began = |journal: &mut Journal| journal.agent_began(at, settings);
-        self.record(|| Some(Journal::new(run_id, node_id)), began);
+        let began = |journal: &mut Journal, text: &mut Vec<u8>| {
+            journal.agent_began(at, settings, text);
+            Vec::new()
+        };
+        self.record(at, Some((run_id, node_id)), began);
     }
 
     /// Records an input of the agent, and the outputs that followed.
     pub fn agent_step(&self, now: Time, input: &AgentInput, outputs: &[AgentOutput]) {
         let at = self.moment(now);
-        self.record(|| None, |journal| journal.agent_step(at, input, outputs));
+        self.record(at, None, |journal, text| journal.agent_step(at, input, outputs, text));
     }
 
     fn moment(&self, now: Time) -> Moment {
         Moment { now, wall: display_time().unix_millis() }
     }
 
-    /// Passes lines on to the writer. `begin` makes the journal, if there is none.
+    /// Passes lines on to the writer, and events to the observer. The journal begins with the ids of the run and of the
+    /// node.
     fn record(
         &self,
-        begin: impl FnOnce() -> Option<Journal>,
-        lines: impl FnOnce(&mut Journal) -> Vec<RunEvent>,
+        at: Moment,
+        ids: Option<(&str, &str)>,
+        record: impl FnOnce(&mut Journal, &mut Vec<u8>) -> Vec<Observation>,
     ) {
         let mut state = self.0.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let RecorderState { journal, lines: queue, observer, said } = &mut *state;
-        if journal.is_none() {
-            // Records are for a file; an observer takes events alone.
-            let has_file = queue.is_some();
-            let of = |journal: Journal| if has_file { journal } else { journal.without_records() };
-            *journal = begin().map(of);
+        let RecorderState { journal, detail, queue, observer, said } = &mut *state;
+        if let (None, Some((run_id, node_id))) = (&journal, ids) {
+            *journal = Some(Journal::new(run_id, node_id, *detail));
         }
         let wanted = queue.is_some() || observer.is_some();
         let Some(journal) = journal.as_mut().filter(|_| wanted) else { return };
-        for event in lines(journal) {
-            if let Some(observe) = observer {
-                observe(&event);
+        let events = match queue {
+            None => record(journal, &mut Vec::new()),
+            Some(queue) => {
+                let (events, whole) = queue.append(|text| record(journal, text));
+                if !whole && !std::mem::replace(said, true) {
+                    let path = &self.0.path;
+                    tracing::warn!(
+                        target: LAUNCH,
+                        "events come faster than {path:?} takes them, and some are dropped; the job goes on"
+                    );
+                }
+                events
             }
-            let Some(queue) = queue else { continue };
-            let sent = queue.try_send(Box::new(event));
-            if matches!(sent, Err(TrySendError::Full(_))) && !std::mem::replace(said, true) {
-                let path = &self.0.path;
-                tracing::warn!(
-                    target: LAUNCH,
-                    "events come faster than {path:?} takes them, and some are dropped; the job goes on"
-                );
-            }
+        };
+        if let Some(observe) = observer {
+            events.iter().for_each(|event| observe(at.now, event));
         }
+    }
+}
+
+/// Lines on their way to the thread that writes them.
+#[derive(Default)]
+struct LineQueue {
+    waiting: Mutex<Waiting>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct Waiting {
+    text: Vec<u8>,
+    /// There will be no more lines.
+    is_closed: bool,
+}
+
+impl fmt::Debug for LineQueue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LineQueue").finish_non_exhaustive()
+    }
+}
+
+impl LineQueue {
+    fn waiting(&self) -> MutexGuard<'_, Waiting> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Appends the lines that `make` makes. If too much waits, it appends none, and the second result is false.
+    fn append<T>(&self, make: impl FnOnce(&mut Vec<u8>) -> T) -> (T, bool) {
+        let mut waiting = self.waiting();
+        let Waiting { text, is_closed } = &mut *waiting;
+        let before = text.len();
+        let made = make(text);
+        let has_room = text.len() <= QUEUE;
+        if *is_closed || !has_room {
+            text.truncate(before);
+        }
+        // The writer sleeps only if there is nothing to write.
+        if before == 0 {
+            self.changed.notify_one();
+        }
+        (made, has_room)
+    }
+
+    /// Waits for lines, and takes those that come within [`PAUSE`]. False at the end. `lines` is empty.
+    fn take(&self, lines: &mut Vec<u8>) -> bool {
+        let is_idle = |waiting: &mut Waiting| waiting.text.is_empty() && !waiting.is_closed;
+        let waiting = self.changed.wait_while(self.waiting(), is_idle);
+        let waiting = waiting.unwrap_or_else(PoisonError::into_inner);
+        let is_open = |waiting: &mut Waiting| !waiting.is_closed;
+        let paused = self.changed.wait_timeout_while(waiting, PAUSE, is_open);
+        let (mut waiting, _) = paused.unwrap_or_else(PoisonError::into_inner);
+        std::mem::swap(&mut waiting.text, lines);
+        !lines.is_empty()
+    }
+}
+
+/// Closes the queue when it is dropped: lines that come later are not written.
+#[derive(Debug)]
+struct OpenQueue(Arc<LineQueue>);
+
+impl Drop for OpenQueue {
+    fn drop(&mut self) {
+        self.0.waiting().is_closed = true;
+        self.0.changed.notify_one();
     }
 }
 
 /// The file of the events of a node, or of several nodes of this process, and the thread that writes it.
 #[derive(Debug)]
 pub struct EventFile {
-    /// The recorder of each node.
-    recorders: Vec<EventRecorder>,
     path: PathBuf,
-    lines: SyncSender<Box<RunEvent>>,
+    detail: Detail,
+    queue: OpenQueue,
     writer: JoinHandle<()>,
     done: oneshot::Receiver<()>,
 }
 
 impl EventFile {
-    /// Opens a file to append events to, and creates it if there is none, readable by its owner alone.
+    /// Opens a file to append events to, and creates it if there is none, readable by its owner alone. With `records`, it
+    /// also has what the machines were told, for a replay.
     ///
     /// # Errors
     /// If the file cannot be opened, or no thread started.
-    pub fn append(path: &Path) -> io::Result<Self> {
+    pub fn append(path: &Path, records: bool) -> io::Result<Self> {
         let mut file =
             OpenOptions::new().read(true).append(true).create(true).mode(0o600).open(path)?;
         let cut_off = is_cut_off(&mut file)?;
-        let (sender, lines) = sync_channel(QUEUE);
+        let queue = Arc::new(LineQueue::default());
         let (finished, done) = oneshot::channel();
         let writer = Writer { file, path: path.to_owned(), cut_off, said: false };
+        let lines = queue.clone();
         let writer = std::thread::Builder::new().name("events".to_owned()).spawn(move || {
             writer.run(&lines);
             let _ = finished.send(());
         })?;
-        Ok(Self { recorders: Vec::new(), path: path.to_owned(), lines: sender, writer, done })
+        let detail = if records { Detail::Records } else { Detail::Events };
+        Ok(Self { path: path.to_owned(), detail, queue: OpenQueue(queue), writer, done })
     }
 
     /// A recorder for one more node, which writes to this file.
-    pub fn recorder(&mut self) -> EventRecorder {
-        let recorder = EventRecorder::new(&self.path, Some(self.lines.clone()));
-        self.recorders.push(recorder.clone());
-        recorder
+    pub fn recorder(&self) -> EventRecorder {
+        EventRecorder::new(&self.path, self.detail, Some(self.queue.0.clone()))
     }
 
     /// Waits until all lines are written, at most a few seconds. Later events are not recorded.
     pub async fn close(self) {
-        let Self { recorders, path, lines, writer, done } = self;
-        drop(lines);
-        for recorder in recorders {
-            recorder.0.state.lock().unwrap_or_else(PoisonError::into_inner).lines = None;
-        }
+        let Self { path, queue, writer, done, .. } = self;
+        drop(queue);
         if timeout(GOODBYE, done).await.is_ok() {
             let _ = writer.join();
         } else {
@@ -248,22 +323,21 @@ struct Writer {
 }
 
 impl Writer {
-    fn run(mut self, events: &Receiver<Box<RunEvent>>) {
+    fn run(mut self, queue: &LineQueue) {
         // Workers, and what the launcher does for them, come first.
         let _ = setpriority_process(None, PRIORITY);
-        while let Ok(event) = events.recv() {
-            let mut lines = if self.cut_off { "\n".to_owned() } else { String::new() };
-            for event in std::iter::once(event).chain(events.try_iter().take(AT_ONCE)) {
-                lines += &event.to_line();
-                lines.push('\n');
-            }
+        let mut lines = Vec::new();
+        while queue.take(&mut lines) {
             self.write(&lines);
+            lines.clear();
+            lines.shrink_to(KEPT);
         }
     }
 
     /// Writes lines, in one piece. An error does not stop the job: the next lines are tried again.
-    fn write(&mut self, lines: &str) {
-        let written = self.file.write_all(lines.as_bytes());
+    fn write(&mut self, lines: &[u8]) {
+        let end: &[u8] = if self.cut_off { b"\n" } else { b"" };
+        let written = self.file.write_all(end).and_then(|()| self.file.write_all(lines));
         self.cut_off = written.is_err();
         if let Err(error) = written
             && !std::mem::replace(&mut self.said, true)

@@ -1,11 +1,11 @@
 //! The kinds of events, and their fields.
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
-use super::outputs::Outputs;
-use crate::agent::{AgentInput, AgentOutput, AgentSettings, Exit, GroupChange};
+use crate::agent::{AgentInput, AgentSettings, Exit, GroupChange};
 use crate::rendezvous::documents::{Address, NodeDocument, RunOutcome};
-use crate::rendezvous::{FenceCause, NodeConfig, NodeInput, NodeOutput, Registration};
+use crate::rendezvous::{FenceCause, NodeConfig, NodeInput, Registration};
 
 /// The kind of an event, and its fields. `docs/reference/events.md` lists them.
 ///
@@ -318,7 +318,7 @@ pub enum EventBody {
         /// The input.
         input: AgentInput,
         /// The outputs.
-        outputs: Outputs<AgentOutput>,
+        outputs: Vec<Value>,
     },
     /// Record: the node's part in the rendezvous before its first input.
     NodeBegan {
@@ -338,7 +338,7 @@ pub enum EventBody {
         /// The input.
         input: Box<NodeInput>,
         /// The outputs; of transactions and watches a digest.
-        outputs: Outputs<NodeOutput>,
+        outputs: Vec<Value>,
     },
 
     /// A kind of a later version.

@@ -3,7 +3,7 @@
 //! - [`RunEvent`]: one line, with its [`EventBody`]. `docs/reference/events.md` describes every kind.
 //! - [`EventObserver`]: the one place that derives events, from the inputs and outputs of [`Agent`](crate::agent::Agent) and
 //!   [`Node`](crate::rendezvous::Node).
-//! - [`Journal`]: the lines of one node: the events, and between them the inputs and outputs themselves.
+//! - [`Journal`]: the lines of one node: the events, and by choice the inputs and outputs between them.
 //! - [`Replay`]: gives the recorded inputs to the machines again, and compares what they decide.
 //! - [`run_events`]: the events of the run, from one state of its document to the next. The coordinator keeps the last
 //!   of them in the keys of the run.
@@ -23,7 +23,6 @@
 mod body;
 mod journal;
 mod observer;
-mod outputs;
 mod replay;
 mod run;
 mod time;
@@ -32,9 +31,8 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 pub use self::body::{EventBody, Registered};
-pub use self::journal::{Journal, Moment};
+pub use self::journal::{Detail, Journal, Moment};
 pub use self::observer::{EventObserver, Observation};
-pub use self::outputs::Outputs;
 pub use self::replay::{Replay, ReplayError, Replayed};
 pub use self::run::{RUN_EVENTS, run_events};
 pub(crate) use self::run::{Stamp, stored_events};

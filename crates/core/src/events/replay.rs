@@ -2,11 +2,11 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use serde::Serialize;
 use serde_json::Value;
 use thiserror::Error;
 
 use super::observer::{EventObserver, Observation};
-use super::outputs::Outputs;
 use super::{EventBody, EventError, RunEvent, millis};
 use crate::agent::Agent;
 use crate::kv::Time;
@@ -37,6 +37,17 @@ pub enum ReplayError {
         expected: u64,
         /// The sequence number that is.
         found: u64,
+    },
+    /// The file has events, and no records.
+    #[error(
+        "line {line} is the first of node {node}, and no record: the file has events alone, and cannot be replayed; \
+         --records of rallypoint run records what a replay needs"
+    )]
+    NoRecords {
+        /// The number of the line.
+        line: u64,
+        /// The node.
+        node: String,
     },
     /// An input is recorded for a machine whose beginning is not.
     #[error("line {line}: there is no {began} of node {node} before this line")]
@@ -152,6 +163,9 @@ impl Replay {
             let (expected, found) = (replay.seq + 1, event.seq);
             return Err(ReplayError::Gap { line, node, expected, found });
         }
+        if event.seq == 1 && !is_record(&event.body) {
+            return Err(ReplayError::NoRecords { line, node });
+        }
         replay.seq = event.seq;
         let before = replay.now;
         let found = replay.take(&event, &mut self.replayed);
@@ -190,14 +204,7 @@ enum Difference {
 
 impl NodeReplay {
     fn take(&mut self, event: &RunEvent, replayed: &mut Replayed) -> Result<(), Difference> {
-        let is_record = matches!(
-            event.body,
-            EventBody::AgentBegan { .. }
-                | EventBody::AgentStep { .. }
-                | EventBody::NodeBegan { .. }
-                | EventBody::NodeStep { .. }
-        );
-        if !is_record {
+        if !is_record(&event.body) {
             let expected = self.expected.pop_front();
             let ms = millis(self.now);
             let is_it = |Observation { round, body, why }: &Observation| {
@@ -230,7 +237,7 @@ impl NodeReplay {
                 agent.handle(self.now, input.clone());
                 let decided: Vec<_> = std::iter::from_fn(|| agent.poll_output()).collect();
                 self.expected = self.observer.agent(self.now, input, &decided).into();
-                (Outputs::Decided(decided).values(), outputs.values())
+                (values(&decided), outputs)
             }
             EventBody::NodeStep { at_ns, input, outputs } => {
                 let node = self.node.as_mut().ok_or(Difference::NoBeginning("node_began"))?;
@@ -238,15 +245,30 @@ impl NodeReplay {
                 node.handle(self.now, (**input).clone());
                 let decided: Vec<_> = std::iter::from_fn(|| node.poll_output()).collect();
                 self.expected = self.observer.node(self.now, input, &decided, node).into();
-                (Outputs::Decided(decided).values(), outputs.values())
+                (values(&decided), outputs)
             }
             _ => return Ok(()),
         };
         replayed.inputs += 1;
         replayed.outputs += outputs.len() as u64;
-        if outputs != recorded {
-            return Err(Difference::Decisions(recorded, outputs));
+        if outputs != *recorded {
+            return Err(Difference::Decisions(recorded.clone(), outputs));
         }
         Ok(())
     }
+}
+
+fn is_record(body: &EventBody) -> bool {
+    matches!(
+        body,
+        EventBody::AgentBegan { .. }
+            | EventBody::AgentStep { .. }
+            | EventBody::NodeBegan { .. }
+            | EventBody::NodeStep { .. }
+    )
+}
+
+/// Outputs as a line has them.
+fn values<T: Serialize>(outputs: &[T]) -> Vec<Value> {
+    outputs.iter().map(|output| serde_json::to_value(output).unwrap_or_default()).collect()
 }

@@ -29,7 +29,7 @@ struct Story {
     agent: Agent,
     journal: Journal,
     now: u64,
-    lines: Vec<RunEvent>,
+    text: Vec<u8>,
 }
 
 impl Story {
@@ -40,9 +40,9 @@ impl Story {
             notice: seconds(5),
             ..AgentSettings::default()
         };
-        let mut journal = Journal::new("job", "a");
-        let lines = journal.agent_began(moment(0), &settings);
-        Self { agent: Agent::new(settings), journal, now: 0, lines }
+        let (mut journal, mut text) = (Journal::new("job", "a", Detail::Records), Vec::new());
+        journal.agent_began(moment(0), &settings, &mut text);
+        Self { agent: Agent::new(settings), journal, now: 0, text }
     }
 
     /// A second passes, and the agent is told something. The events that follow, in a few words.
@@ -50,9 +50,8 @@ impl Story {
         self.now += 1;
         self.agent.handle(seconds(self.now), input.clone());
         let outputs: Vec<_> = std::iter::from_fn(|| self.agent.poll_output()).collect();
-        let lines = self.journal.agent_step(moment(self.now), &input, &outputs);
-        self.lines.extend(lines.iter().cloned());
-        lines.iter().skip(1).map(brief).collect()
+        let at = moment(self.now);
+        self.journal.agent_step(at, &input, &outputs, &mut self.text).iter().map(brief).collect()
     }
 
     fn forms(&mut self, round: u64) -> Vec<String> {
@@ -71,17 +70,25 @@ impl Story {
     }
 }
 
+fn lines(text: &[u8]) -> Vec<String> {
+    str::from_utf8(text).unwrap().lines().map(str::to_owned).collect()
+}
+
+fn read_back(text: &[u8]) -> Vec<RunEvent> {
+    lines(text).iter().map(|line| RunEvent::parse(line).unwrap()).collect()
+}
+
 /// The kind, round, fields and reason of an event.
-fn brief(event: &RunEvent) -> String {
+fn brief(event: &Observation) -> String {
     let fields = serde_json::to_value(&event.body).unwrap();
     let fields = fields.as_object().unwrap().iter().filter(|(name, _)| *name != "kind");
     let fields: Vec<String> = fields.map(|(name, value)| format!(" {name}={value}")).collect();
     let why = if event.why.is_empty() { String::new() } else { format!(": {}", event.why) };
-    format!("{} {}{}{why}", kind(event), event.round, fields.concat())
+    format!("{} {}{}{why}", kind(&event.body), event.round, fields.concat())
 }
 
-fn kind(event: &RunEvent) -> String {
-    let body = serde_json::to_value(&event.body).unwrap();
+fn kind(body: &EventBody) -> String {
+    let body = serde_json::to_value(body).unwrap();
     body["kind"].as_str().unwrap().to_owned()
 }
 
@@ -149,8 +156,9 @@ fn the_events_of_an_agent_tell_its_story() {
             "finished 3 exit_code=0 failures=0: all workers of all nodes succeeded",
         ]
     );
-    assert!(story.lines.iter().zip(1..).all(|(line, seq)| line.seq == seq));
-    assert_eq!(story.lines[5].time, "1970-01-01T00:00:03.000Z");
+    let lines = read_back(&story.text);
+    assert!(lines.iter().zip(1..).all(|(line, seq)| line.seq == seq));
+    assert_eq!(lines[5].time, "1970-01-01T00:00:03.000Z");
 }
 
 #[test]
@@ -224,23 +232,7 @@ fn the_events_of_a_run_follow_from_its_document() {
         (none(), active(closed), vec![over]),
         (some(closed), active(closed), vec![]),
     ] {
-        let brief = |Observation { round, body, why }| {
-            let time = String::new();
-            let (run_id, node_id) = (String::new(), String::new());
-            brief(&RunEvent {
-                format: FORMAT,
-                seq: 1,
-                time,
-                ms: 0,
-                run_id,
-                node_id,
-                round,
-                body,
-                why,
-            })
-        };
-        let found: Vec<String> =
-            run_events(before.as_ref(), &after).into_iter().map(brief).collect();
+        let found: Vec<String> = run_events(before.as_ref(), &after).iter().map(brief).collect();
         assert_eq!(found, expected, "{before:?}\n{after:?}");
     }
 }
@@ -289,11 +281,11 @@ fn config() -> NodeConfig {
 }
 
 /// A node that is told of a server without a run, gets a session, and enters.
-fn node_lines() -> Vec<RunEvent> {
+fn node_text() -> Vec<u8> {
     let (config, entropy) = (config(), 7);
     let document = NodeDocument { id: "a".into(), ..NodeDocument::default() };
-    let mut journal = Journal::new("job", "a");
-    let mut lines = journal.node_began(moment(0), &config, &document, entropy);
+    let (mut journal, mut text) = (Journal::new("job", "a", Detail::Records), Vec::new());
+    journal.node_began(moment(0), &config, &document, entropy, &mut text);
     let mut node = Node::new(config, document, entropy);
     let nothing = || OpResult::Range(RangeResult { revision: 5, ..RangeResult::default() });
     let found = |succeeded| TxnResult {
@@ -317,16 +309,17 @@ fn node_lines() -> Vec<RunEvent> {
     for (at, input) in (1..).zip(inputs) {
         node.handle(seconds(at), input.clone());
         let outputs: Vec<_> = std::iter::from_fn(|| node.poll_output()).collect();
-        lines.extend(journal.node_step(moment(at), input, &outputs, &node));
+        journal.node_step(moment(at), &input, &outputs, &node, &mut text);
     }
-    lines
+    text
 }
 
 #[test]
 fn the_events_of_a_node_tell_its_story() {
-    let lines = node_lines();
-    let is_event = |event: &&RunEvent| !kind(event).starts_with("node_");
-    let events: Vec<String> = lines.iter().filter(is_event).map(brief).collect();
+    let observed = |RunEvent { round, body, why, .. }| Observation { round, body, why };
+    let lines = read_back(&node_text()).into_iter().map(observed);
+    let is_event = |event: &Observation| !kind(&event.body).starts_with("node_");
+    let events: Vec<String> = lines.filter(is_event).map(|event| brief(&event)).collect();
     let expected = [
         "session_opened 0",
         r#"round_opened 1 coordinator="a" previous=0: the run begins"#,
@@ -344,11 +337,10 @@ fn recorded() -> Vec<String> {
     story.told(AgentInput::Begin);
     story.forms(1);
     story.exits(0, 1, Exit::Code(7));
-    let lines = story.lines.iter().map(RunEvent::to_line);
     // Another start, of another node.
-    let other =
-        node_lines().into_iter().map(|event| RunEvent { node_id: "b".into(), ..event }.to_line());
-    lines.chain(other).collect()
+    let other = read_back(&node_text()).into_iter();
+    let other = other.map(|event| RunEvent { node_id: "b".into(), ..event }.to_line());
+    lines(&story.text).into_iter().chain(other).collect()
 }
 
 #[test]

@@ -232,18 +232,27 @@ pub enum NodeOutput {
 
 /// Serializes what is long and follows from the inputs as a digest, which is the same for the same value.
 fn digest<T: Hash, S: Serializer>(value: &T, serializer: S) -> Result<S::Ok, S::Error> {
-    let mut digest = Fnv1a(0xcbf2_9ce4_8422_2325);
+    let mut digest = Digest(0);
     value.hash(&mut digest);
     serializer.serialize_str(&format!("{:016x}", digest.finish()))
 }
 
-/// FNV-1a, of which the digest is made. Unlike the hash function of the standard library, it stays as it is.
-struct Fnv1a(u64);
+/// The hash function of digests: FxHash, which takes eight bytes at once. Unlike that of the standard library, it stays
+/// as it is.
+struct Digest(u64);
 
-impl Hasher for Fnv1a {
+impl Hasher for Digest {
     fn write(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            self.0 = (self.0 ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+        let mut add = |word| {
+            let mixed = self.0.rotate_left(5) ^ u64::from_le_bytes(word);
+            self.0 = mixed.wrapping_mul(0x517c_c1b7_2722_0a95);
+        };
+        let (words, rest) = bytes.as_chunks::<8>();
+        words.iter().copied().for_each(&mut add);
+        if !rest.is_empty() {
+            let mut word = [0; 8];
+            word.iter_mut().zip(rest).for_each(|(to, from)| *to = *from);
+            add(word);
         }
     }
 

@@ -218,7 +218,7 @@ impl World {
         let outputs: Vec<NodeOutput> =
             std::iter::from_fn(|| node.rendezvous.poll_output()).collect();
         if let Some(input) = recorded {
-            self.record_node(who, input, &outputs);
+            self.record_node(who, &input, &outputs);
         }
         self.nodes[who].outputs.extend(outputs);
         while let Some(output) = self.nodes[who].outputs.pop_front() {

@@ -3,10 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use rallypoint_core::agent::{AgentInput, AgentOutput, AgentSettings};
-use rallypoint_core::events::{EventBody, Journal, Moment, Outputs, Replay, ReplayError, RunEvent};
+use rallypoint_core::events::{Detail, EventBody, Journal, Moment, Replay, ReplayError, RunEvent};
 use rallypoint_core::rendezvous::documents::NodeDocument;
 use rallypoint_core::rendezvous::{NodeInput, NodeOutput};
-use serde::Serialize;
 
 use super::events::{Who, World};
 use super::random::Random;
@@ -14,7 +13,7 @@ use super::random::Random;
 /// The journals of all nodes, and what they have written.
 #[derive(Default)]
 pub(crate) struct Records {
-    nodes: BTreeMap<Who, (Journal, Vec<RunEvent>)>,
+    nodes: BTreeMap<Who, (Journal, Vec<u8>)>,
     /// The number of workers that exited, as the agents were told.
     exits: usize,
 }
@@ -27,36 +26,36 @@ impl World {
     pub(crate) fn record_beginning(&mut self, who: Who, document: &NodeDocument, entropy: u64) {
         let at = self.moment();
         let Some(records) = &mut self.records else { return };
-        let mut journal = Journal::new("sim", document.id.clone());
-        let lines = journal.node_began(at, &self.plan.config, document, entropy);
-        records.nodes.insert(who, (journal, lines));
+        let (mut journal, mut text) =
+            (Journal::new("sim", document.id.clone(), Detail::Records), Vec::new());
+        journal.node_began(at, &self.plan.config, document, entropy, &mut text);
+        records.nodes.insert(who, (journal, text));
     }
 
     pub(crate) fn record_agent_beginning(&mut self, who: Who, settings: &AgentSettings) {
-        self.record(who, |journal, at| journal.agent_began(at, settings));
-    }
-
-    pub(crate) fn record_node(&mut self, who: Who, input: NodeInput, outputs: &[NodeOutput]) {
         let at = self.moment();
         let Some(records) = &mut self.records else { return };
-        if let Some((journal, lines)) = records.nodes.get_mut(&who) {
-            let node = &self.nodes[who].rendezvous;
-            lines.extend(journal.node_step(at, input, outputs, node));
+        if let Some((journal, text)) = records.nodes.get_mut(&who) {
+            journal.agent_began(at, settings, text);
+        }
+    }
+
+    pub(crate) fn record_node(&mut self, who: Who, input: &NodeInput, outputs: &[NodeOutput]) {
+        let at = self.moment();
+        let Some(records) = &mut self.records else { return };
+        if let Some((journal, text)) = records.nodes.get_mut(&who) {
+            journal.node_step(at, input, outputs, &self.nodes[who].rendezvous, text);
         }
     }
 
     pub(crate) fn record_agent(&mut self, who: Who, input: &AgentInput, outputs: &[AgentOutput]) {
-        self.record(who, |journal, at| journal.agent_step(at, input, outputs));
-        if let (AgentInput::Exited(_), Some(records)) = (input, &mut self.records) {
-            records.exits += 1;
-        }
-    }
-
-    fn record(&mut self, who: Who, lines: impl FnOnce(&mut Journal, Moment) -> Vec<RunEvent>) {
         let at = self.moment();
         let Some(records) = &mut self.records else { return };
-        if let Some((journal, written)) = records.nodes.get_mut(&who) {
-            written.extend(lines(journal, at));
+        if let Some((journal, text)) = records.nodes.get_mut(&who) {
+            journal.agent_step(at, input, outputs, text);
+        }
+        if matches!(input, AgentInput::Exited(_)) {
+            records.exits += 1;
         }
     }
 }
@@ -66,15 +65,19 @@ impl Records {
     pub(crate) fn check(&self, seed: u64) -> Result<(), String> {
         let mut random = Random::new(seed);
         let mut exits = 0;
-        for (_, events) in self.nodes.values() {
+        for (_, text) in self.nodes.values() {
+            let text = str::from_utf8(text).map_err(|error| error.to_string())?;
+            let lines: Vec<String> = text.lines().map(str::to_owned).collect();
+            let events: Result<Vec<_>, _> =
+                lines.iter().map(|line| RunEvent::parse(line)).collect();
+            let events = events.map_err(|error| error.to_string())?;
             exits += events
                 .iter()
                 .filter(|event| matches!(event.body, EventBody::WorkerExited { .. }))
                 .count();
-            check_order(events)?;
-            let lines: Vec<String> = events.iter().map(RunEvent::to_line).collect();
+            check_order(&events)?;
             replay(&lines).map_err(|error| error.to_string())?;
-            self.check_change(&mut random, events, lines)?;
+            self.check_change(&mut random, &events, lines)?;
         }
         match exits == self.exits {
             true => Ok(()),
@@ -92,12 +95,8 @@ impl Records {
         let at = random.below(events.len());
         let mut changed = events[at].clone();
         let is_record = match &mut changed.body {
-            EventBody::AgentStep { outputs, .. } => {
-                *outputs = one_more(outputs);
-                true
-            }
-            EventBody::NodeStep { outputs, .. } => {
-                *outputs = one_more(outputs);
+            EventBody::AgentStep { outputs, .. } | EventBody::NodeStep { outputs, .. } => {
+                outputs.push("another".into());
                 true
             }
             EventBody::AgentBegan { .. } | EventBody::NodeBegan { .. } => return Ok(()),
@@ -136,11 +135,4 @@ fn replay(lines: &[String]) -> Result<(), ReplayError> {
     lines.iter().try_for_each(|line| replay.line(line))?;
     replay.end();
     Ok(())
-}
-
-/// A record with one more output.
-fn one_more<T: Serialize>(outputs: &Outputs<T>) -> Outputs<T> {
-    let mut values = outputs.values();
-    values.push("another".into());
-    Outputs::Recorded(values)
 }

@@ -1,5 +1,5 @@
 use rallypoint_core::agent::Agent;
-use rallypoint_core::events::{EventBody, Replay};
+use rallypoint_core::events::{EventBody, Replay, ReplayError, RunEvent};
 
 use super::*;
 
@@ -8,7 +8,7 @@ fn read(path: &Path) -> Vec<RunEvent> {
     text.lines().map(|line| RunEvent::parse(line).unwrap()).collect()
 }
 
-fn begin(file: &mut EventFile, node_id: &str) {
+fn begin(file: &EventFile, node_id: &str) {
     let recorder = file.recorder();
     recorder.agent_began("job", node_id, &AgentSettings::default());
     let mut agent = Agent::new(AgentSettings::default());
@@ -22,8 +22,8 @@ fn begin(file: &mut EventFile, node_id: &str) {
 async fn a_later_start_appends_also_after_a_line_that_was_cut_off() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("events.jsonl");
-    let mut file = EventFile::append(&path).unwrap();
-    begin(&mut file, "a");
+    let file = EventFile::append(&path, true).unwrap();
+    begin(&file, "a");
     file.close().await;
     let events = read(&path);
     assert_eq!(events.iter().map(|event| event.seq).collect::<Vec<_>>(), [1, 2, 3]);
@@ -32,8 +32,8 @@ async fn a_later_start_appends_also_after_a_line_that_was_cut_off() {
     assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
     let mut cut = OpenOptions::new().append(true).open(&path).unwrap();
     cut.write_all(b"{\"format\":1,\"se").unwrap();
-    let mut file = EventFile::append(&path).unwrap();
-    begin(&mut file, "b");
+    let file = EventFile::append(&path, true).unwrap();
+    begin(&file, "b");
     file.close().await;
     let mut replay = Replay::default();
     for line in std::fs::read_to_string(&path).unwrap().lines() {
@@ -43,13 +43,28 @@ async fn a_later_start_appends_also_after_a_line_that_was_cut_off() {
     assert_eq!((replayed.starts, replayed.cut_off.len(), replayed.events), (2, 1, 2));
 }
 
+#[tokio::test]
+async fn a_file_without_records_has_the_events_and_cannot_be_replayed() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("events.jsonl");
+    let file = EventFile::append(&path, false).unwrap();
+    begin(&file, "a");
+    file.close().await;
+    let events = read(&path);
+    assert_eq!(events.len(), 1);
+    assert_eq!((events[0].seq, &events[0].body), (1, &EventBody::RendezvousBegan));
+    let error = Replay::default().line(&events[0].to_line()).unwrap_err();
+    assert!(matches!(error, ReplayError::NoRecords { line: 1, .. }), "{error}");
+    assert!(error.to_string().contains("--records"), "{error}");
+}
+
 /// Someone who wants no file gets events, and no records.
 #[cfg(feature = "cli")]
 #[test]
 fn records_are_made_for_a_file_alone() {
     let recorder = EventRecorder::without_file();
     let (seen, events) = std::sync::mpsc::channel();
-    recorder.observe(Box::new(move |event| seen.send(event.clone()).unwrap()));
+    recorder.observe(Box::new(move |_, event| seen.send(event.clone()).unwrap()));
     recorder.agent_began("job", "a", &AgentSettings::default());
     let mut agent = Agent::new(AgentSettings::default());
     agent.handle(Time::ZERO, AgentInput::Begin);
@@ -61,9 +76,9 @@ fn records_are_made_for_a_file_alone() {
 
 #[tokio::test]
 async fn a_full_disk_stops_nothing() {
-    let mut file = EventFile::append(Path::new("/dev/full")).unwrap();
-    begin(&mut file, "a");
-    begin(&mut file, "a");
+    let file = EventFile::append(Path::new("/dev/full"), true).unwrap();
+    begin(&file, "a");
+    begin(&file, "a");
     file.close().await;
 }
 
@@ -71,10 +86,10 @@ async fn a_full_disk_stops_nothing() {
 async fn nothing_is_recorded_after_the_end() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("events.jsonl");
-    let mut file = EventFile::append(&path).unwrap();
+    let file = EventFile::append(&path, true).unwrap();
     let recorder = file.recorder();
     file.close().await;
     recorder.agent_began("job", "a", &AgentSettings::default());
     assert!(read(&path).is_empty());
-    assert!(EventFile::append(&directory.path().join("none/events")).is_err());
+    assert!(EventFile::append(&directory.path().join("none/events"), true).is_err());
 }

@@ -57,6 +57,8 @@ pub(crate) struct JobSpec {
     pub(crate) http: Option<SocketAddr>,
     /// The file to which the events of this node are appended.
     pub(crate) events: Option<PathBuf>,
+    /// Whether the file also has what the machines of this node were told, for a replay.
+    pub(crate) records: bool,
     /// The local rank of the worker that gets standard input, if the user chose one.
     pub(crate) stdin: Option<u32>,
     /// The processors that each worker is bound to.

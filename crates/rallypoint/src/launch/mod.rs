@@ -122,8 +122,8 @@ pub(crate) fn launch(mut job: JobSpec, console: &Arc<Console>) -> Result<i32, La
 /// Opens the file of events, if there is one, and gives the recorder to the rendezvous and to the agent.
 fn open_events(job: &mut JobSpec) -> Result<Option<EventFile>, LaunchError> {
     let Some(path) = job.events.clone() else { return Ok(None) };
-    let mut events =
-        EventFile::append(&path).map_err(|source| LaunchError::Events { path, source })?;
+    let events = EventFile::append(&path, job.records)
+        .map_err(|source| LaunchError::Events { path, source })?;
     job.rendezvous.parameters.recorder = Some(events.recorder());
     Ok(Some(events))
 }

@@ -48,7 +48,7 @@ impl NodePages {
         let recorder = &mut rendezvous.parameters.recorder;
         let recorder = recorder.get_or_insert_with(EventRecorder::without_file);
         let run = self.run.clone();
-        recorder.observe(Box::new(move |event| run.take(event)));
+        recorder.observe(Box::new(move |now, event| run.take(now, event)));
         let tls = certificate(rendezvous).await.map_err(LaunchError::Certificate)?;
         let credentials = rendezvous.credentials.clone();
         let options = HttpOptions { address, tls, credentials };

@@ -12,7 +12,8 @@ use prometheus::core::Collector;
 use prometheus::proto::MetricFamily;
 use prometheus::{HistogramOpts, HistogramVec, IntCounter, IntCounterVec, Opts};
 use rallypoint_core::agent::{Exit, signal_name};
-use rallypoint_core::events::{EventBody, Registered, RunEvent};
+use rallypoint_core::events::{EventBody, Observation, Registered};
+use rallypoint_core::kv::Time;
 
 use self::phases::{Phase, Phases};
 use self::signs::{RoundReason, sign};
@@ -130,12 +131,13 @@ impl RunMetrics {
     }
 
     /// Takes an event into account.
-    pub(crate) fn take(&self, event: &RunEvent) {
+    pub(crate) fn take(&self, now: Time, event: &Observation) {
+        let ms = u64::try_from(now.as_millis()).unwrap_or(u64::MAX);
         let mut state = self.state();
         if state.node == "member"
             && let Some(reason) = sign(&event.body)
         {
-            state.sign.get_or_insert((reason, event.ms));
+            state.sign.get_or_insert((reason, ms));
         }
         self.time(&event.body);
         match &event.body {
@@ -147,7 +149,7 @@ impl RunMetrics {
             }
             EventBody::WorkersStarted { .. } => {
                 if let Some((reason, since)) = state.sign.take() {
-                    let seconds = event.ms.saturating_sub(since) as f64 / 1e3;
+                    let seconds = ms.saturating_sub(since) as f64 / 1e3;
                     self.recovery.with_label_values(&[reason.name()]).observe(seconds);
                 }
             }
@@ -159,7 +161,7 @@ impl RunMetrics {
             }
             _ => {}
         }
-        state.take(event);
+        state.take(ms, event);
     }
 
     /// Takes the time of a stage that has ended.
@@ -247,7 +249,7 @@ impl RunMetrics {
 }
 
 impl MetricsState {
-    fn take(&mut self, event: &RunEvent) {
+    fn take(&mut self, ms: u64, event: &Observation) {
         match &event.body {
             EventBody::RoundOpened { .. } => {
                 (self.run, self.round) = (Some("joinable"), event.round);
@@ -292,7 +294,7 @@ impl MetricsState {
             _ => {}
         }
         if let Some(phase) = Phase::after(&event.body) {
-            self.phases.enter(phase, event.ms);
+            self.phases.enter(phase, ms);
         }
     }
 }

@@ -70,22 +70,14 @@ fn every_kind() -> Vec<EventBody> {
         EventBody::HangReported { number: 1, odd: Vec::new() },
         EventBody::Finished { exit_code: 1, failures: 1 },
         EventBody::AgentBegan { version: text(), settings },
-        EventBody::AgentStep {
-            at_ns: 1,
-            input: AgentInput::Begin,
-            outputs: Outputs::Recorded(Vec::new()),
-        },
+        EventBody::AgentStep { at_ns: 1, input: AgentInput::Begin, outputs: Vec::new() },
         EventBody::NodeBegan {
             version: text(),
             config: Box::new(config()),
             document: Box::new(document),
             entropy: 1,
         },
-        EventBody::NodeStep {
-            at_ns: 1,
-            input: Box::new(NodeInput::Enter),
-            outputs: Outputs::Recorded(Vec::new()),
-        },
+        EventBody::NodeStep { at_ns: 1, input: Box::new(NodeInput::Enter), outputs: Vec::new() },
     ]
 }
 

@@ -22,7 +22,7 @@ fn a_record_leads_to_the_same_decisions_again() {
     cut[16].truncate(40);
     cut.truncate(17);
     assert_eq!(replay(&cut).unwrap().cut_off, [17]);
-    cut.extend(node_lines().iter().map(RunEvent::to_line));
+    cut.extend(super::lines(&node_text()));
     assert_eq!(replay(&cut).unwrap().cut_off, [17]);
 }
 
@@ -85,6 +85,9 @@ fn a_record_that_is_not_whole_is_refused() {
         source.starts_with("the event has format 9, and this version reads format 1"),
         "{source}"
     );
+    let event = lines[2].replace("\"seq\":3", "\"seq\":1");
+    let error = replay(&[event]).unwrap_err().to_string();
+    assert!(error.starts_with("line 1 is the first of node a, and no record"), "{error}");
     let step = lines[1].replace("\"seq\":2", "\"seq\":1");
     let error = replay(&[step]).unwrap_err().to_string();
     assert!(error.starts_with("line 1: there is no agent_began of node a"), "{error}");

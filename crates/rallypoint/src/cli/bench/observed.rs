@@ -31,15 +31,31 @@ pub(super) struct ObservedPlan {
     pub(super) scrape: Duration,
 }
 
-/// Groups with and without observation take turns, so that a machine that becomes slower slows down both.
-const TURNS: [bool; 4] = [false, true, true, false];
+/// How much of a group is observed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+enum Observed {
+    /// Nothing.
+    Off,
+    /// Events, metrics, pages.
+    On,
+    /// The same, and the records of a replay.
+    Records,
+}
+
+/// The groups take turns, so that a machine that becomes slower slows down all of them.
+const TURNS: [Observed; 6] = [
+    Observed::Off,
+    Observed::On,
+    Observed::Records,
+    Observed::Records,
+    Observed::On,
+    Observed::Off,
+];
 
 /// The nodes of one file. They share the thread that writes it, as they share the threads of the runtime: two cores
 /// that switch between a thousand threads tell nothing of nodes that have a host each.
 const NODES_OF_A_FILE: u32 = 64;
-
-/// The time between two rounds.
-const PAUSE: Duration = Duration::from_millis(500);
 
 /// Compares groups with and without observation.
 pub(super) async fn compare(bench: &RendezvousBench, endpoint: &str) -> Result<(), AnyError> {
@@ -49,22 +65,31 @@ pub(super) async fn compare(bench: &RendezvousBench, endpoint: &str) -> Result<(
         print(&serde_json::to_string(&turn)?);
         turns.push(turn);
     }
-    let (on, off): (Vec<_>, Vec<_>) = turns.into_iter().partition(|turn| turn.observed);
-    print(&format!("{:<36}{:>12}{:>12}{:>12}", "", "off", "on", "on / off"));
+    let header = ["off", "on", "on / off", "records", "records / off"];
+    print(&format!("{:<40}{}", "", header.map(|name| format!("{name:>14}")).concat()));
     for (what, value) in ROWS {
-        let [off, on] = [&off, &on].map(|turns| median(turns.iter().flat_map(value).collect()));
-        let ratio = if off == 0.0 { String::new() } else { format!("{:.3}", on / off) };
-        print(&format!("{what:<36}{off:>12.4}{on:>12.4}{ratio:>12}"));
+        let [off, on, records] = [Observed::Off, Observed::On, Observed::Records].map(|observed| {
+            let turns = turns.iter().filter(|turn| turn.observed == observed);
+            median(turns.flat_map(value).collect())
+        });
+        let number = |value: Option<f64>| value.map_or_else(String::new, |it| format!("{it:.4}"));
+        let ratio = |value: Option<f64>| Some(value? / off.filter(|off| *off > 0.0)?);
+        let columns = [off, on, ratio(on), records, ratio(records)];
+        let columns = columns.map(|value| format!("{:>14}", number(value)));
+        print(&format!("{what:<40}{}", columns.concat()));
     }
     Ok(())
 }
 
 type Row = (&'static str, fn(&Turn) -> Vec<f64>);
 
-const ROWS: [Row; 10] = [
+const ROWS: [Row; 14] = [
     ("forming, s", |turn| turn.forming_seconds.clone()),
-    ("forming: processor of nodes, s", |turn| vec![turn.forming_nodes]),
-    ("forming: processor of the server, s", |turn| vec![turn.forming_server]),
+    ("forming: processor of nodes, s", |turn| turn.forming_nodes.clone()),
+    ("forming: processor of the server, s", |turn| turn.forming_server.clone()),
+    ("forming: processor of both, s", |turn| {
+        turn.forming_nodes.iter().zip(&turn.forming_server).map(|(a, b)| a + b).collect()
+    }),
     ("idle: processor of nodes, s", |turn| vec![turn.idle.nodes]),
     ("idle: processor of the server, s", |turn| vec![turn.idle.server]),
     ("idle: cores in use", |turn| vec![turn.idle.cores]),
@@ -72,29 +97,39 @@ const ROWS: [Row; 10] = [
     ("idle: renewals of leases", |turn| vec![turn.idle.renewals]),
     ("idle: other calls", |turn| vec![turn.idle.calls]),
     ("idle: revisions written", |turn| vec![turn.idle.revisions]),
+    ("scraped: processor of nodes, s", |turn| scraped(turn, |idle| idle.nodes)),
+    ("scraped: other calls", |turn| scraped(turn, |idle| idle.calls)),
+    ("scraped: revisions written", |turn| scraped(turn, |idle| idle.revisions)),
 ];
 
-fn median(mut values: Vec<f64>) -> f64 {
+fn scraped(turn: &Turn, value: fn(&Idle) -> f64) -> Vec<f64> {
+    turn.scraped.iter().map(value).collect()
+}
+
+fn median(mut values: Vec<f64>) -> Option<f64> {
     values.sort_by(f64::total_cmp);
     let middle = values.len() / 2;
-    match (values.get(middle), values.len() % 2) {
-        (Some(value), 1) => *value,
-        (Some(value), _) => (values.get(middle.saturating_sub(1)).unwrap_or(value) + value) / 2.0,
-        (None, _) => 0.0,
-    }
+    let upper = *values.get(middle)?;
+    Some(match values.len() % 2 {
+        1 => upper,
+        _ => (values.get(middle.saturating_sub(1)).unwrap_or(&upper) + upper) / 2.0,
+    })
 }
 
 /// One group: its rounds, and how it idled.
 #[derive(Debug, Serialize)]
 struct Turn {
-    observed: bool,
+    observed: Observed,
     /// The time of each round.
     forming_seconds: Vec<f64>,
-    /// The processor time of all nodes in a round, on average, in seconds.
-    forming_nodes: f64,
-    /// The processor time of the server in a round, on average, in seconds.
-    forming_server: f64,
+    /// The processor time of all nodes in each round, in seconds.
+    forming_nodes: Vec<f64>,
+    /// The processor time of the server in each round, in seconds.
+    forming_server: Vec<f64>,
     idle: Idle,
+    /// The same while the nodes are scraped. They are not scraped while they form: a thousand nodes of one host would
+    /// be scraped within the time that they take.
+    scraped: Option<Idle>,
 }
 
 /// What an idle group costs.
@@ -120,53 +155,71 @@ impl Turn {
     async fn measure(
         bench: &RendezvousBench,
         endpoint: &str,
-        observed: bool,
+        observed: Observed,
     ) -> Result<Self, AnyError> {
         let ObservedPlan { nodes, rounds, idle, scrape } = bench.plan();
         let server = endpoint.split(',').next().unwrap_or_default();
         let observation = match observed {
-            true => Some(Observation::start(nodes, server, scrape)?),
-            false => None,
+            Observed::Off => None,
+            _ => Some(Observation::start(nodes, observed == Observed::Records)?),
         };
         let handlers = bench.open(endpoint, observation.as_ref()).await?;
-        let look = async || -> Result<Costs, AnyError> {
+        let look = async |scraper: Option<&Scraper>| -> Result<Costs, AnyError> {
             // The last messages are on their way, and the last lines to their files.
             tokio::time::sleep(Duration::from_secs(1)).await;
             let traffic = total(&handlers);
-            let scraper = observation.as_ref().map_or(0.0, Observation::scraper_seconds);
+            let scraper = scraper.map_or(0.0, Scraper::seconds);
             let server = server.to_owned();
             let page = blocking(move || get(&server)).await?;
             let nodes = seconds(ClockId::ProcessCPUTime) - scraper;
             let messages = (traffic.requests + traffic.messages) as f64;
             Ok(Costs { nodes, messages, ..Costs::of_server(&page) })
         };
-        let begun = look().await?;
-        let mut forming_seconds = Vec::new();
+        let (mut forming_seconds, mut forming_nodes) = (Vec::new(), Vec::new());
+        let mut forming_server = Vec::new();
+        let mut before = look(None).await?;
         for _ in 0..rounds {
-            // What a round leaves to be done must not slow the next one down.
-            tokio::time::sleep(PAUSE).await;
             forming_seconds.push(bench.measure(&handlers).await?.seconds);
+            // What a round leaves to be done belongs to it.
+            let after = look(None).await?;
+            let forming = after.since(&before);
+            forming_nodes.push(forming.nodes);
+            forming_server.push(forming.server);
+            before = after;
         }
-        let formed = look().await?;
         tokio::time::sleep(idle).await;
-        let idled = look().await?;
-        let (forming, idling) = (formed.since(&begun), idled.since(&formed));
-        let idle = Idle {
-            nodes: idling.nodes,
-            server: idling.server,
-            cores: (idling.nodes + idling.server) / idle.as_secs_f64(),
-            messages_per_node: idling.messages / f64::from(nodes),
-            renewals: idling.renewals,
-            calls: idling.calls,
-            revisions: idling.revision,
+        let idled = Idle::new(&look(None).await?.since(&before), nodes, idle);
+        let scraped = match &observation {
+            Some(observation) if !scrape.is_zero() => {
+                let scraper = Scraper::start(observation.targets(server), scrape)?;
+                let before = look(Some(&scraper)).await?;
+                tokio::time::sleep(idle).await;
+                let costs = look(Some(&scraper)).await?.since(&before);
+                blocking(move || scraper.stop()).await;
+                Some(Idle::new(&costs, nodes, idle))
+            }
+            _ => None,
         };
         end(handlers).await?;
         if let Some(observation) = observation {
             observation.stop().await;
         }
-        let forming_nodes = forming.nodes / f64::from(rounds);
-        let forming_server = forming.server / f64::from(rounds);
-        Ok(Self { observed, forming_seconds, forming_nodes, forming_server, idle })
+        let idle = idled;
+        Ok(Self { observed, forming_seconds, forming_nodes, forming_server, idle, scraped })
+    }
+}
+
+impl Idle {
+    fn new(costs: &Costs, nodes: u32, time: Duration) -> Self {
+        Self {
+            nodes: costs.nodes,
+            server: costs.server,
+            cores: (costs.nodes + costs.server) / time.as_secs_f64(),
+            messages_per_node: costs.messages / f64::from(nodes),
+            renewals: costs.renewals,
+            calls: costs.calls,
+            revisions: costs.revision,
+        }
     }
 }
 
@@ -240,7 +293,6 @@ pub(super) struct Observation {
     files: Vec<EventFile>,
     recorders: Vec<EventRecorder>,
     pages: Vec<HttpServer>,
-    scraper: Scraper,
 }
 
 /// What a node tells. Those of the process are left out: they count the descriptors of all nodes of this one.
@@ -257,53 +309,47 @@ impl Told for NodePages {
 }
 
 impl Observation {
-    fn start(nodes: u32, server: &str, scrape: Duration) -> Result<Self, AnyError> {
+    fn start(nodes: u32, records: bool) -> Result<Self, AnyError> {
         let directory = TemporaryDirectory::new("rallypoint-bench-")?;
         let (mut files, mut recorders, mut pages) = (Vec::new(), Vec::new(), Vec::new());
         for node in 0..nodes {
             if node % NODES_OF_A_FILE == 0 {
                 let path = directory.path().join(format!("{}.jsonl", files.len()));
-                files.push(EventFile::append(&path)?);
+                files.push(EventFile::append(&path, records)?);
             }
-            let recorder = files.last_mut().ok_or("there is no file")?.recorder();
+            let recorder = files.last().ok_or("there is no file")?.recorder();
             let metrics = Arc::new(RunMetrics::new(RunFacts::default()));
             let observed = metrics.clone();
-            recorder.observe(Box::new(move |event| observed.take(event)));
+            recorder.observe(Box::new(move |now, event| observed.take(now, event)));
             recorders.push(recorder);
             let address = ([127, 0, 0, 1], 0).into();
             let options = HttpOptions { address, tls: None, credentials: None };
             let told = Pages { told: Arc::new(NodePages(metrics)), runs: None };
             pages.push(HttpServer::start(options, told)?);
         }
-        let of_nodes = pages.iter().map(|page| page.url().trim_start_matches("http://"));
-        let targets = std::iter::once(server).chain(of_nodes).map(str::to_owned).collect();
-        let scraper = Scraper::start(targets, scrape)?;
-        Ok(Self { _directory: directory, files, recorders, pages, scraper })
+        Ok(Self { _directory: directory, files, recorders, pages })
+    }
+
+    /// What a scraper asks: the server, and all nodes.
+    fn targets(&self, server: &str) -> Vec<String> {
+        let of_nodes = self.pages.iter().map(|page| page.url().trim_start_matches("http://"));
+        std::iter::once(server).chain(of_nodes).map(str::to_owned).collect()
     }
 
     pub(super) fn recorder(&self, node: usize) -> Option<EventRecorder> {
         self.recorders.get(node).cloned()
     }
 
-    /// The processor time of the scraper, which is no part of the group.
-    fn scraper_seconds(&self) -> f64 {
-        self.scraper.nanos.load(Ordering::Relaxed) as f64 * 1e-9
-    }
-
     async fn stop(self) {
-        let Self { _directory, files, pages, scraper, .. } = self;
-        blocking(move || {
-            scraper.stop();
-            drop(pages);
-        })
-        .await;
+        let Self { _directory, files, pages, .. } = self;
+        blocking(move || drop(pages)).await;
         for file in files {
             file.close().await;
         }
     }
 }
 
-/// A thread that scrapes all targets, one after the other, each once in an interval; none if that is zero.
+/// A thread that scrapes all targets, one after the other, each once in an interval.
 struct Scraper {
     nanos: Arc<AtomicU64>,
     stop: SyncSender<()>,
@@ -316,9 +362,6 @@ impl Scraper {
         let spent = nanos.clone();
         let (stop, stopped) = sync_channel::<()>(0);
         let thread = std::thread::Builder::new().name("scraper".to_owned()).spawn(move || {
-            if interval.is_zero() {
-                return;
-            }
             let step = interval / u32::try_from(targets.len()).unwrap_or(u32::MAX).max(1);
             let mut next = Instant::now();
             for target in targets.iter().cycle() {
@@ -333,6 +376,11 @@ impl Scraper {
             }
         })?;
         Ok(Self { nanos, stop, thread })
+    }
+
+    /// Its processor time, which is no part of the group's.
+    fn seconds(&self) -> f64 {
+        self.nanos.load(Ordering::Relaxed) as f64 * 1e-9
     }
 
     fn stop(self) {

@@ -21,9 +21,9 @@ process; the server is another. The handlers are made before the clock starts; i
 They serve no store for workers: members connect to that only when the group has formed, and for all of
 them one process has too few descriptors.
 
---observed compares nodes that record events to files, keep those of the run in its keys, and tell
-metrics over HTTP to a scraper, with nodes that do none of it. They take turns. After its rounds, each
-group idles for a while.
+--observed compares nodes that record events to files, keep those of the run in its keys, and serve
+metrics over HTTP, with nodes that do none of it, and with nodes that also record what a replay needs.
+They take turns. After its rounds, each group idles for a while, and then once more with a scraper.
 
 Examples:
   rallypoint bench rendezvous --nodes 1024

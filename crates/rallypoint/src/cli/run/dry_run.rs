@@ -184,6 +184,7 @@ fn settings(job: &JobSpec) -> Vec<(&'static str, Value)> {
         ("on_console", json!(shown)),
         ("http", json!(job.http)),
         ("events", json!(job.events.as_ref().map(|file| file.to_string_lossy()))),
+        ("records", json!(job.records)),
     ]
 }
 

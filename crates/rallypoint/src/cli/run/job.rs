@@ -87,6 +87,7 @@ pub(super) fn job(
         logs: logs(options, environment, &mut notes)?,
         http,
         events: options.events.clone(),
+        records: options.records,
         stdin: stdin(options, local_workers)?,
         numa_binding: options.numa_binding,
         virtual_local_rank: options.virtual_local_rank,

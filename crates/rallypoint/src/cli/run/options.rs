@@ -235,10 +235,12 @@ pub(crate) struct Options {
     #[arg(long, value_name = "IP:PORT", value_parser = crate::http::address, help_heading = MONITORING)]
     pub(super) http: Option<SocketAddr>,
 
-    /// File to which this node appends its events, one JSON object a line: what it decided and why. `rallypoint replay`
-    /// reads it
+    /// File to which this node appends its events, one JSON object a line: what it decided and why
     #[arg(long, value_name = "FILE", help_heading = MONITORING)]
     pub(super) events: Option<PathBuf>,
+    /// With --events, also record what this node was told, so that `rallypoint replay` can decide it again
+    #[arg(long, requires = "events", help_heading = MONITORING)]
+    pub(super) records: bool,
 
     /// Print the resolved job without running it
     #[arg(long)]

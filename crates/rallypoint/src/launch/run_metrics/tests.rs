@@ -1,5 +1,7 @@
 //! Events go in, metrics come out.
 
+use rallypoint_core::events::RunEvent;
+
 use super::*;
 use crate::metrics::page;
 
@@ -18,7 +20,8 @@ fn after(events: &[(u64, &str)]) -> String {
         );
         let event = RunEvent::parse(&line).unwrap();
         assert_ne!(event.body, EventBody::Unknown, "{line}");
-        metrics.take(&event);
+        let RunEvent { ms, round, body, why, .. } = event;
+        metrics.take(Time::from_millis(ms), &Observation { round, body, why });
     }
     // Each series has the label.
     let page = page(metrics.families());

@@ -204,7 +204,7 @@ impl NodeDriver {
         self.node.handle(now, input);
         let outputs: Vec<NodeOutput> = std::iter::from_fn(|| self.node.poll_output()).collect();
         if let (Some(recorder), Some(input)) = (&self.recorder, recorded) {
-            recorder.node_step(now, input, &outputs, &self.node);
+            recorder.node_step(now, &input, &outputs, &self.node);
         }
         self.outputs.extend(outputs);
     }

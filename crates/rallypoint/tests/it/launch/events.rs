@@ -119,7 +119,7 @@ fn the_events_of_a_job_tell_its_story_and_lead_to_the_same_decisions_again() {
 fn a_later_start_appends_and_the_environment_may_name_the_file() {
     let job = Job::new(&["--standalone"]);
     for _ in 0..2 {
-        let line = job.launcher().env("PET_EVENTS", &job.events_of(0));
+        let line = job.launcher().env("PET_EVENTS", &job.events_of(0)).env("PET_RECORDS", "1");
         line.program(&["true"]).start().ends_with(0);
     }
     let events = read(&job.events_of(0));

@@ -146,7 +146,7 @@ fn hangs_at_rank_3(job: &Job, options: &[&str], order: &str) -> (Vec<Launcher>, 
     let usual = ["--nproc-per-node", "2", "--hang-after", "3:60", "--progress", "beat"];
     let options = [&usual[..], &["--on-hang", "restart"], options].concat();
     let launch = |number: usize| {
-        job.launcher().with(&options).with(&["--events", &events(job, number)]).start()
+        job.launcher().with(&options).with(&["--events", &events(job, number), "--records"]).start()
     };
     let nodes: Vec<_> = (0..3).map(launch).collect();
     let group = job.group(6);

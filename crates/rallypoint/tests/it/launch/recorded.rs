@@ -18,7 +18,7 @@ impl Job {
     pub fn recorded(&self) -> Line {
         let line = self.launcher();
         let file = self.events_of(line.number);
-        line.with(&["--events", &file])
+        line.with(&["--events", &file, "--records"])
     }
 
     /// Decides again what each of the first launchers recorded. Those that ended by themselves recorded everything;
@@ -65,8 +65,9 @@ pub fn replays(path: &str) -> String {
 /// The numbers of the lines of records that have decisions.
 pub fn decisions(lines: &[String]) -> Vec<usize> {
     let has_decided = |line: &String| match RunEvent::parse(line).map(|event| event.body) {
-        Ok(EventBody::AgentStep { outputs, .. }) => !outputs.values().is_empty(),
-        Ok(EventBody::NodeStep { outputs, .. }) => !outputs.values().is_empty(),
+        Ok(EventBody::AgentStep { outputs, .. } | EventBody::NodeStep { outputs, .. }) => {
+            !outputs.is_empty()
+        }
         _ => false,
     };
     (1..).zip(lines).filter(|(_, line)| has_decided(line)).map(|(number, _)| number).collect()

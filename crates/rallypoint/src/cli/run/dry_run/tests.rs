@@ -57,6 +57,7 @@ line prefix           [${role_name}${local_rank}]:
 on console            [1]
 http                  none
 events                none
+records               false
 provenance            --max-restarts 3 from PET_MAX_RESTARTS
 provenance            OMP_NUM_THREADS 1 from the launcher, as there are several workers; set it to what suits them best
 

@@ -100,6 +100,7 @@ fn rows() -> Vec<Row> {
             "moon", "node, socket, exclusive, core-complex"),
         option("http", "ht", "127.0.0.1:0", |p| format!("{:?}", p.http), "None", "Some(127.0.0.1:0)", "9480", "give an IP address and a port"),
         option("events", "ev", "e.jsonl", |p| format!("{:?}", p.events), "None", "Some(\"e.jsonl\")", "", "a value is required"),
+        flag("records", "rec", |p| p.records.to_string(), "false", "true"),
         option("log-dir", "log-d", "/dev/null", |p| format!("{:?}", p.logs.directory), "Temporary", "Nowhere", "", "a value is required"),
         option("redirects", "redirect", "0:1,11:3", |p| streams(&p.logs.redirects), "-- -- --", "+- -- ++", "4", "give 0 (none)"),
         option("tee", "te", "2", |p| streams(&p.logs.tee), "-- -- --", "-+ -+ -+", "0:1,0:2", "local rank 0 is there twice"),
@@ -120,6 +121,7 @@ fn context(name: &str) -> &'static [&'static str] {
         "cert" => &["--key=k.pem", "--cacert=ca.pem", "--rdzv-endpoint=other"],
         "key" => &["--cert=c.pem", "--cacert=ca.pem", "--rdzv-endpoint=other"],
         "cacert" => &["--rdzv-endpoint=other"],
+        "records" => &["--events=e.jsonl"],
         "preflight-timeout" => &["--preflight=true"],
         _ => &[],
     }
