@@ -4,6 +4,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::text::{LONGEST_REASON, bounded};
+
 /// How a worker exited.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -71,6 +73,41 @@ impl fmt::Display for WorkerFailure {
             Some(message) => write!(f, ": {message}"),
             None => Ok(()),
         }
+    }
+}
+
+/// `rdzv/failure`: the last lines of the worker that failed, for operators. The node of the worker writes it, if it kept
+/// the output.
+///
+/// ```
+/// use rallypoint_core::agent::{Exit, FailureOutput, WorkerFailure};
+/// let failure =
+///     WorkerFailure { host: "a".into(), local_rank: 0, rank: 0, exit: Exit::Code(1), message: None };
+/// let lines = (0..30).map(|number| format!("line {number}"));
+/// let output = FailureOutput::new(3, &failure, lines.collect());
+/// assert_eq!(output.lines.len(), FailureOutput::LINES);
+/// assert_eq!(output.lines.last().unwrap(), "line 29");
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FailureOutput {
+    /// The round of the group.
+    pub round: u64,
+    /// The failure, in a sentence.
+    pub failure: String,
+    /// The last lines, in order.
+    pub lines: Vec<String>,
+}
+
+impl FailureOutput {
+    /// The largest number of lines.
+    pub const LINES: usize = 20;
+
+    /// The last lines of this worker, bounded: the document is read by all viewers of the run.
+    pub fn new(round: u64, failure: &WorkerFailure, mut lines: Vec<String>) -> Self {
+        let surplus = lines.len().saturating_sub(Self::LINES);
+        lines.drain(..surplus);
+        let lines = lines.into_iter().map(|line| bounded(line, LONGEST_REASON)).collect();
+        Self { round, failure: bounded(failure.to_string(), LONGEST_REASON), lines }
     }
 }
 

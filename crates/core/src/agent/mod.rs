@@ -123,7 +123,7 @@ mod why;
 pub use self::backoff::RestartBackoff;
 pub use self::ending::{RunAtEnd, run_at_end};
 pub use self::events::{KnownGroup, membership_events, must_stop, num_nodes_waiting};
-pub use self::failure::{Exit, WorkerFailure, signal_name};
+pub use self::failure::{Exit, FailureOutput, WorkerFailure, signal_name};
 pub use self::hang::{HangFinding, HangPolicy, HangRequest, HangRestart, HangWatch, OnHang};
 pub use self::messages::{
     AgentInput, AgentOutput, AgentSettings, EXIT_BARRIER, Exited, GroupChange, NoGroup, NodeGroup,

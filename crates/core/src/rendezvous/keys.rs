@@ -107,6 +107,11 @@ impl Keys {
         format!("{}rdzv/restarts", self.root)
     }
 
+    /// The last lines of the worker that failed, for operators: a [`FailureOutput`](crate::agent::FailureOutput).
+    pub fn failure(&self) -> String {
+        format!("{}rdzv/failure", self.root)
+    }
+
     /// The report of the last hang, for operators: a [`HangDocument`](crate::agent::stacks::HangDocument).
     pub fn hang(&self) -> String {
         format!("{}rdzv/hang", self.root)

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::de::DeserializeOwned;
 
 use crate::agent::stacks::HangDocument;
-use crate::agent::{NodeExit, RestartBudget};
+use crate::agent::{FailureOutput, NodeExit, RestartBudget};
 use crate::events::RunEvent;
 use crate::kv::{KeyValue, LeaseId, Revision};
 use crate::rendezvous::documents::{
@@ -20,6 +20,7 @@ pub(super) struct Documents {
     pub(super) rounds: Option<Rounds>,
     pub(super) budget: RestartBudget,
     pub(super) exits: Vec<NodeExit>,
+    pub(super) failure: Option<FailureOutput>,
     pub(super) hang: Option<HangDocument>,
     pub(super) nodes: BTreeMap<String, LiveNode>,
     pub(super) waiting: BTreeMap<String, Revision>,
@@ -66,6 +67,7 @@ impl Documents {
             Some(RunKey::Active) => self.active = self.read(kv),
             Some(RunKey::Round) => self.rounds = self.read(kv),
             Some(RunKey::Restarts) => self.budget = self.read(kv).unwrap_or_default(),
+            Some(RunKey::Failure) => self.failure = self.read(kv),
             Some(RunKey::Hang) => self.hang = self.read(kv),
             Some(RunKey::Event(_)) => match event(&kv.value) {
                 Ok(event) => drop(self.events.insert(event.seq, event)),

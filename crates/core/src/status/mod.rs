@@ -19,7 +19,7 @@ use serde::Serialize;
 
 pub use self::explain::{Sentence, Topic, age, explain};
 use crate::agent::stacks::HangDocument;
-use crate::agent::{NodeExit, OperatorAction, RestartVerdict};
+use crate::agent::{FailureOutput, NodeExit, OperatorAction, RestartVerdict};
 use crate::events::RunEvent;
 use crate::kv::LeaseStatus;
 use crate::rendezvous::documents::{DisplayTime, Limits, RunOutcome};
@@ -90,6 +90,9 @@ pub struct RunStatus {
     /// The last events of the run, by number. They are no part of the JSON, where a reader asks for them by themselves.
     #[serde(skip)]
     pub events: Vec<RunEvent>,
+    /// The last lines of the last worker that failed, if its node kept them. They are no part of the JSON either.
+    #[serde(skip)]
+    pub failure: Option<FailureOutput>,
     /// The last hang that a node noticed. It is no part of the JSON either.
     #[serde(skip)]
     pub hang: Option<HangDocument>,

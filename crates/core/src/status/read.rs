@@ -35,7 +35,8 @@ impl RunStatus {
         leases: &BTreeMap<LeaseId, LeaseMargin>,
     ) -> Self {
         let mut found = Documents::new(keys, kvs);
-        let (hang, events) = (found.last_hang(), std::mem::take(&mut found.events));
+        let (hang, failure) = (found.last_hang(), found.failure.take());
+        let events = std::mem::take(&mut found.events);
         let events = events.into_values().collect();
         let active = found.active.as_ref();
         let state = match active.map(|active| active.status) {
@@ -83,6 +84,7 @@ impl RunStatus {
             missing,
             actions: budget.actions.clone(),
             problems,
+            failure,
             hang,
             events,
         };

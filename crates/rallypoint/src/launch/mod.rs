@@ -17,6 +17,7 @@ mod driver;
 mod events;
 pub(crate) mod hangs;
 pub(crate) mod job;
+mod last_lines;
 mod liveness;
 pub(crate) mod pages;
 mod peers;

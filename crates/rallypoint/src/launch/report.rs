@@ -111,6 +111,18 @@ impl<'a> FailureReport<'a> {
     }
 }
 
+/// The last lines of a worker: of its log, or else of the traceback in its error file. Blocks on the disk.
+pub(super) fn last_lines(record: &ExitRecord) -> Vec<String> {
+    if let LogTail::Kept { lines, .. } = LogTail::of(record)
+        && !lines.is_empty()
+    {
+        return lines;
+    }
+    let error = record.ended().and_then(|ended| ended.error.as_ref());
+    let traceback = error.and_then(|error| error.said.traceback.as_ref());
+    traceback.map(|text| text.lines().map(str::to_owned).collect()).unwrap_or_default()
+}
+
 /// One failure, with torchrun's fields in torchrun's order.
 fn describe(text: &mut String, failure: &WorkerFailure, record: Option<&ExitRecord>) {
     let mut line = |name: &str, value: &str| {

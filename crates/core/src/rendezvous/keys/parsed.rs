@@ -12,6 +12,8 @@ pub enum RunKey<'a> {
     Round,
     /// [`Keys::restarts`].
     Restarts,
+    /// [`Keys::failure`].
+    Failure,
     /// [`Keys::hang`].
     Hang,
     /// A place of [`Keys::events`].
@@ -80,6 +82,7 @@ impl Keys {
                 "active" => Some(RunKey::Active),
                 "round" => Some(RunKey::Round),
                 "restarts" => Some(RunKey::Restarts),
+                "failure" => Some(RunKey::Failure),
                 "hang" => Some(RunKey::Hang),
                 _ => None,
             },

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use bytes::Bytes;
+use rallypoint_core::agent::FailureOutput;
 use rallypoint_core::agent::stacks::HangDocument;
 use rallypoint_core::events::RunEvent;
 use rallypoint_core::kv::LeaseId;
@@ -232,18 +233,20 @@ struct RunBoard<'a> {
     status: &'a RunStatus,
     explain: Vec<Sentence>,
     events: &'a [RunEvent],
+    failure: Option<&'a FailureOutput>,
     hang: Option<&'a HangDocument>,
 }
 
-/// One run, with its explanation, its last events and its last hang.
+/// One run, with its explanation, its last events, and its last failure and hang.
 fn one(status: &RunStatus) -> Told {
     if !is_known(status) {
         let why = format!("the server has no run {:?}", status.run);
         return Told::Gone(frame("gone", &json!({ "why": why })));
     }
     let now_unix_ms = display_time();
-    let hang = status.hang.as_ref();
+    let (failure, hang) = (status.failure.as_ref(), status.hang.as_ref());
     let explain = explain(status, now_unix_ms);
     let events = status.events.as_slice();
-    Told::Board(frame("run", &RunBoard { format: 1, now_unix_ms, status, explain, events, hang }))
+    let board = RunBoard { format: 1, now_unix_ms, status, explain, events, failure, hang };
+    Told::Board(frame("run", &board))
 }

@@ -4,13 +4,14 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use rallypoint_core::agent::{
-    AgentInput, AgentOutput, HangRequest, NodeExit, NodeGroup, SIGKILL, Start, Why,
+    AgentInput, AgentOutput, HangRequest, NodeExit, NodeGroup, SIGKILL, Start, Why, WorkerFailure,
 };
 use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::{AgentDriver, DEATH, DriverEvent, PendingNotice, Stop};
 use crate::launch::hangs;
+use crate::launch::last_lines;
 use crate::launch::peers::{WantedPlace, exit_barrier, ranks};
 use crate::launch::ports::RoundPorts;
 use crate::launch::signals::{log_no_worker, name};
@@ -52,6 +53,9 @@ impl AgentDriver {
                 self.stop = Some(Stop { attempt, signal, kill_at, stacks_at, give_up_at: None });
                 self.signal_again();
                 tracing::info!(target: LAUNCH, %why, "stopping the workers");
+                if let Why::WorkerFailed(failure) = why {
+                    self.tell_last_lines(failure);
+                }
             }
             AgentOutput::ConsumeRestart { round, blame, lived } => {
                 self.asked = Some(round);
@@ -107,6 +111,14 @@ impl AgentDriver {
                 self.result = Some(result);
             }
         }
+    }
+
+    /// Leaves the last lines of a worker that failed in the run.
+    fn tell_last_lines(&mut self, failure: WorkerFailure) {
+        let Some((group, _)) = &self.group else { return };
+        let records = self.workers.as_ref().map(WorkerGroup::exit_records).unwrap_or_default();
+        let Some(record) = records.get(failure.local_rank as usize).cloned() else { return };
+        self.telling.spawn(last_lines::publish(self.peers.clone(), record, group.round, failure));
     }
 
     fn rendezvous(&mut self, why: &Why) {

@@ -322,24 +322,38 @@ fn own_fields(value: &Value) -> BTreeSet<String> {
     found
 }
 
-/// A job that hangs: the page has the report of rank 0. Its JSON has the fields of the book.
+/// A worker fails, and later the job hangs: the page has the last lines of the worker and the report of rank 0. Its
+/// JSON has the fields of the book.
 #[test]
-fn the_report_of_a_hang_is_shown_and_the_fields_are_those_of_the_book() {
+fn a_failure_and_a_hang_are_shown_and_the_fields_are_those_of_the_book() {
     let target = wait(Target::start(&["--http", "127.0.0.1:0"]));
     let page = told_address(&target.output()).unwrap();
     let job = job_at(&target.address().to_string(), "2");
     let options = ["--nproc-per-node", "2", "--hang-after", "2:60", "--progress", "beat"];
+    let options = [&options[..], &["--max-restarts", "1", "--tee", "3"]].concat();
     let _nodes: Vec<_> = (0..2).map(|_| job.launch_with(&options)).collect();
+    let mut view = Events::of(&page, "?run=job");
+    let long = "x".repeat(600);
+    let group = job.group(4);
+    group.workers[2].tell(&format!("echo '<b>{long}</b>' >&2; echo the end >&2; exit 7"));
+    let told = view.until("the last lines", |_, data| !data["failure"].is_null());
+    let failure = &told["failure"];
+    let says = failure["failure"].as_str().unwrap();
+    assert!(says.starts_with("rank 2 (local rank 0 on ") && says.contains("code 7"), "{failure}");
+    assert_eq!(failure["round"], 1, "{failure}");
+    let lines: Vec<&str> =
+        failure["lines"].as_array().unwrap().iter().map(|line| line.as_str().unwrap()).collect();
+    let cut = format!("<b>{}…", &long[..509]);
+    assert_eq!(lines, [&*cut, "the end"], "{failure}");
     let group = job.group(4);
     let beat = ": > \"$RALLYPOINT_PROGRESS_FILE\"";
     group.workers[3].tell(&format!("{beat}; exec sleep 1000"));
     group.workers[..3].iter().for_each(|worker| worker.does(beat));
-    let mut view = Events::of(&page, "?run=job");
     let told = view.until("the report", |_, data| {
         data["hang"]["groups"].as_array().is_some_and(|groups| !groups.is_empty())
     });
     let hang = &told["hang"];
-    assert_eq!((&hang["round"], &hang["number"]), (&1.into(), &1.into()), "{hang}");
+    assert_eq!((&hang["round"], &hang["number"]), (&2.into(), &1.into()), "{hang}");
     assert_eq!(hang["groups"][0]["ranks"], serde_json::json!([3]), "the odd rank first: {hang}");
     assert!(hang["groups"][0]["place"].as_str().unwrap().contains("sleep"), "{hang}");
     assert!(hang["text"].as_str().unwrap().starts_with("no progress on "), "{hang}");

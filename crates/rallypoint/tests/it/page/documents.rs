@@ -83,6 +83,11 @@ impl Documents {
         self.late.push(Put::new(self.keys.suspect(id), Bytes::new()));
     }
 
+    /// The last lines of a worker that failed.
+    pub fn failure(&mut self, output: &Value) {
+        self.put(self.keys.failure(), encode(output));
+    }
+
     /// The report of a hang.
     pub fn hang(&mut self, report: &Value) {
         self.put(self.keys.hang(), encode(report));

@@ -160,6 +160,8 @@ fn names_that_look_like_markup_are_text() {
     documents.spare(id);
     let failure = json!({ "round": 1, "blame": "<script>alert(4)</script>", "verdict": "counted" });
     documents.restarts(&json!({ "used": 1, "max": 3, "last": failure }));
+    let lines = ["Traceback:", "  <img src=x onerror=alert(1)>"];
+    documents.failure(&json!({ "round": 1, "failure": "rank 3 exited with 1", "lines": lines }));
     documents.event(
         "2026-01-01T00:00:00.000Z",
         1,
@@ -181,6 +183,9 @@ fn names_that_look_like_markup_are_text() {
         browser.text("document.querySelector('.blame').innerText"),
         "<script>alert(4)</script>"
     );
+    let output = browser.text("document.querySelector('.output').innerText");
+    assert_eq!(output, lines.join("\n"));
+    assert_eq!(browser.js("document.querySelectorAll('main script, main img').length"), json!(0));
     let turn = browser.text("document.querySelector('.turn').innerText");
     assert!(turn.contains("<script>alert(5)</script>"), "{turn}");
     browser.js("document.querySelector('.board .cell.spare').click()");
@@ -309,6 +314,8 @@ fn every_view_has_names_for_screen_readers_and_no_complaints() {
     documents.suspect("n2");
     let failure = json!({ "round": 1, "blame": "rank 3 exited with 1", "verdict": "counted" });
     documents.restarts(&json!({ "used": 1, "max": 3, "last": failure }));
+    let output = json!({ "round": 1, "failure": "rank 3 exited with 1", "lines": ["Killed"] });
+    documents.failure(&output);
     documents.hang(&json!({
         "round": 1, "number": 1, "host": "gpu1", "silent_ms": 600_000, "missing": [7], "text": "", "groups": [
             { "place": "f (a.py:7)", "count": 1, "ranks": [3], "hosts": ["gpu2"], "frames": ["f (/a.py:7)"] },

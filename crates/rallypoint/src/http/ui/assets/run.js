@@ -23,8 +23,8 @@ const VERDICTS = {
   refunded: 'It followed the loss of a node, and used no restart.',
 };
 
-/** The last failure: its root cause, and how the run took it. */
-function failure({ last_failure: last, closed }) {
+/** The last failure: its root cause, how the run took it, and the last lines of the worker. */
+function failure({ last_failure: last, closed }, output) {
   const parts = [];
   if (last) {
     parts.push(h('div', { class: 'card bad' }, h('h3', {}, `Workers failed in round ${last.round}`),
@@ -32,6 +32,11 @@ function failure({ last_failure: last, closed }) {
   }
   if (closed && closed.outcome !== 'succeeded') {
     parts.push(h('div', { class: 'card bad' }, h('h3', {}, `${closed.by} closed the run`), h('p', { class: 'blame' }, closed.reason || 'No reason was given.')));
+  }
+  if (output && output.round >= (last?.round ?? 0)) {
+    const title = `The last lines of the worker that failed in round ${output.round}`;
+    parts.push(h('div', { class: 'card bad' }, h('h3', {}, title), last?.blame !== output.failure && h('p', { class: 'note' }, sentence(output.failure)),
+      h('pre', { class: 'output', tabindex: '0', 'aria-label': title }, output.lines.join('\n'))));
   }
   return parts;
 }
@@ -72,7 +77,7 @@ export function runView(run) {
     section('Nodes', board.element), section('Timeline', timeline.element));
 
   function update(data) {
-    const { status, explain = [], hang = null } = data;
+    const { status, explain = [], failure: output = null, hang = null } = data;
     renew(badge, JSON.stringify([status.state, status.closed, status.counts, status.restarts]), () => [runBadge(status)]);
     const [first, ...others] = explain;
     renew(lead, first?.text ?? status.reason, () => [first?.text ?? sentence(status.reason)]);
@@ -86,7 +91,7 @@ export function runView(run) {
         ['Coordinator', coordinator && h('a', { href: nodePath(run, coordinator) }, coordinator)],
       ])];
     });
-    renew(failed, JSON.stringify([status.last_failure, status.closed, hang]), () => [...failure(status), hang && hangReport(hang)]);
+    renew(failed, JSON.stringify([status.last_failure, status.closed, output, hang]), () => [...failure(status, output), hang && hangReport(hang)]);
     failures.hidden = !failed.childElementCount;
     board.update(status);
     timeline.update(data);
