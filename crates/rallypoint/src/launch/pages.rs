@@ -9,11 +9,12 @@ use tokio::sync::watch;
 
 use super::LaunchError;
 use super::run_metrics::{RunFacts, RunMetrics};
-use crate::embedded::{RendezvousConfig, Serving, certificate};
+use crate::embedded::{RendezvousConfig, ServerPlacement, Serving, certificate};
 use crate::events::EventRecorder;
-use crate::http::{HttpOptions, HttpServer, Pages, Told};
+use crate::http::{HttpOptions, HttpServer, Pages, RunSource, Told};
 use crate::metrics::process_metrics;
 use crate::rendezvous::{EtcdOptions, RendezvousParameters};
+use crate::runs::RemoteKeys;
 use crate::util::clock::boot_time;
 
 /// What a node tells, as the parts of its agent report it.
@@ -52,7 +53,7 @@ impl NodePages {
         let tls = certificate(rendezvous).await.map_err(LaunchError::Certificate)?;
         let credentials = rendezvous.credentials.clone();
         let options = HttpOptions { address, tls, credentials };
-        let pages = Pages { told: self.clone(), runs: None };
+        let pages = Pages { told: self.clone(), runs: runs(rendezvous) };
         Ok(HttpServer::start(options, pages)?)
     }
 
@@ -85,6 +86,19 @@ impl NodePages {
     pub(crate) fn is_member(&self) {
         *self.waits_for.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
+}
+
+/// The runs of the job's server, for the page. There is none where the server has no address before it runs, and where
+/// it asks its clients for a certificate and for nothing that the page could ask of its viewers.
+fn runs(rendezvous: &RendezvousConfig) -> Option<RunSource> {
+    let RendezvousConfig { parameters, server, credentials, tls, .. } = rendezvous;
+    let has_certificate = tls.as_ref().is_some_and(|tls| tls.identity.is_some());
+    if *server == ServerPlacement::Loopback || (has_certificate && credentials.is_none()) {
+        return None;
+    }
+    let options = EtcdOptions::from_parameters(parameters).ok()?;
+    let keys = RemoteKeys::new(options.client_options(), parameters.endpoint.clone());
+    Some(RunSource { keys: Arc::new(keys), prefix: options.handler.prefix })
 }
 
 impl Told for NodePages {

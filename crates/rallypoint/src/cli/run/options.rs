@@ -230,8 +230,8 @@ pub(crate) struct Options {
     #[arg(long, value_name = "RANK,...", default_value = "", hide_default_value = true, help_heading = OUTPUT)]
     pub(super) local_ranks_filter: LocalRanks,
 
-    /// Serve health (/healthz, /readyz) and Prometheus metrics (/metrics) of this node over HTTP at this address; port
-    /// 0 picks a free port. With --cert it is HTTPS, and with a secret the metrics need it
+    /// Serve health (/healthz, /readyz) and Prometheus metrics (/metrics) of this node, and the page of runs (/), over
+    /// HTTP at this address; port 0 picks a free port. With --cert it is HTTPS, and with a secret the metrics need it
     #[arg(long, value_name = "IP:PORT", value_parser = crate::http::address, help_heading = MONITORING)]
     pub(super) http: Option<SocketAddr>,
 

@@ -268,6 +268,35 @@ fn the_secret_and_the_certificates_of_the_server_hold_for_its_page() {
 }
 
 #[test]
+fn a_launcher_has_the_page_of_the_server_of_its_job_and_wants_its_secret() {
+    let endpoint = free_endpoint();
+    let job = Job::at(&endpoint, "2");
+    let launch = || {
+        let line = job.launcher().with(&["--http", "127.0.0.1:0"]);
+        line.env("RALLYPOINT_SECRET", "sesame").start()
+    };
+    let mut nodes = [launch(), launch()];
+    let group = job.group(2);
+    for node in &nodes {
+        let page = until("the address of the page", || told_address(&node.stderr()));
+        assert_eq!(get(&page, "/").code, 401);
+        let right = "Authorization: Bearer sesame\r\n";
+        let told = get_with(&page, "/api/runs/job", right);
+        assert_eq!((told.code, json(&told)["status"]["state"].as_str()), (200, Some("final")));
+    }
+    group.tell("exit 0");
+    nodes.iter_mut().for_each(|node| drop(node.ends_with(0)));
+    // The server of a job of one node is at a port that only the job knows.
+    let alone = Job::new(&["--standalone"]);
+    let mut node = alone.launch_with(&["--http", "127.0.0.1:0"]);
+    let group = alone.group(1);
+    let page = until("the address of the pages", || told_address(&node.stderr()));
+    assert_eq!((get(&page, "/healthz").code, get(&page, "/").code), (200, 404));
+    group.tell("exit 0");
+    node.ends_with(0);
+}
+
+#[test]
 fn a_port_that_is_taken_is_an_error_that_names_the_option() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
