@@ -3,6 +3,7 @@
 mod documents;
 mod idle;
 mod nodes;
+mod plugin;
 mod reckoned;
 mod scraping;
 mod server;

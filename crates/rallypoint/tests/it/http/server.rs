@@ -153,7 +153,13 @@ async fn the_secret_is_needed_for_all_but_the_probes() {
 }
 
 /// A page over TLS, for a client that trusts this authority and has this certificate.
-fn get_tls(address: &str, path: &str, ca: &str, own: Option<(&str, &str)>) -> Option<Page> {
+pub(super) fn get_tls(
+    address: &str,
+    path: &str,
+    ca: &str,
+    own: Option<(&str, &str)>,
+    headers: &str,
+) -> Option<Page> {
     let mut roots = RootCertStore::empty();
     roots.add(CertificateDer::from_pem_slice(ca.as_bytes()).unwrap()).unwrap();
     let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
@@ -175,7 +181,8 @@ fn get_tls(address: &str, path: &str, ca: &str, own: Option<(&str, &str)>) -> Op
     let mut whole = StreamOwned::new(connection, stream);
     // A server that wants a certificate refuses after the handshake of TLS 1.3.
     std::io::Write::flush(&mut whole).ok()?;
-    let asked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| ask(whole, path, "")));
+    let asked =
+        std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| ask(whole, path, headers)));
     asked.ok()
 }
 
@@ -197,12 +204,12 @@ async fn tls_is_that_of_the_server_and_probes_need_no_certificate() {
     assert!(target.output().contains("are at https://"), "{}", target.output());
     let pages = told_address(&target.output()).unwrap();
     let own = Some((cert.as_str(), key.as_str()));
-    assert_eq!(get_tls(&pages, "/healthz", &ca, None).unwrap().code, 200);
-    assert_eq!(get_tls(&pages, "/readyz", &ca, None).unwrap().code, 200);
-    assert_eq!(get_tls(&pages, "/metrics", &ca, None).unwrap().code, 403);
-    assert_eq!(get_tls(&pages, "/metrics", &ca, own).unwrap().code, 200);
+    assert_eq!(get_tls(&pages, "/healthz", &ca, None, "").unwrap().code, 200);
+    assert_eq!(get_tls(&pages, "/readyz", &ca, None, "").unwrap().code, 200);
+    assert_eq!(get_tls(&pages, "/metrics", &ca, None, "").unwrap().code, 403);
+    assert_eq!(get_tls(&pages, "/metrics", &ca, own, "").unwrap().code, 200);
     // The port of the calls refuses a client without a certificate altogether.
     let port = target.address().to_string();
-    assert!(get_tls(&port, "/metrics", &ca, None).is_none());
-    assert_eq!(get_tls(&port, "/metrics", &ca, own).unwrap().code, 200);
+    assert!(get_tls(&port, "/metrics", &ca, None, "").is_none());
+    assert_eq!(get_tls(&port, "/metrics", &ca, own, "").unwrap().code, 200);
 }
