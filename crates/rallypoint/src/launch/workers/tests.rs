@@ -85,6 +85,7 @@ fn job(program: Program, local_workers: u32, directory: LogDirectory) -> JobSpec
         },
         http: None,
         events: None,
+        records: false,
         stdin: None,
         numa_binding: None,
         virtual_local_rank: false,
