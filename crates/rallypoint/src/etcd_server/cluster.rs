@@ -262,6 +262,8 @@ fn member_specs(
         binary: binary.to_owned(),
         name: name(index),
         endpoint: reachable(clients[index]),
+        peer: peers[index],
+        client: ClientOptions::new([reachable(clients[index]).to_string()]),
         data: directory.data(index),
         flags: vec![
             ("--listen-client-urls", url(clients[index])),

@@ -14,6 +14,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::error::EtcdServerError;
 use super::output::{EtcdOutput, OutputTail};
+use super::unauthenticated::version_of;
 use crate::client::{Client, ClientError, ClientOptions};
 use crate::log_target::ETCD_SERVER;
 use crate::process::{self, ProcessGroup};
@@ -43,6 +44,10 @@ pub(super) struct MemberSpec {
     pub(super) name: String,
     /// The address at which clients of this host reach the member.
     pub(super) endpoint: SocketAddr,
+    /// The address at which members of this host reach the member.
+    pub(super) peer: SocketAddr,
+    /// The client by which the member is asked whether it is ready.
+    pub(super) client: ClientOptions,
     pub(super) data: PathBuf,
     /// The options of etcd, apart from its name and data directory.
     pub(super) flags: Vec<(&'static str, String)>,
@@ -124,8 +129,9 @@ impl EtcdMember {
     /// Waits until the member serves requests, has ended, or the timeout is over.
     pub(super) async fn ready(&mut self, timeout: Duration) -> Result<(), EtcdServerError> {
         let begun = Instant::now();
-        let (endpoint, name) = (self.spec.endpoint, self.spec.name.clone());
-        let answering = wait_until_ready(endpoint, name, begun + timeout);
+        let spec = &self.spec;
+        let (client, name) = (spec.client.clone(), spec.name.clone());
+        let answering = wait_until_ready(client, name, (spec.endpoint, spec.peer), begun + timeout);
         let failed = tokio::select! {
             // The end comes first: a server that answers at the port of an ended etcd is another one.
             biased;
@@ -202,17 +208,26 @@ impl EtcdMember {
 /// Sends requests until the etcd called `name` answers, and returns its version. The error is that of the
 /// last request; `None` if another server answered it.
 async fn wait_until_ready(
-    endpoint: SocketAddr,
+    client: ClientOptions,
     name: String,
+    (endpoint, peer): (SocketAddr, SocketAddr),
     deadline: Instant,
 ) -> Result<String, Option<ClientError>> {
-    let client = Client::connect(ClientOptions::new([endpoint.to_string()])).await.map_err(Some)?;
+    let client = Client::connect(client).await.map_err(Some)?;
     let mut timeout = FIRST_TIMEOUT;
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
         let failed = match version_and_name(&client.with_timeout(timeout.min(left))).await {
             Ok((version, Some(found))) if found == name => return Ok(version),
             Ok(_) => None,
+            // The data have users, whose passwords are not known here. From 3.6 on, etcd tells its status and its
+            // members to users alone.
+            Err(error) if error.is_unauthenticated() => {
+                match version_of(endpoint, peer, &name, timeout.min(left)).await {
+                    Some(version) => return Ok(version),
+                    None => Some(error),
+                }
+            }
             Err(error) => Some(error),
         };
         if Instant::now() + PAUSE + MIN_TIMEOUT > deadline {

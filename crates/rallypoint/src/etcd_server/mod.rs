@@ -18,6 +18,7 @@ mod options;
 mod output;
 mod ports;
 mod search;
+mod unauthenticated;
 
 use std::net::IpAddr;
 

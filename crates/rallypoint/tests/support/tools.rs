@@ -10,29 +10,52 @@ pub enum Version {
     V3_4,
     /// 3.5.
     V3_5,
+    /// 3.6, on a machine where `RALLYPOINT_ETCD_3_6` names one.
+    V3_6,
 }
 
 impl Version {
+    /// All that this machine has. The first two must be there.
+    pub fn all() -> Vec<Self> {
+        let newest = Self::V3_6.is_named().then_some(Self::V3_6);
+        [Self::V3_4, Self::V3_5].into_iter().chain(newest).collect()
+    }
+
+    /// Whether a variable names its binary.
+    pub fn is_named(self) -> bool {
+        std::env::var_os(self.variable()).is_some()
+    }
+
+    fn variable(self) -> &'static str {
+        match self {
+            Self::V3_4 => "RALLYPOINT_ETCD_3_4",
+            Self::V3_5 => "RALLYPOINT_ETCD_3_5",
+            Self::V3_6 => "RALLYPOINT_ETCD_3_6",
+        }
+    }
+
     /// As it is written in paths and messages.
     pub fn name(self) -> &'static str {
         match self {
             Self::V3_4 => "3.4",
             Self::V3_5 => "3.5",
+            Self::V3_6 => "3.6",
         }
     }
 
     /// The path of this version's `etcd`.
     pub fn etcd(self) -> PathBuf {
-        let variable = match self {
-            Self::V3_4 => "RALLYPOINT_ETCD_3_4",
-            Self::V3_5 => "RALLYPOINT_ETCD_3_5",
-        };
-        find(self, "etcd", variable)
+        find(self, "etcd", self.variable())
     }
 
-    /// The path of this version's `etcdctl`.
+    /// The path of this version's `etcdctl`: for 3.6 the one beside the binary, or else 3.5's.
     pub fn etcdctl(self) -> PathBuf {
-        find(self, "etcdctl", "RALLYPOINT_ETCDCTL")
+        let beside = self.etcd().with_file_name("etcdctl");
+        match self {
+            Self::V3_6 if beside.is_file() => beside,
+            Self::V3_6 => Self::V3_5.etcdctl(),
+            Self::V3_4 | Self::V3_5 => find(self, "etcdctl", "RALLYPOINT_ETCDCTL"),
+        }
     }
 }
 

@@ -67,6 +67,37 @@ async fn it_tells_where_and_what_it_is() {
     }
 }
 
+/// From 3.6 on, and in the last ones of 3.5, an etcd with users tells strangers neither its status nor its members.
+#[tokio::test]
+async fn one_whose_data_have_users_becomes_ready() {
+    for version in Version::all() {
+        let directory = Directory::new();
+        let data = Some(directory.path().join("data"));
+        let usual = || options(&version.etcd()).with(|options| options.data_dir = data.clone());
+        let mut server = EtcdServer::start(usual()).await.unwrap();
+        for command in [
+            &["user", "add", "root:word"][..],
+            &["user", "grant-role", "root", "root"],
+            &["auth", "enable"],
+        ] {
+            let done = std::process::Command::new(version.etcdctl())
+                .env("ETCDCTL_API", "3")
+                .args(["--endpoints", &server.endpoint()])
+                .args(command)
+                .output()
+                .unwrap();
+            assert!(done.status.success(), "{command:?}: {done:?}");
+        }
+        server.stop().await.unwrap();
+        let quick = usual().with(|options| options.start_timeout = Duration::from_secs(20));
+        let mut server = EtcdServer::start(quick).await.unwrap();
+        assert!(server.version().starts_with(version.name()), "{}", server.version());
+        let stranger = server.client().await.unwrap().range(KeyRange::key("a")).await;
+        assert!(stranger.is_err());
+        server.stop().await.unwrap();
+    }
+}
+
 #[tokio::test]
 async fn dropping_it_leaves_nothing() {
     let directory = Directory::new();
