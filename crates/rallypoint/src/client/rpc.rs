@@ -65,6 +65,10 @@ calls! {
         = lease, lease_leases;
     rpc_members("member list", Repeat::Always, pb::MemberListRequest) -> pb::MemberListResponse
         = ClusterClient::new, member_list;
+    rpc_member_add("member add", Repeat::IfNotExecuted, pb::MemberAddRequest) -> pb::MemberAddResponse
+        = ClusterClient::new, member_add;
+    rpc_member_remove("member remove", Repeat::IfNotExecuted, pb::MemberRemoveRequest)
+        -> pb::MemberRemoveResponse = ClusterClient::new, member_remove;
     rpc_status("status", Repeat::Always, pb::StatusRequest) -> pb::StatusResponse
         = MaintenanceClient::new, status;
 }
@@ -82,7 +86,8 @@ impl Client {
     }
 }
 
-/// The probe: a call that every server answers at once, from local state and without authentication.
+/// The probe: a call that every server answers at once, from local state. A refusal, for want of a token, is an answer
+/// too.
 pub(super) async fn probe(channel: Channel, meter: &Meter) -> Result<(), Status> {
     let message = pb::StatusRequest {};
     meter.sent(&message);

@@ -43,6 +43,8 @@ pub use self::server::{EmbeddedServer, EmbeddedServerError};
 #[cfg(feature = "cli")]
 pub(crate) use self::server::{RUN_NAME, Serving, certificate, runtime_directory};
 pub use self::this_host::ThisHost;
+#[cfg(feature = "cli")]
+pub(crate) use self::this_host::listening;
 #[cfg(test)]
 pub(crate) use self::this_host::tests;
 pub(crate) use self::this_host::{NameMeaning, meaning};

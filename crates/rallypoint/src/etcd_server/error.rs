@@ -130,6 +130,17 @@ pub enum EtcdServerError {
         /// The last lines of its output.
         lines: Vec<String>,
     },
+    /// The cluster of a job does not let a new member take the place of the one that this host had.
+    #[error(
+        "the etcd cluster of this run had another member at {endpoint}, and this one cannot take its place: {source}; \
+         stop the job on all hosts, and start it again"
+    )]
+    NotReplaced {
+        /// The address of the member for clients.
+        endpoint: String,
+        /// The answer of the cluster.
+        source: Box<ClientError>,
+    },
     /// etcd still runs after SIGKILL, which happens when the kernel waits for a disk. Its guard ends it when
     /// this program ends.
     #[error("etcd (pid {pid}) still runs {waited:.1?} after SIGKILL")]

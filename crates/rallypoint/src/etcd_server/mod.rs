@@ -13,7 +13,11 @@
 mod cluster;
 mod data_dir;
 mod error;
+#[cfg(feature = "cli")]
+mod job_member;
 mod member;
+#[cfg(feature = "cli")]
+mod member_plan;
 mod options;
 mod output;
 mod ports;
@@ -24,6 +28,10 @@ use std::net::IpAddr;
 
 pub use self::cluster::EtcdCluster;
 pub use self::error::EtcdServerError;
+#[cfg(feature = "cli")]
+pub(crate) use self::job_member::{JobMember, quorum_lost};
+#[cfg(feature = "cli")]
+pub(crate) use self::member_plan::{MemberPlan, check_hosts};
 pub use self::options::{EtcdServerOptions, MAX_MEMBERS};
 pub use self::output::EtcdOutput;
 

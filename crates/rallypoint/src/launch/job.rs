@@ -18,6 +18,7 @@ pub(crate) use self::prefix_template::{LineSource, PrefixTemplate};
 pub(crate) use self::streams::{LocalRanks, StreamSelection, Streams};
 pub(crate) use crate::config::ProgressSign;
 use crate::embedded::RendezvousConfig;
+use crate::etcd_server::MemberPlan;
 pub(crate) use crate::launch::ports::PortsSpec;
 use crate::rendezvous::PASSWORD;
 
@@ -39,6 +40,8 @@ pub(crate) struct JobSpec {
     pub(crate) preflight: Option<PreflightCommand>,
     /// How this node finds the other nodes.
     pub(crate) rendezvous: RendezvousConfig,
+    /// The member of the job's etcd cluster that this node runs.
+    pub(crate) etcd_member: Option<MemberPlan>,
     /// The policy for this node's workers.
     pub(crate) agent: AgentSettings,
     /// The role of this node's workers.

@@ -50,12 +50,13 @@ use self::pages::NodePages;
 use self::peers::Peers;
 use self::preflight::Preflight;
 pub(crate) use self::run_metrics::{RunFacts, RunMetrics};
-use self::shutdown::{finish, stay, written};
+use self::shutdown::{finish, stay, stay_member, written};
 use self::signals::SignalListener;
 use self::wait_reporter::{Detail, WaitReporter};
 use self::workers::{OutputCopiers, StartError, WorkerSpec};
 use crate::client::ClientError;
 use crate::embedded::{EmbeddedServer, EmbeddedServerError, SecretError, ServerPlacement};
+use crate::etcd_server::{EtcdServerError, JobMember};
 use crate::events::EventFile;
 use crate::http::HttpError;
 use crate::log_target::LAUNCH;
@@ -71,6 +72,9 @@ pub(crate) enum LaunchError {
     /// The embedded server cannot be started on this host.
     #[error(transparent)]
     Host(#[from] EmbeddedServerError),
+    /// The member of the job's etcd cluster cannot be run on this host.
+    #[error("this host cannot run its member of the job's etcd cluster: {0}")]
+    Member(#[from] EtcdServerError),
     /// The file of events cannot be opened.
     #[error(
         "--events {path:?} cannot be opened for appending; give a file in a directory that exists"
@@ -163,6 +167,10 @@ async fn run(mut job: JobSpec, console: &Arc<Console>) -> Result<i32, LaunchErro
     if let Some(host) = &host {
         pages.embeds(host.serving());
     }
+    let mut member = tokio::select! {
+        member = start_member(&job) => member?,
+        signal = signals.next() => return Ok(NodeOutcome::Signalled(signal).exit_code(None)),
+    };
     let mut waiting = WaitReporter::new(console.clone());
     let preflight = Preflight::of(&job, console);
     if let Some(preflight) = &preflight {
@@ -173,14 +181,18 @@ async fn run(mut job: JobSpec, console: &Arc<Console>) -> Result<i32, LaunchErro
         };
         if let Err(error) = passed {
             waiting.show(None, None);
-            return Ok(shutdown::unfit(&job, error, host, console, &mut signals).await);
+            return Ok(shutdown::unfit(&job, error, (host, member), console, &mut signals).await);
         }
     }
     pages.waits_for(&format!("waiting for a server at {}", job.rendezvous.parameters.endpoint));
     let peers = tokio::select! {
         peers = open(&job, &mut waiting) => Arc::new(peers.map_err(|error| no_peers(&job, error))?),
+        error = failed(&mut member) => return Err(error.into()),
         signal = signals.next() => return Ok(NodeOutcome::Signalled(signal).exit_code(None)),
     };
+    if let Some(member) = &mut member {
+        member.joined();
+    }
     liveness.follow(&peers);
     let fence = peers.run().fence_at.clone();
     let _margin = AbortOnDropHandle::new(tokio::spawn(pages.clone().follow_fence(fence)));
@@ -212,7 +224,28 @@ async fn run(mut job: JobSpec, console: &Arc<Console>) -> Result<i32, LaunchErro
         stay(&run.client, &run.keys, &mut signals).await;
         host.stop().await;
     }
+    if let Some(member) = member {
+        let run = peers.run();
+        stay_member(&run.client, &run.keys, &mut signals).await;
+        member.stop().await;
+    }
     Ok(result.exit_code)
+}
+
+/// Starts this host's member of the job's etcd cluster, if it has one.
+async fn start_member(job: &JobSpec) -> Result<Option<JobMember>, EtcdServerError> {
+    match &job.etcd_member {
+        Some(plan) => JobMember::start(plan.clone()).await,
+        None => Ok(None),
+    }
+}
+
+/// Waits until the member of this host has failed, or for ever if there is none.
+async fn failed(member: &mut Option<JobMember>) -> EtcdServerError {
+    match member {
+        Some(member) => member.failed().await,
+        None => std::future::pending().await,
+    }
 }
 
 /// Opens the rendezvous, and reports the wait if it takes long.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use rallypoint_core::agent::{NodeError, NodeExit, NodeOutcome, RunResult};
 use rallypoint_core::rendezvous::keys::Keys;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use super::console::Console;
 use super::peers::record_exit;
@@ -16,6 +16,7 @@ use super::signals::SignalListener;
 use super::workers::{ExitRecord, OutputCopiers};
 use crate::client::Client;
 use crate::embedded::{EmbeddedServer, clients_gone};
+use crate::etcd_server::{JobMember, quorum_lost};
 use crate::launch::job::JobSpec;
 use crate::log_target::LAUNCH;
 use crate::rendezvous::EtcdOptions;
@@ -89,7 +90,7 @@ pub(super) async fn finish(
 pub(super) async fn unfit(
     job: &JobSpec,
     error: PreflightError,
-    host: Option<EmbeddedServer>,
+    (host, member): (Option<EmbeddedServer>, Option<JobMember>),
     console: &Arc<Console>,
     signals: &mut SignalListener,
 ) -> i32 {
@@ -100,11 +101,17 @@ pub(super) async fn unfit(
     let run = timeout(RECORD, recorded(job, &result)).await.ok().flatten();
     if let Some(host) = host {
         if host.serves()
-            && let Some((client, keys)) = run
+            && let Some((client, keys)) = &run
         {
-            stay(&client, &keys, signals).await;
+            stay(client, keys, signals).await;
         }
         host.stop().await;
+    }
+    if let Some(member) = member {
+        if let Some((client, keys)) = &run {
+            stay_member(client, keys, signals).await;
+        }
+        member.stop().await;
     }
     exit_code
 }
@@ -134,6 +141,21 @@ pub(super) async fn stay(client: &Client, keys: &Keys, signals: &mut SignalListe
                 target: LAUNCH,
                 signal, "stopping the embedded server while other nodes may need it"
             );
+        }
+    }
+}
+
+/// How long a member of an etcd cluster stays after the last node has gone, so that all launchers with a member learn of
+/// it while there is a majority that tells them.
+const LAST_NEWS: Duration = Duration::from_secs(1);
+
+/// Keeps this host's member of the etcd cluster up until no node needs it: none is left, or a majority of the members is
+/// lost, and the remaining ones serve nobody. A signal ends the wait.
+pub(super) async fn stay_member(client: &Client, keys: &Keys, signals: &mut SignalListener) {
+    tokio::select! {
+        () = stay(client, keys, signals) => sleep(LAST_NEWS).await,
+        () = quorum_lost(client) => {
+            tracing::warn!(target: LAUNCH, "a majority of the etcd cluster is lost; its member on this host ends");
         }
     }
 }

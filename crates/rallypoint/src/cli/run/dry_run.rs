@@ -142,7 +142,7 @@ fn settings(job: &JobSpec) -> Vec<(&'static str, Value)> {
         ("run_id", json!(parameters.run_id)),
         ("backend", json!(parameters.backend)),
         ("endpoint", json!(Some(&parameters.endpoint).filter(|endpoint| !endpoint.is_empty()))),
-        ("server", json!(server(job.rendezvous.server))),
+        ("server", json!(server(job))),
         ("authentication", json!(job.rendezvous.credentials.is_some())),
         ("tls", json!(job.rendezvous.tls.is_some())),
         ("rendezvous_options", json!(options)),
@@ -195,8 +195,12 @@ fn on_hang(action: OnHang) -> &'static str {
     }
 }
 
-fn server(placement: ServerPlacement) -> String {
-    match placement {
+fn server(job: &JobSpec) -> String {
+    if let Some(member) = &job.etcd_member {
+        let (of, address) = (member.endpoints.len(), member.client_address());
+        return format!("one of {of} etcds, as a child of this process, at {address}");
+    }
+    match job.rendezvous.server {
         ServerPlacement::Elsewhere => "elsewhere".to_owned(),
         ServerPlacement::Loopback => "in this process, on loopback at a free port".to_owned(),
         ServerPlacement::Here { address, required: true } => {

@@ -6,6 +6,7 @@ use std::time::Duration;
 use rallypoint_core::agent::{AgentSettings, OnHang};
 
 use super::devices;
+use super::engine;
 use super::error::RunError;
 use super::host::HostFacts;
 use super::options::{JobPurpose, Options};
@@ -39,6 +40,7 @@ pub(super) fn job(
     let local_workers = local_workers(options, host, scheduler, &mut notes)?;
     let known = Known { options, host, scheduler, nodes, node_rank, local_workers, secret };
     let rendezvous = rendezvous_config(&known, &mut notes)?;
+    let etcd_member = engine::etcd_member(&known, &rendezvous, &mut notes)?;
     let remark = remark(&known, &rendezvous);
     let notice = options.notice.unwrap_or_default();
     warn_of_long_notice(notice.time, &rendezvous, &mut notes);
@@ -75,6 +77,7 @@ pub(super) fn job(
         program,
         preflight,
         rendezvous,
+        etcd_member,
         agent,
         role: options.role.clone(),
         max_restarts: options.max_restarts,

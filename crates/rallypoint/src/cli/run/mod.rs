@@ -5,6 +5,7 @@
 //! - `scheduler`: values from Slurm, Open MPI and Kubernetes.
 //! - `host`, `devices`, `secret`, `environment`: lookups on this host, before anything is decided.
 //! - `rendezvous`: the rendezvous server, and whether this host runs it.
+//! - `engine`: the etcd cluster that the job brings, and this host's member.
 //! - `surroundings`: values of the environment for other programs that start workers.
 //! - `program`, `job`: the program of the workers, and the whole job.
 //! - `dry_run`: a job for people to read.
@@ -14,6 +15,7 @@
 
 mod devices;
 mod dry_run;
+mod engine;
 mod environment;
 pub(crate) mod error;
 pub(crate) mod host;

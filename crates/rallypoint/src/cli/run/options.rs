@@ -10,8 +10,8 @@ use std::time::Duration;
 use clap::Parser;
 
 use super::values::{
-    Delay, HangAction, HangAfter, NoRestart, Nodes, NoticeOption, TimeLimit, Workers, interval,
-    name, ports, seconds, shell_command,
+    Delay, Engine, HangAction, HangAfter, NoRestart, Nodes, NoticeOption, TimeLimit, Workers,
+    interval, name, ports, seconds, shell_command,
 };
 use crate::config::RALLYPOINT_BACKEND;
 use crate::launch::job::{
@@ -42,6 +42,8 @@ Examples:
         --max-restarts 3 train.py --epochs 10
   The same under Slurm, which supplies the other values:
     srun --ntasks-per-node 1 rallypoint run --nproc-per-node gpu train.py
+  On three of its own hosts that have an etcd binary, so that the job survives the loss of any of its hosts:
+    rallypoint run --nnodes 2:4 --engine etcd --rdzv-endpoint a,b,c --rdzv-id job7 ./train
   On an etcd cluster, so that the job survives the loss of any of its hosts:
     rallypoint run --nnodes 4 --rdzv-endpoint a:2379,b:2379,c:2379 --rdzv-id job7 ./train
   A node joins only if its GPUs answer:
@@ -99,9 +101,16 @@ pub(crate) struct Options {
     pub(super) role: String,
 
     /// Rendezvous server. One host: that host runs the server, on port 29400 by default. Several hosts,
-    /// separated by commas: an existing etcd cluster, on port 2379 by default
+    /// separated by commas: an existing etcd cluster, on port 2379 by default, or with --engine etcd, the hosts that
+    /// run its members
     #[arg(long, value_name = "HOST[:PORT],...", help_heading = MEETING)]
     pub(super) rdzv_endpoint: Option<String>,
+    /// Server that the named hosts run: embedded, Rallypoint's own on one host; or etcd, one member of an etcd cluster
+    /// on each of three hosts (or 5, 7, 9), so that the job survives the loss of any of them. Each of them needs an etcd
+    /// binary: TORCHELASTIC_ETCD_BINARY_PATH, or beside this program, or in PATH. Members use port 29400 by default, and
+    /// the next one among themselves
+    #[arg(long, value_name = "embedded|etcd", default_value = "embedded", help_heading = MEETING)]
+    pub(super) engine: Engine,
     /// Job id: the same on all nodes of the job, and different from any other job's
     #[arg(long, value_name = "NAME", value_parser = name, help_heading = MEETING)]
     pub(super) rdzv_id: Option<String>,

@@ -12,7 +12,7 @@ use super::host::HostFacts;
 use super::options::Options;
 use super::scheduler::Scheduler;
 use super::secret::Secret;
-use super::values::Nodes;
+use super::values::{Engine, Nodes};
 use crate::config::{Backend, RALLYPOINT_BACKEND, check_launcher, suggest};
 use crate::embedded::{
     FieldNames, RendezvousConfig, SECRET_USER, ServerHints, given_credential, written,
@@ -81,6 +81,9 @@ fn backend(known: &Known<'_>, notes: &mut Notes) -> Result<&'static str, RunErro
     if known.options.standalone {
         return Ok(RALLYPOINT_BACKEND);
     }
+    if known.options.engine == Engine::Etcd && Backend::of_launcher(asked).is_some() {
+        return Ok(Backend::Etcd.name());
+    }
     if let Some(backend) = Backend::of_launcher(asked).map(Backend::name) {
         if backend != asked {
             let source = format!("--rdzv-backend {asked}, whose part it takes");
@@ -135,19 +138,29 @@ fn check_secret(
     given: Option<&str>,
     notes: &mut Notes,
 ) -> Result<(), RunError> {
-    const FIX: &str = "a secret is for the server that the nodes bring; for an etcd give user and password \
-                       in --rdzv-conf";
+    let fix = match known.options.engine {
+        Engine::Embedded => {
+            "a secret is for the server that the nodes bring; for an etcd give user and password in --rdzv-conf"
+        }
+        Engine::Etcd => {
+            "an etcd that the job brings has no users; give --cacert, --cert and --key, and it admits who has a \
+             certificate"
+        }
+    };
     let Some(secret) = &known.secret else { return Ok(()) };
     if given.is_none() && config.credentials.as_ref().is_some_and(|used| used.user == SECRET_USER) {
         return Ok(());
     }
     if secret.is_option {
         let second = given.map_or_else(
-            || "servers that are there already".to_owned(),
+            || match known.options.engine {
+                Engine::Embedded => "servers that are there already".to_owned(),
+                Engine::Etcd => "--engine etcd".to_owned(),
+            },
             |key| format!("{key} in --rdzv-conf"),
         );
-        return Err(RunError::conflict("--secret-file", second, FIX));
+        return Err(RunError::conflict("--secret-file", second, fix));
     }
-    notes.warnings.push(format!("RALLYPOINT_SECRET is not used: {FIX}"));
+    notes.warnings.push(format!("RALLYPOINT_SECRET is not used: {fix}"));
     Ok(())
 }

@@ -6,6 +6,7 @@ use crate::embedded::tests as hosts;
 use crate::launch::job::Environment;
 
 mod arguments;
+mod engine;
 mod options;
 mod refusals;
 mod rendezvous;

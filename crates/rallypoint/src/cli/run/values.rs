@@ -62,6 +62,27 @@ impl FromStr for Workers {
     }
 }
 
+/// The server that the job brings.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Engine {
+    /// Rallypoint's own, in the process of one launcher.
+    Embedded,
+    /// A cluster of real etcds, one on each of some hosts.
+    Etcd,
+}
+
+impl FromStr for Engine {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "embedded" => Ok(Self::Embedded),
+            "etcd" => Ok(Self::Etcd),
+            _ => Err("give embedded or etcd".to_owned()),
+        }
+    }
+}
+
 /// Parses a time in seconds, with or without a fraction.
 pub(super) fn seconds(text: &str) -> Result<Duration, String> {
     values::seconds(text, 0.0)

@@ -70,6 +70,7 @@ fn job(program: Program, local_workers: u32, directory: LogDirectory) -> JobSpec
             tls: None,
             warnings: Vec::new(),
         },
+        etcd_member: None,
         agent: AgentSettings { local_workers, ..AgentSettings::default() },
         role: "default".to_owned(),
         max_restarts: 0,

@@ -45,6 +45,22 @@ impl pb::cluster_server::Cluster for ClusterService {
         let header = self.headers.header(0);
         Ok(Response::new(pb::MemberListResponse { header, members: vec![member] }))
     }
+
+    /// Refused: there is one member. The router adds the name of the method.
+    async fn member_add(
+        &self,
+        _: Request<pb::MemberAddRequest>,
+    ) -> Result<Response<pb::MemberAddResponse>, Status> {
+        Err(Status::unimplemented(""))
+    }
+
+    /// Refused in the same way.
+    async fn member_remove(
+        &self,
+        _: Request<pb::MemberRemoveRequest>,
+    ) -> Result<Response<pb::MemberRemoveResponse>, Status> {
+        Err(Status::unimplemented(""))
+    }
 }
 
 pub(super) struct MaintenanceService {

@@ -30,6 +30,7 @@ mod namespaces;
 mod notices;
 mod one_group;
 mod output;
+mod own_etcd;
 mod passing;
 mod places;
 mod pods;

@@ -6,7 +6,7 @@ use std::net::Ipv6Addr;
 use super::{Known, Notes};
 use crate::cli::run::error::RunError;
 use crate::cli::run::options::JobPurpose;
-use crate::cli::run::values::Nodes;
+use crate::cli::run::values::{Engine, Nodes};
 use crate::config::{Endpoint, RALLYPOINT_BACKEND};
 use crate::embedded::{DEFAULT_PORT, FieldNames, leaves_port_open};
 use crate::launch::job::Provenance;
@@ -68,7 +68,10 @@ pub(super) fn place(
         if is_static {
             ignore("--master-addr or --master-port", "--rdzv-endpoint says where to meet");
         }
-        let endpoints = FieldNames::CommandLine.endpoints(endpoint, backend)?;
+        let endpoints = match options.engine {
+            Engine::Embedded => FieldNames::CommandLine.endpoints(endpoint, backend)?,
+            Engine::Etcd => Endpoint::parse_all(endpoint, DEFAULT_PORT)?,
+        };
         return Ok(Place { endpoints, origin: Origin::Endpoint });
     }
     if backend != RALLYPOINT_BACKEND {

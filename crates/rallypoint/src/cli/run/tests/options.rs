@@ -56,6 +56,8 @@ fn rows() -> Vec<Row> {
         flag("standalone", "stand", |p| format!("{:?}", p.rendezvous.server), "Loopback", "Loopback"),
         option("rdzv-endpoint", "rdzv-e", "other:1", |p| p.rendezvous.parameters.endpoint.clone(), "", "other:1",
             "other:x", "the port must be a number"),
+        option("engine", "en", "etcd", |p| format!("{:?}", p.etcd_member.as_ref().map(|member| member.own)), "None", "Some(1)",
+            "mysql", "give embedded or etcd"),
         option("rdzv-id", "rdzv-i", "job7", |p| p.rendezvous.parameters.run_id.clone(), "5eed", "job7", "a/b", "without slashes"),
         flag("reopen", "reo", |p| conf(p, "reopen"), "-", "true"),
         option("rdzv-backend", "rdzv-b", "etcd", |p| p.rendezvous.parameters.backend.clone(), "rallypoint", "etcd",
@@ -122,6 +124,7 @@ fn context(name: &str) -> &'static [&'static str] {
         "key" => &["--cert=c.pem", "--cacert=ca.pem", "--rdzv-endpoint=other"],
         "cacert" => &["--rdzv-endpoint=other"],
         "records" => &["--events=e.jsonl"],
+        "engine" => &["--rdzv-endpoint=other,alias,10.0.0.3"],
         "preflight-timeout" => &["--preflight=true"],
         _ => &[],
     }
