@@ -65,14 +65,11 @@ fn relates(kv: &KeyValue, compare: &Compare) -> bool {
     }
 }
 
-/// Refuses a plan if any operation of it would fail, so that no transaction fails half-way. All writes are
-/// checked before any read, as in etcd.
+/// Refuses a plan if any operation of it would fail, so that no transaction fails half-way. The first operation that
+/// would fail is the reason, as from etcd 3.6 on.
 pub(super) fn check_plan(store: &Mvcc, plan: &Plan<'_>, now: Revision) -> Result<(), KvError> {
     plan.each(&mut |step| match step {
         PlannedOp::Put(put) => store.check_ignored(put).and_then(|()| store.check_lease(put)),
-        _ => Ok(()),
-    })?;
-    plan.each(&mut |step| match step {
         // Outside a transaction a negative revision means the newest. Inside, etcd takes it literally.
         PlannedOp::Range(range) if range.revision < store.history.compacted().min(0) => {
             Err(KvError::Compacted)

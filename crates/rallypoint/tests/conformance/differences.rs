@@ -18,11 +18,16 @@ pub struct Differences {
     /// Whether a watch stream without a valid token is opened, and each watch on it refused. Ours is ended
     /// at once, since a client without a password must not cost memory for as long as it likes.
     pub opens_streams_of_strangers: bool,
-    /// Whether a token that means nothing is refused even by a server that wants none. Ours has no
-    /// users to compare it with, and a client may well bring one from a server that had.
+    /// Whether a token that means nothing is refused even by a server that wants none. From etcd 3.6 on it is not, and
+    /// ours has no users to compare it with: a client may well bring one from a server that had.
     pub checks_tokens_while_off: bool,
     /// Whether the list of members is for users only. From etcd 3.6 on it is.
     pub members_need_a_token: bool,
+    /// Whether the status is for users only. From etcd 3.6 on it is, and in the last ones of 3.5 (seen: 3.5.30).
+    pub status_needs_a_token: bool,
+    /// Whether the operations of a transaction are checked in their order. Before etcd 3.6 all writes are checked
+    /// before any read.
+    pub operations_are_checked_in_order: bool,
     /// Whether a transaction that puts nothing is refused when there is no room. The first etcds of
     /// 3.5 do not look at what it would take.
     pub transactions_need_room: bool,
@@ -47,6 +52,8 @@ pub fn of(arm: Arm) -> Differences {
             opens_streams_of_strangers: true,
             checks_tokens_while_off: true,
             members_need_a_token: false,
+            status_needs_a_token: false,
+            operations_are_checked_in_order: false,
             transactions_need_room: false,
             no_operation_is_the_first_fault: false,
             deletion_at_compaction: false,
@@ -59,10 +66,26 @@ pub fn of(arm: Arm) -> Differences {
             opens_streams_of_strangers: true,
             checks_tokens_while_off: true,
             members_need_a_token: false,
+            status_needs_a_token: false,
+            operations_are_checked_in_order: false,
             transactions_need_room: true,
             no_operation_is_the_first_fault: false,
             deletion_at_compaction: false,
             progress_after_events: false,
+        },
+        Arm::Etcd36 => Differences {
+            progress_without_watches: false,
+            alarm_header: true,
+            refused_watch_is_vague: false,
+            opens_streams_of_strangers: true,
+            checks_tokens_while_off: false,
+            members_need_a_token: true,
+            status_needs_a_token: true,
+            operations_are_checked_in_order: true,
+            transactions_need_room: false,
+            no_operation_is_the_first_fault: false,
+            deletion_at_compaction: true,
+            progress_after_events: true,
         },
         Arm::EmbeddedMemory | Arm::EmbeddedDisk => Differences {
             progress_without_watches: false,
@@ -71,6 +94,8 @@ pub fn of(arm: Arm) -> Differences {
             opens_streams_of_strangers: false,
             checks_tokens_while_off: false,
             members_need_a_token: true,
+            status_needs_a_token: true,
+            operations_are_checked_in_order: true,
             transactions_need_room: false,
             no_operation_is_the_first_fault: true,
             deletion_at_compaction: true,

@@ -28,10 +28,27 @@ pub enum Arm {
     Etcd34,
     /// Real etcd 3.5.
     Etcd35,
+    /// Real etcd 3.6.
+    Etcd36,
 }
 
 impl Arm {
-    const ALL: [Self; 4] = [Self::EmbeddedMemory, Self::EmbeddedDisk, Self::Etcd34, Self::Etcd35];
+    /// Those whose servers are on this machine.
+    fn all() -> Vec<Self> {
+        let newest = Version::V3_6.is_named().then_some(Self::Etcd36);
+        let always = [Self::EmbeddedMemory, Self::EmbeddedDisk, Self::Etcd34, Self::Etcd35];
+        always.into_iter().chain(newest).collect()
+    }
+
+    /// The version of a real etcd.
+    fn version(self) -> Option<Version> {
+        match self {
+            Self::EmbeddedMemory | Self::EmbeddedDisk => None,
+            Self::Etcd34 => Some(Version::V3_4),
+            Self::Etcd35 => Some(Version::V3_5),
+            Self::Etcd36 => Some(Version::V3_6),
+        }
+    }
 
     fn name(self) -> &'static str {
         match self {
@@ -39,6 +56,7 @@ impl Arm {
             Self::EmbeddedDisk => "embedded_disk",
             Self::Etcd34 => "etcd_3_4",
             Self::Etcd35 => "etcd_3_5",
+            Self::Etcd36 => "etcd_3_6",
         }
     }
 
@@ -112,11 +130,10 @@ pub enum Server {
 
 impl Server {
     async fn start(arm: Arm) -> Self {
-        match arm {
-            Arm::EmbeddedMemory => Self::Ours(Embedded::memory().await),
-            Arm::EmbeddedDisk => Self::Ours(Embedded::disk().await),
-            Arm::Etcd34 => Self::Real(Etcd::start(Version::V3_4).await),
-            Arm::Etcd35 => Self::Real(Etcd::start(Version::V3_5).await),
+        match arm.version() {
+            Some(version) => Self::Real(Etcd::start(version).await),
+            None if arm.is_durable() => Self::Ours(Embedded::disk().await),
+            None => Self::Ours(Embedded::memory().await),
         }
     }
 
@@ -124,25 +141,21 @@ impl Server {
         let quota = QUOTA.to_string();
         let real = ["--quota-backend-bytes", &quota];
         let ours = ["--max-bytes", &quota, "--keep-revisions", "0"];
-        match arm {
-            Arm::EmbeddedMemory => Self::Ours(Embedded::start_with(false, &ours).await),
-            Arm::EmbeddedDisk => Self::Ours(Embedded::start_with(true, &ours).await),
-            Arm::Etcd34 => Self::Real(Etcd::start_with(Version::V3_4, &real).await),
-            Arm::Etcd35 => Self::Real(Etcd::start_with(Version::V3_5, &real).await),
+        match arm.version() {
+            Some(version) => Self::Real(Etcd::start_with(version, &real).await),
+            None => Self::Ours(Embedded::start_with(arm.is_durable(), &ours).await),
         }
     }
 
     async fn start_with_root(arm: Arm) -> Self {
-        if arm.is_ours() {
+        let Some(version) = arm.version() else {
             let directory = Directory::new();
             let file = directory.path().join("password");
             std::fs::write(&file, format!("{PASSWORD}\n")).unwrap();
             let args = ["--user", "root", "--password-file", file.to_str().unwrap()];
-            let disk = arm == Arm::EmbeddedDisk;
-            return Self::Ours(Embedded::in_directory(directory, disk, &args).await);
-        }
+            return Self::Ours(Embedded::in_directory(directory, arm.is_durable(), &args).await);
+        };
         let server = Self::start(arm).await;
-        let version = if arm == Arm::Etcd34 { Version::V3_4 } else { Version::V3_5 };
         let user = format!("root:{PASSWORD}");
         for command in [
             &["user", "add", &user][..],
@@ -223,7 +236,7 @@ pub fn run<const N: usize>(areas: [(&'static str, Vec<Case>); N]) -> ExitCode {
     // Cases wait for servers more than they work; a few more than there are cores go faster.
     arguments.test_threads.get_or_insert(6);
     let mut trials = Vec::new();
-    for arm in Arm::ALL {
+    for arm in Arm::all() {
         for (area, cases) in &areas {
             for case in cases {
                 if case.needs == Needs::Durable && !arm.is_durable() {

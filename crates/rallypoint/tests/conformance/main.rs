@@ -1,4 +1,5 @@
-//! One body of expectations, four servers: ours in memory, ours on disk, etcd 3.4 and etcd 3.5.
+//! One body of expectations, four servers: ours in memory, ours on disk, etcd 3.4 and etcd 3.5; and etcd 3.6 where
+//! `RALLYPOINT_ETCD_3_6` names one.
 //!
 //! Every case says what etcd does, in exact values, through the generated clients alone. It is named
 //! `arm::area::case`, so `cargo test --test conformance etcd_3_5::watch` runs a part. What truly

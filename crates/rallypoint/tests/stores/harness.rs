@@ -34,12 +34,17 @@ enum Arm {
     EtcdEmbedded,
     Etcd34,
     Etcd35,
+    Etcd36,
     Agent,
 }
 
 impl Arm {
-    const ALL: [Self; 5] =
-        [Self::Hash, Self::EtcdEmbedded, Self::Etcd34, Self::Etcd35, Self::Agent];
+    /// Those whose servers are on this machine.
+    fn all() -> Vec<Self> {
+        let newest = Version::V3_6.is_named().then_some(Self::Etcd36);
+        let always = [Self::Hash, Self::EtcdEmbedded, Self::Etcd34, Self::Etcd35, Self::Agent];
+        always.into_iter().chain(newest).collect()
+    }
 
     fn name(self) -> &'static str {
         match self {
@@ -47,6 +52,7 @@ impl Arm {
             Self::EtcdEmbedded => "etcd_embedded",
             Self::Etcd34 => "etcd_3_4",
             Self::Etcd35 => "etcd_3_5",
+            Self::Etcd36 => "etcd_3_6",
             Self::Agent => "agent",
         }
     }
@@ -75,7 +81,7 @@ impl Context {
                 let address = server.address().to_string();
                 (Arc::new(TcpStore::connect(&address, LONG).await.unwrap()), Some(server))
             }
-            Arm::EtcdEmbedded | Arm::Etcd34 | Arm::Etcd35 => {
+            Arm::EtcdEmbedded | Arm::Etcd34 | Arm::Etcd35 | Arm::Etcd36 => {
                 let client = Client::connect(ClientOptions::new([endpoint(arm)])).await.unwrap();
                 static NEXT: AtomicU64 = AtomicU64::new(0);
                 let prefix = format!("/case/{}/", NEXT.fetch_add(1, Ordering::Relaxed));
@@ -159,6 +165,7 @@ fn start(arm: Arm) {
         Arm::EtcdEmbedded => Server::Ours(runtime().block_on(Embedded::memory())),
         Arm::Etcd34 => Server::Real(runtime().block_on(Etcd::start(Version::V3_4))),
         Arm::Etcd35 => Server::Real(runtime().block_on(Etcd::start(Version::V3_5))),
+        Arm::Etcd36 => Server::Real(runtime().block_on(Etcd::start(Version::V3_6))),
     };
     SERVERS.lock().unwrap_or_else(PoisonError::into_inner).insert(arm, server);
 }
@@ -187,7 +194,7 @@ pub fn run<const N: usize>(areas: [(&'static str, Vec<Case>); N]) -> ExitCode {
     // Cases wait more than they work; a few more than there are cores go faster.
     arguments.test_threads.get_or_insert(6);
     let mut trials = Vec::new();
-    for arm in Arm::ALL {
+    for arm in Arm::all() {
         if !arguments.list {
             start(arm);
         }

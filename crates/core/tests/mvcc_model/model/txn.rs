@@ -69,18 +69,14 @@ impl Model {
         let mut ops = Vec::new();
         flatten(txn, &mut path.iter(), &mut ops);
         for op in &ops {
-            if let Op::Put(put) = op {
-                self.check_ignore(put).and_then(|()| self.check_lease(put))?;
-            }
-        }
-        // Reads are looked at only when all writes are known to be sound.
-        for op in &ops {
-            if let Op::Range(range) = op {
+            match op {
+                Op::Put(put) => self.check_ignore(put).and_then(|()| self.check_lease(put))?,
                 // In a transaction a negative revision does not stand for now.
-                if range.revision < 0 && range.revision < self.compacted {
+                Op::Range(range) if range.revision < 0 && range.revision < self.compacted => {
                     return Err(KvError::Compacted);
                 }
-                self.check_revision(range.revision, now)?;
+                Op::Range(range) => self.check_revision(range.revision, now)?,
+                Op::Delete(_) | Op::Txn(_) => {}
             }
         }
         Ok(())

@@ -51,6 +51,17 @@ macro_rules! on_each_server {
         $crate::rendezvous::on_server!(
             etcd_3_5, $crate::support::Etcd::start($crate::support::Version::V3_5), $($scenario),+
         );
+        /// Where `RALLYPOINT_ETCD_3_6` names one; elsewhere these do nothing.
+        mod etcd_3_6 {
+            $(#[tokio::test]
+            async fn $scenario() {
+                let version = $crate::support::Version::V3_6;
+                if version.is_named() {
+                    let server = $crate::support::Etcd::start(version).await;
+                    $crate::rendezvous::bounded(super::$scenario(server.endpoint())).await;
+                }
+            })+
+        }
     };
 }
 
