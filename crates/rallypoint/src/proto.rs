@@ -8,11 +8,25 @@
 
 pub use etcdserverpb as etcd;
 pub(crate) use rallypoint::log;
+pub use v3electionpb as election;
+pub use v3lockpb as lock;
 
 /// etcd's v3 API.
 #[doc(hidden)]
 pub mod etcdserverpb {
     tonic::include_proto!("etcdserverpb");
+}
+
+/// etcd's Lock service.
+#[doc(hidden)]
+pub mod v3lockpb {
+    tonic::include_proto!("v3lockpb");
+}
+
+/// etcd's Election service.
+#[doc(hidden)]
+pub mod v3electionpb {
+    tonic::include_proto!("v3electionpb");
 }
 
 // The modules follow the packages, since the generated code refers from one to the other.

@@ -27,6 +27,7 @@
 
 mod engine;
 mod grpc;
+mod hash;
 mod listener;
 #[cfg(feature = "cli")]
 mod local;

@@ -28,6 +28,26 @@ pub struct Differences {
     /// Whether the operations of a transaction are checked in their order. Before etcd 3.6 all writes are checked
     /// before any read.
     pub operations_are_checked_in_order: bool,
+    /// Whether a hash names the revision that it is of. From etcd 3.6 on it does.
+    pub hash_has_its_revision: bool,
+    /// Whether there is a hash of the very revision that was compacted last. From etcd 3.6 on there is.
+    pub hash_at_compaction: bool,
+    /// Whether hashes and defragmentation are refused to strangers in the words of other requests. Before etcd 3.6
+    /// those of the users' store came through.
+    pub upkeep_is_refused_as_others: bool,
+    /// Whether a lock is refused to one whose lease has ended while it waited. The last ones of 3.4 do so too.
+    pub lock_needs_its_lease: bool,
+    /// Whether AuthStatus is served. From etcd 3.5 on it is.
+    pub tells_whether_it_has_users: bool,
+    /// Whether AuthStatus is served to anyone. From etcd 3.7 on it is.
+    pub tells_strangers_that_it_has_users: bool,
+    /// Whether a read of keys alone has their leases. From etcd 3.7 on it has not.
+    pub keys_alone_have_leases: bool,
+    /// Whether a transaction that keeps the value of a missing key is refused for that before it is for its lease. From
+    /// etcd 3.7 on it is the other way round, as for a put by itself.
+    pub a_missing_key_comes_before_its_lease: bool,
+    /// Whether RangeStream is served. From etcd 3.7 on it is.
+    pub reads_in_parts: bool,
     /// Whether a transaction that puts nothing is refused when there is no room. The first etcds of
     /// 3.5 do not look at what it would take.
     pub transactions_need_room: bool,
@@ -42,7 +62,7 @@ pub struct Differences {
     pub progress_after_events: bool,
 }
 
-/// The differences of one arm. Ours follows the newest etcd.
+/// The differences of one arm. Ours follows etcd 3.6, and has 3.7's new call.
 pub fn of(arm: Arm) -> Differences {
     match arm {
         Arm::Etcd34 => Differences {
@@ -54,6 +74,15 @@ pub fn of(arm: Arm) -> Differences {
             members_need_a_token: false,
             status_needs_a_token: false,
             operations_are_checked_in_order: false,
+            hash_has_its_revision: false,
+            hash_at_compaction: false,
+            upkeep_is_refused_as_others: false,
+            lock_needs_its_lease: false,
+            tells_whether_it_has_users: false,
+            tells_strangers_that_it_has_users: false,
+            keys_alone_have_leases: true,
+            a_missing_key_comes_before_its_lease: true,
+            reads_in_parts: false,
             transactions_need_room: false,
             no_operation_is_the_first_fault: false,
             deletion_at_compaction: false,
@@ -68,6 +97,15 @@ pub fn of(arm: Arm) -> Differences {
             members_need_a_token: false,
             status_needs_a_token: false,
             operations_are_checked_in_order: false,
+            hash_has_its_revision: false,
+            hash_at_compaction: false,
+            upkeep_is_refused_as_others: false,
+            lock_needs_its_lease: true,
+            tells_whether_it_has_users: true,
+            tells_strangers_that_it_has_users: false,
+            keys_alone_have_leases: true,
+            a_missing_key_comes_before_its_lease: true,
+            reads_in_parts: false,
             transactions_need_room: true,
             no_operation_is_the_first_fault: false,
             deletion_at_compaction: false,
@@ -82,10 +120,26 @@ pub fn of(arm: Arm) -> Differences {
             members_need_a_token: true,
             status_needs_a_token: true,
             operations_are_checked_in_order: true,
+            hash_has_its_revision: true,
+            hash_at_compaction: true,
+            upkeep_is_refused_as_others: true,
+            lock_needs_its_lease: true,
+            tells_whether_it_has_users: true,
+            tells_strangers_that_it_has_users: false,
+            keys_alone_have_leases: true,
+            a_missing_key_comes_before_its_lease: true,
+            reads_in_parts: false,
             transactions_need_room: false,
             no_operation_is_the_first_fault: false,
             deletion_at_compaction: true,
             progress_after_events: true,
+        },
+        Arm::Etcd37 => Differences {
+            tells_strangers_that_it_has_users: true,
+            keys_alone_have_leases: false,
+            a_missing_key_comes_before_its_lease: false,
+            reads_in_parts: true,
+            ..of(Arm::Etcd36)
         },
         Arm::EmbeddedMemory | Arm::EmbeddedDisk => Differences {
             progress_without_watches: false,
@@ -96,6 +150,15 @@ pub fn of(arm: Arm) -> Differences {
             members_need_a_token: true,
             status_needs_a_token: true,
             operations_are_checked_in_order: true,
+            hash_has_its_revision: true,
+            hash_at_compaction: true,
+            upkeep_is_refused_as_others: true,
+            lock_needs_its_lease: true,
+            tells_whether_it_has_users: true,
+            tells_strangers_that_it_has_users: false,
+            keys_alone_have_leases: true,
+            a_missing_key_comes_before_its_lease: true,
+            reads_in_parts: true,
             transactions_need_room: false,
             no_operation_is_the_first_fault: true,
             deletion_at_compaction: true,

@@ -30,14 +30,17 @@ pub enum Arm {
     Etcd35,
     /// Real etcd 3.6.
     Etcd36,
+    /// Real etcd 3.7.
+    Etcd37,
 }
 
 impl Arm {
     /// Those whose servers are on this machine.
     fn all() -> Vec<Self> {
-        let newest = Version::V3_6.is_named().then_some(Self::Etcd36);
-        let always = [Self::EmbeddedMemory, Self::EmbeddedDisk, Self::Etcd34, Self::Etcd35];
-        always.into_iter().chain(newest).collect()
+        let ours = [Self::EmbeddedMemory, Self::EmbeddedDisk];
+        let real = [Self::Etcd34, Self::Etcd35, Self::Etcd36, Self::Etcd37];
+        let is_here = |arm: &Self| arm.version().is_some_and(Version::is_expected);
+        ours.into_iter().chain(real.into_iter().filter(is_here)).collect()
     }
 
     /// The version of a real etcd.
@@ -47,6 +50,7 @@ impl Arm {
             Self::Etcd34 => Some(Version::V3_4),
             Self::Etcd35 => Some(Version::V3_5),
             Self::Etcd36 => Some(Version::V3_6),
+            Self::Etcd37 => Some(Version::V3_7),
         }
     }
 
@@ -57,6 +61,7 @@ impl Arm {
             Self::Etcd34 => "etcd_3_4",
             Self::Etcd35 => "etcd_3_5",
             Self::Etcd36 => "etcd_3_6",
+            Self::Etcd37 => "etcd_3_7",
         }
     }
 

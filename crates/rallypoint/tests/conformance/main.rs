@@ -1,5 +1,5 @@
-//! One body of expectations, four servers: ours in memory, ours on disk, etcd 3.4 and etcd 3.5; and etcd 3.6 where
-//! `RALLYPOINT_ETCD_3_6` names one.
+//! One body of expectations, four servers: ours in memory, ours on disk, etcd 3.4 and etcd 3.5; and etcd 3.6 and 3.7
+//! where `RALLYPOINT_ETCD_3_6` and `RALLYPOINT_ETCD_3_7` name them.
 //!
 //! Every case says what etcd does, in exact values, through the generated clients alone. It is named
 //! `arm::area::case`, so `cargo test --test conformance etcd_3_5::watch` runs a part. What truly
@@ -18,6 +18,7 @@ mod harness;
 
 mod auth;
 mod compact;
+mod concurrency;
 mod delete;
 mod lease;
 mod lease_life;
@@ -30,12 +31,13 @@ mod restart;
 mod txn;
 mod txn_checks;
 mod txn_compare;
+mod upkeep;
 mod watch;
 mod watch_history;
 mod watch_stream;
 
 fn main() -> std::process::ExitCode {
-    let areas: [(&str, Vec<harness::Case>); 17] = [
+    let areas: [(&str, Vec<harness::Case>); 19] = [
         ("range", range::cases()),
         ("range_options", range_options::cases()),
         ("put", put::cases()),
@@ -50,6 +52,8 @@ fn main() -> std::process::ExitCode {
         ("watch_stream", watch_stream::cases()),
         ("compact", compact::cases()),
         ("maintenance", maintenance::cases()),
+        ("upkeep", upkeep::cases()),
+        ("concurrency", concurrency::cases()),
         ("auth", auth::cases()),
         ("limits", limits::cases()),
         ("restart", restart::cases()),

@@ -295,7 +295,11 @@ async fn a_missing_key_before_an_unknown_lease(t: Context) {
     // The other way round than for a put by itself.
     let lease = t.lease_id();
     let bad = pb::PutRequest { lease, ignore_value: true, ..put(t.key("none"), "") };
-    refused_whole(&t, op_put(bad), refusal::KEY_NOT_FOUND).await;
+    let refusal = match differences::of(t.arm).a_missing_key_comes_before_its_lease {
+        true => refusal::KEY_NOT_FOUND,
+        false => refusal::LEASE_NOT_FOUND,
+    };
+    refused_whole(&t, op_put(bad), refusal).await;
 }
 
 async fn the_first_failure_is_told(t: Context) {

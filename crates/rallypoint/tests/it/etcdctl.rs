@@ -253,3 +253,19 @@ async fn the_same_words_for_users() {
         }
     }
 }
+
+/// Its memory is read from the metrics, and what it wrote is compacted and defragmented.
+#[tokio::test]
+async fn the_check_of_its_scale_passes() {
+    let ours = Embedded::memory().await;
+    let endpoint = ours.address();
+    let words = ["check", "datascale", "--load", "s", "--auto-compact", "--auto-defrag"];
+    let done = std::process::Command::new(Version::V3_5.etcdctl())
+        .args(["--endpoints", &endpoint])
+        .args(words)
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&done.stdout);
+    assert!(done.status.success() && said.contains("PASS"), "{said}");
+    assert!(said.contains("Defragmented"), "{said}");
+}

@@ -52,6 +52,15 @@ impl Kv for Script {
         Ok(Response::new(Default::default()))
     }
 
+    type RangeStreamStream = futures_util::stream::Empty<Result<pb::RangeStreamResponse, Status>>;
+
+    async fn range_stream(
+        &self,
+        _: Request<pb::RangeRequest>,
+    ) -> Result<Response<Self::RangeStreamStream>, Status> {
+        Err(Status::unimplemented("not in this test"))
+    }
+
     async fn put(&self, _: Request<pb::PutRequest>) -> Result<Response<pb::PutResponse>, Status> {
         self.asked("put")?;
         tokio::time::sleep(self.1).await;

@@ -35,15 +35,17 @@ enum Arm {
     Etcd34,
     Etcd35,
     Etcd36,
+    Etcd37,
     Agent,
 }
 
 impl Arm {
     /// Those whose servers are on this machine.
     fn all() -> Vec<Self> {
-        let newest = Version::V3_6.is_named().then_some(Self::Etcd36);
+        let newest = [(Version::V3_6, Self::Etcd36), (Version::V3_7, Self::Etcd37)];
+        let newest = newest.into_iter().filter(|(version, _)| version.is_expected());
         let always = [Self::Hash, Self::EtcdEmbedded, Self::Etcd34, Self::Etcd35, Self::Agent];
-        always.into_iter().chain(newest).collect()
+        always.into_iter().chain(newest.map(|(_, arm)| arm)).collect()
     }
 
     fn name(self) -> &'static str {
@@ -53,6 +55,7 @@ impl Arm {
             Self::Etcd34 => "etcd_3_4",
             Self::Etcd35 => "etcd_3_5",
             Self::Etcd36 => "etcd_3_6",
+            Self::Etcd37 => "etcd_3_7",
             Self::Agent => "agent",
         }
     }
@@ -81,7 +84,7 @@ impl Context {
                 let address = server.address().to_string();
                 (Arc::new(TcpStore::connect(&address, LONG).await.unwrap()), Some(server))
             }
-            Arm::EtcdEmbedded | Arm::Etcd34 | Arm::Etcd35 | Arm::Etcd36 => {
+            Arm::EtcdEmbedded | Arm::Etcd34 | Arm::Etcd35 | Arm::Etcd36 | Arm::Etcd37 => {
                 let client = Client::connect(ClientOptions::new([endpoint(arm)])).await.unwrap();
                 static NEXT: AtomicU64 = AtomicU64::new(0);
                 let prefix = format!("/case/{}/", NEXT.fetch_add(1, Ordering::Relaxed));
@@ -166,6 +169,7 @@ fn start(arm: Arm) {
         Arm::Etcd34 => Server::Real(runtime().block_on(Etcd::start(Version::V3_4))),
         Arm::Etcd35 => Server::Real(runtime().block_on(Etcd::start(Version::V3_5))),
         Arm::Etcd36 => Server::Real(runtime().block_on(Etcd::start(Version::V3_6))),
+        Arm::Etcd37 => Server::Real(runtime().block_on(Etcd::start(Version::V3_7))),
     };
     SERVERS.lock().unwrap_or_else(PoisonError::into_inner).insert(arm, server);
 }

@@ -12,18 +12,20 @@ pub enum Version {
     V3_5,
     /// 3.6, on a machine where `RALLYPOINT_ETCD_3_6` names one.
     V3_6,
+    /// 3.7, where `RALLYPOINT_ETCD_3_7` names one.
+    V3_7,
 }
 
 impl Version {
-    /// All that this machine has. The first two must be there.
+    /// All that this machine has.
     pub fn all() -> Vec<Self> {
-        let newest = Self::V3_6.is_named().then_some(Self::V3_6);
-        [Self::V3_4, Self::V3_5].into_iter().chain(newest).collect()
+        let known = [Self::V3_4, Self::V3_5, Self::V3_6, Self::V3_7];
+        known.into_iter().filter(|version| version.is_expected()).collect()
     }
 
-    /// Whether a variable names its binary.
-    pub fn is_named(self) -> bool {
-        std::env::var_os(self.variable()).is_some()
+    /// Whether tests run against it: `scripts/test-tools` fetches the first two, and a variable names a later one.
+    pub fn is_expected(self) -> bool {
+        matches!(self, Self::V3_4 | Self::V3_5) || std::env::var_os(self.variable()).is_some()
     }
 
     fn variable(self) -> &'static str {
@@ -31,6 +33,7 @@ impl Version {
             Self::V3_4 => "RALLYPOINT_ETCD_3_4",
             Self::V3_5 => "RALLYPOINT_ETCD_3_5",
             Self::V3_6 => "RALLYPOINT_ETCD_3_6",
+            Self::V3_7 => "RALLYPOINT_ETCD_3_7",
         }
     }
 
@@ -40,6 +43,7 @@ impl Version {
             Self::V3_4 => "3.4",
             Self::V3_5 => "3.5",
             Self::V3_6 => "3.6",
+            Self::V3_7 => "3.7",
         }
     }
 
@@ -48,12 +52,12 @@ impl Version {
         find(self, "etcd", self.variable())
     }
 
-    /// The path of this version's `etcdctl`: for 3.6 the one beside the binary, or else 3.5's.
+    /// The path of this version's `etcdctl`: from 3.6 on the one beside the binary, or else 3.5's.
     pub fn etcdctl(self) -> PathBuf {
         let beside = self.etcd().with_file_name("etcdctl");
         match self {
-            Self::V3_6 if beside.is_file() => beside,
-            Self::V3_6 => Self::V3_5.etcdctl(),
+            Self::V3_6 | Self::V3_7 if beside.is_file() => beside,
+            Self::V3_6 | Self::V3_7 => Self::V3_5.etcdctl(),
             Self::V3_4 | Self::V3_5 => find(self, "etcdctl", "RALLYPOINT_ETCDCTL"),
         }
     }

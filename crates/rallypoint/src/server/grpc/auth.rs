@@ -95,6 +95,16 @@ pub(super) struct AuthService {
 
 #[tonic::async_trait]
 impl pb::auth_server::Auth for AuthService {
+    async fn auth_status(
+        &self,
+        _: Request<pb::AuthStatusRequest>,
+    ) -> Result<Response<pb::AuthStatusResponse>, Status> {
+        let header = self.headers.header(self.engine.read(|store| store.revision()));
+        let enabled = self.authenticator.is_some();
+        // The user does not change while the server runs.
+        Ok(Response::new(pb::AuthStatusResponse { header, enabled, auth_revision: 1 }))
+    }
+
     async fn authenticate(
         &self,
         request: Request<pb::AuthenticateRequest>,

@@ -1,16 +1,11 @@
-//! The Cluster and Maintenance services, by which clients learn of the server's members and status.
+//! The Cluster service, by which clients learn of the server's members.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
 
 use tonic::{Request, Response, Status};
 
-use super::header::{MEMBER_ID, ResponseHeaders, TERM};
+use super::header::{MEMBER_ID, ResponseHeaders};
 use crate::proto::etcd as pb;
-use crate::server::engine::Engine;
-
-/// The version of etcd that the responses conform to. Clients choose by it which requests they send.
-pub(in crate::server) const ETCD_VERSION: &str = "3.5.30";
 
 /// The server's address of the connection that a request arrived on.
 #[derive(Clone, Copy)]
@@ -60,50 +55,5 @@ impl pb::cluster_server::Cluster for ClusterService {
         _: Request<pb::MemberRemoveRequest>,
     ) -> Result<Response<pb::MemberRemoveResponse>, Status> {
         Err(Status::unimplemented(""))
-    }
-}
-
-pub(super) struct MaintenanceService {
-    pub(super) engine: Arc<Engine>,
-    pub(super) headers: ResponseHeaders,
-}
-
-#[tonic::async_trait]
-impl pb::maintenance_server::Maintenance for MaintenanceService {
-    async fn status(
-        &self,
-        _: Request<pb::StatusRequest>,
-    ) -> Result<Response<pb::StatusResponse>, Status> {
-        let (revision, in_use) = self.engine.read(|store| (store.revision(), store.bytes()));
-        let index = u64::try_from(revision).unwrap_or_default();
-        Ok(Response::new(pb::StatusResponse {
-            header: self.headers.header(revision),
-            version: ETCD_VERSION.to_owned(),
-            // Clients take a size of 0 for a server that is not up.
-            db_size: self.engine.bytes().max(1) as i64,
-            db_size_in_use: in_use.max(1) as i64,
-            leader: MEMBER_ID,
-            raft_index: index,
-            raft_applied_index: index,
-            raft_term: TERM,
-            errors: Vec::new(),
-            is_learner: false,
-        }))
-    }
-
-    async fn alarm(
-        &self,
-        request: Request<pb::AlarmRequest>,
-    ) -> Result<Response<pb::AlarmResponse>, Status> {
-        use pb::alarm_request::AlarmAction;
-        let action = request.get_ref().action();
-        if action != AlarmAction::Get {
-            return Err(Status::unimplemented(format!(
-                "rallypoint: Alarm with action {} is not served; there are no alarms here",
-                action.as_str_name()
-            )));
-        }
-        let header = self.headers.header(self.engine.read(|store| store.revision()));
-        Ok(Response::new(pb::AlarmResponse { header, alarms: Vec::new() }))
     }
 }

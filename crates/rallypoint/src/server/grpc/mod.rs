@@ -5,21 +5,27 @@
 //! - `calls`: how many calls one connection may have under way.
 //! - `auth`: users and tokens.
 //! - `kv`, `lease`, `watch`: the services of the store.
-//! - `cluster`: the services that describe the server itself.
+//! - `lock`, `election`, `observer`, `queue`: locks and elections, and the queues behind them.
+//! - `cluster`, `maintenance`: the services that describe the server itself.
 //! - `plain_http`: what a client sees that does not speak gRPC.
 
 mod auth;
 mod calls;
 mod cluster;
+mod election;
 mod header;
 mod kv;
 mod lease;
+mod lock;
+mod maintenance;
+mod observer;
 mod plain_http;
+mod queue;
 mod router;
 mod watch;
 
 pub(super) use self::calls::{Calls, MOST_STREAMS};
-pub(super) use self::cluster::ETCD_VERSION;
+pub(super) use self::maintenance::ETCD_VERSION;
 pub(super) use self::router::{
-    AUTH, CLUSTER, HEALTH, KV, LEASE, MAINTENANCE, Router, WATCH, router,
+    AUTH, CLUSTER, ELECTION, HEALTH, KV, LEASE, LOCK, MAINTENANCE, Router, WATCH, router,
 };

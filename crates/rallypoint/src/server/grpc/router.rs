@@ -15,18 +15,24 @@ use tower::Service;
 
 use super::auth::{Admission, AuthService, Authenticator};
 use super::calls::{CallPermit, Calls};
-use super::cluster::{ClusterService, LocalAddress, MaintenanceService};
+use super::cluster::{ClusterService, LocalAddress};
+use super::election::ElectionService;
 use super::header::ResponseHeaders;
 use super::kv::KvService;
 use super::lease::LeaseService;
+use super::lock::LockService;
+use super::maintenance::MaintenanceService;
 use super::plain_http::PlainHttp;
+use super::queue::Queues;
 use super::watch::WatchService;
+use crate::proto::election::election_server::ElectionServer;
 use crate::proto::etcd::auth_server::AuthServer;
 use crate::proto::etcd::cluster_server::ClusterServer;
 use crate::proto::etcd::kv_server::KvServer;
 use crate::proto::etcd::lease_server::LeaseServer;
 use crate::proto::etcd::maintenance_server::MaintenanceServer;
 use crate::proto::etcd::watch_server::WatchServer;
+use crate::proto::lock::lock_server::LockServer;
 use crate::server::ServerOptions;
 use crate::server::engine::Engine;
 
@@ -36,6 +42,8 @@ pub(in crate::server) const WATCH: &str = "etcdserverpb.Watch";
 pub(in crate::server) const CLUSTER: &str = "etcdserverpb.Cluster";
 pub(in crate::server) const MAINTENANCE: &str = "etcdserverpb.Maintenance";
 pub(in crate::server) const AUTH: &str = "etcdserverpb.Auth";
+pub(in crate::server) const LOCK: &str = "v3lockpb.Lock";
+pub(in crate::server) const ELECTION: &str = "v3electionpb.Election";
 pub(in crate::server) const HEALTH: &str = "grpc.health.v1.Health";
 
 /// What gRPC may add around a request that is just within the limit; etcd's number.
@@ -43,7 +51,7 @@ const GRPC_OVERHEAD: usize = 512 << 10;
 
 /// All services of the server.
 ///
-/// Routing is a plain match on the path, since there are seven services and will not be many more: a
+/// Routing is a plain match on the path, since there are nine services and will not be many more: a
 /// router with layers took a third of the time that a small request takes.
 pub(in crate::server) struct Router<H: Health> {
     engine: Arc<Engine>,
@@ -56,6 +64,8 @@ pub(in crate::server) struct Router<H: Health> {
     cluster: ClusterServer<ClusterService>,
     maintenance: MaintenanceServer<MaintenanceService>,
     auth: AuthServer<AuthService>,
+    lock: LockServer<LockService>,
+    election: ElectionServer<ElectionService>,
     health: HealthServer<H>,
 }
 
@@ -83,6 +93,9 @@ pub(in crate::server) fn router(
         ClusterService { name: options.name.clone(), headers, tls: options.tls.is_some() };
     let maintenance = MaintenanceService { engine: engine(), headers };
     let auth = AuthService { engine: engine(), headers, authenticator: authenticator.clone() };
+    let queues = Queues { engine: engine(), stopping: stopping.clone() };
+    let lock = LockService { queues: queues.clone(), headers };
+    let election = ElectionService { queues, headers };
     // The reporter is dropped: a server that answers at all is healthy.
     let (_, health) = tonic_health::server::health_reporter();
     Router {
@@ -100,6 +113,8 @@ pub(in crate::server) fn router(
         cluster: ClusterServer::new(cluster),
         maintenance: MaintenanceServer::new(maintenance),
         auth: AuthServer::new(auth),
+        lock: LockServer::new(lock).max_decoding_message_size(limit),
+        election: ElectionServer::new(election).max_decoding_message_size(limit),
         health,
     }
 }
@@ -163,6 +178,8 @@ impl<H: Health> Router<H> {
             }
             MAINTENANCE => answer(&self.maintenance, request).await,
             AUTH => answer(&self.auth, request).await,
+            LOCK => answer(&self.lock, request).await,
+            ELECTION => answer(&self.election, request).await,
             HEALTH => answer(&self.health, request).await,
             _ => return unknown_service(service).into_http(),
         };
@@ -215,7 +232,10 @@ fn service_and_method(path: &str) -> (&str, &str) {
 
 /// Whether a call is a stream that lasts for as long as its client keeps it open.
 fn is_lasting(service: &str, method: &str) -> bool {
-    matches!((service, method), (WATCH, "Watch") | (LEASE, "LeaseKeepAlive"))
+    matches!(
+        (service, method),
+        (WATCH, "Watch") | (LEASE, "LeaseKeepAlive") | (ELECTION, "Observe")
+    )
 }
 
 fn is_grpc(headers: &HeaderMap) -> bool {

@@ -13,11 +13,12 @@ use prometheus::{Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterV
 use tonic::Code;
 
 use crate::metrics::VALID;
-use crate::server::grpc::{AUTH, CLUSTER, HEALTH, KV, LEASE, MAINTENANCE, WATCH};
+use crate::server::grpc::{AUTH, CLUSTER, ELECTION, HEALTH, KV, LEASE, LOCK, MAINTENANCE, WATCH};
 
 /// The methods that are served. All calls to other methods are counted as one.
-const METHODS: [(&str, &str, CallKind); 17] = [
+const METHODS: [(&str, &str, CallKind); 29] = [
     (KV, "Range", CallKind::Unary),
+    (KV, "RangeStream", CallKind::Responses),
     (KV, "Put", CallKind::Unary),
     (KV, "DeleteRange", CallKind::Unary),
     (KV, "Txn", CallKind::Unary),
@@ -31,7 +32,18 @@ const METHODS: [(&str, &str, CallKind); 17] = [
     (CLUSTER, "MemberList", CallKind::Unary),
     (MAINTENANCE, "Status", CallKind::Unary),
     (MAINTENANCE, "Alarm", CallKind::Unary),
+    (MAINTENANCE, "Defragment", CallKind::Unary),
+    (MAINTENANCE, "Hash", CallKind::Unary),
+    (MAINTENANCE, "HashKV", CallKind::Unary),
     (AUTH, "Authenticate", CallKind::Unary),
+    (AUTH, "AuthStatus", CallKind::Unary),
+    (LOCK, "Lock", CallKind::Unary),
+    (LOCK, "Unlock", CallKind::Unary),
+    (ELECTION, "Campaign", CallKind::Unary),
+    (ELECTION, "Proclaim", CallKind::Unary),
+    (ELECTION, "Leader", CallKind::Unary),
+    (ELECTION, "Observe", CallKind::Responses),
+    (ELECTION, "Resign", CallKind::Unary),
     (HEALTH, "Check", CallKind::Unary),
     ("unknown", "unknown", CallKind::Unary),
 ];
@@ -68,6 +80,8 @@ enum CallKind {
     Unary,
     /// A stream of requests and a stream of responses, which last for as long as the client likes.
     Stream,
+    /// One request, and a stream of responses.
+    Responses,
 }
 
 /// The metrics of all calls.
@@ -103,6 +117,7 @@ impl CallMetrics {
             let kind_name = match kind {
                 CallKind::Unary => "unary",
                 CallKind::Stream => "bidi_stream",
+                CallKind::Responses => "server_stream",
             };
             let labels = [kind_name, service, method];
             Arc::new(MethodMetrics {

@@ -49,6 +49,21 @@ pub fn done(answer: Result<(Option<pb::ResponseHeader>, Body), Status>) -> Answe
     }
 }
 
+/// One refusal for all that the state of the store may be the reason of: which operation of a transaction is found to
+/// fail first differs between versions, and the conformance tests say how.
+pub fn txn_refusal(status: Status) -> Status {
+    const BY_STATE: [&str; 4] = [
+        "etcdserver: requested lease not found",
+        "etcdserver: key not found",
+        "etcdserver: mvcc: required revision is a future revision",
+        "etcdserver: mvcc: required revision has been compacted",
+    ];
+    match BY_STATE.contains(&status.message()) {
+        true => Status::failed_precondition("one of the operations would fail"),
+        false => status,
+    }
+}
+
 /// Makes the order of equals the order of their keys.
 ///
 /// If a limit cut the list within a run of equals, which of them are there is open too; then only

@@ -77,7 +77,8 @@ impl Peer {
                 Ok((answer.header.take(), Body::Delete(answer)))
             }
             Step::Txn(request) => {
-                let mut answer = self.kv.txn(request.clone()).await?.into_inner();
+                let answer = self.kv.txn(request.clone()).await.map_err(normal::txn_refusal)?;
+                let mut answer = answer.into_inner();
                 let header = answer.header.take();
                 Ok((header, Body::Txn(normal::txn(&request, answer))))
             }

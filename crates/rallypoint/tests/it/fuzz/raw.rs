@@ -28,14 +28,25 @@ pub(super) const PATHS: &[&str] = &[
     "/grpc.health.v1.Health/Check",
     "/grpc.health.v1.Health/Watch",
     "/etcdserverpb.KV/Nonsense",
+    "/etcdserverpb.KV/RangeStream",
+    "/etcdserverpb.Maintenance/HashKV",
+    "/etcdserverpb.Auth/AuthStatus",
     "/v3lockpb.Lock/Lock",
+    "/v3lockpb.Lock/Unlock",
+    "/v3electionpb.Election/Campaign",
+    "/v3electionpb.Election/Observe",
     "/",
     "/x",
 ];
 
 /// Whether both sides of the call may go on.
 pub(super) fn is_stream(path: &str) -> bool {
-    path.ends_with("/Watch") || path.ends_with("/LeaseKeepAlive")
+    ["/Watch", "/LeaseKeepAlive", "/Observe"].iter().any(|method| path.ends_with(method))
+}
+
+/// Whether the call waits for its turn, which may never come.
+fn waits(path: &str) -> bool {
+    [".Lock/Lock", "/Campaign", "/Observe"].iter().any(|method| path.ends_with(method))
 }
 
 /// Some bytes, fewer more often than many.
@@ -72,8 +83,14 @@ pub(super) async fn call(
 ) -> Result<Option<Bytes>, Status> {
     let mut client = tonic::client::Grpc::new(channel.clone());
     client.ready().await.map_err(|error| Status::unknown(error.to_string()))?;
+    let waits = waits(path);
     let path = path.parse().unwrap();
     let patience = Duration::from_secs(5);
+    if waits {
+        let call = client.unary(Request::new(body), path, Raw);
+        let answer = tokio::time::timeout(Duration::from_millis(2), call).await;
+        return answer.map_or(Ok(None), |answer| answer.map(|answer| Some(answer.into_inner())));
+    }
     if !as_stream {
         let call = client.unary(Request::new(body), path, Raw);
         let answer = tokio::time::timeout(patience, call).await.expect("no answer in 5 s");

@@ -67,7 +67,7 @@ async fn a_server_tells_what_it_did() {
     assert_eq!(metrics.sum("etcd_server_has_leader", &[]), 1.0);
     assert_eq!(metrics.sum("etcd_debugging_mvcc_current_revision", &[]), 4.0);
     assert!(metrics.sum("etcd_mvcc_db_total_size_in_bytes", &[]) > 0.0);
-    assert_eq!(metrics.sum("etcd_server_version", &["server_version=\"3.5."]), 1.0);
+    assert_eq!(metrics.sum("etcd_server_version", &["server_version=\"3.6."]), 1.0);
     let resident = metrics.sum("process_resident_memory_bytes", &[]);
     let seen = target.resident_bytes() as f64;
     assert!(resident > seen / 2.0 && resident < seen * 2.0, "{resident} and {seen}");

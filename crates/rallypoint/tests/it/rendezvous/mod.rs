@@ -42,6 +42,22 @@ macro_rules! on_server {
     };
 }
 
+/// Runs scenarios on an etcd where a variable names one; elsewhere they do nothing.
+macro_rules! on_newer_etcd {
+    ($name:ident, $version:ident, $($scenario:ident),+) => {
+        mod $name {
+            $(#[tokio::test]
+            async fn $scenario() {
+                let version = $crate::support::Version::$version;
+                if version.is_expected() {
+                    let server = $crate::support::Etcd::start(version).await;
+                    $crate::rendezvous::bounded(super::$scenario(server.endpoint())).await;
+                }
+            })+
+        }
+    };
+}
+
 /// Runs scenarios on our own server in memory and on real etcd.
 macro_rules! on_each_server {
     ($($scenario:ident),+ $(,)?) => {
@@ -51,17 +67,8 @@ macro_rules! on_each_server {
         $crate::rendezvous::on_server!(
             etcd_3_5, $crate::support::Etcd::start($crate::support::Version::V3_5), $($scenario),+
         );
-        /// Where `RALLYPOINT_ETCD_3_6` names one; elsewhere these do nothing.
-        mod etcd_3_6 {
-            $(#[tokio::test]
-            async fn $scenario() {
-                let version = $crate::support::Version::V3_6;
-                if version.is_named() {
-                    let server = $crate::support::Etcd::start(version).await;
-                    $crate::rendezvous::bounded(super::$scenario(server.endpoint())).await;
-                }
-            })+
-        }
+        $crate::rendezvous::on_newer_etcd!(etcd_3_6, V3_6, $($scenario),+);
+        $crate::rendezvous::on_newer_etcd!(etcd_3_7, V3_7, $($scenario),+);
     };
 }
 
@@ -73,7 +80,7 @@ macro_rules! on_old_etcd {
         );
     };
 }
-pub(crate) use {on_each_server, on_old_etcd, on_server};
+pub(crate) use {on_each_server, on_newer_etcd, on_old_etcd, on_server};
 
 /// Runs a scenario, but not for ever.
 async fn bounded(scenario: impl Future<Output = ()>) {
