@@ -59,16 +59,20 @@ impl Client {
     }
 
     /// Adds a member that others reach at `peer_url` to an etcd cluster. It has to be started then.
-    #[cfg(feature = "cli")]
-    pub(crate) async fn member_add(&self, peer_url: &str) -> Result<(), ClientError> {
+    ///
+    /// # Errors
+    /// As for every write. Rallypoint's server refuses it.
+    pub async fn member_add(&self, peer_url: &str) -> Result<(), ClientError> {
         let peer_urls = vec![peer_url.to_owned()];
         self.rpc_member_add(pb::MemberAddRequest { peer_urls, is_learner: false }).await?;
         Ok(())
     }
 
     /// Removes a member from an etcd cluster.
-    #[cfg(feature = "cli")]
-    pub(crate) async fn member_remove(&self, id: u64) -> Result<(), ClientError> {
+    ///
+    /// # Errors
+    /// As for every write. Rallypoint's server refuses it.
+    pub async fn member_remove(&self, id: u64) -> Result<(), ClientError> {
         self.rpc_member_remove(pb::MemberRemoveRequest { id }).await?;
         Ok(())
     }

@@ -260,7 +260,7 @@ async fn the_check_of_its_scale_passes() {
     let ours = Embedded::memory().await;
     let endpoint = ours.address();
     let words = ["check", "datascale", "--load", "s", "--auto-compact", "--auto-defrag"];
-    let done = std::process::Command::new(Version::V3_5.etcdctl())
+    let done = Command::new(Version::V3_5.etcdctl())
         .args(["--endpoints", &endpoint])
         .args(words)
         .output()

@@ -64,7 +64,9 @@ fn certificates(config: &RendezvousConfig) -> Result<Option<TlsOptions>, RunErro
         Some(tls) => {
             let absolute = |pem: &Pem| match pem {
                 // The member is another process.
-                Pem::File(path) => Pem::File(std::path::absolute(path).unwrap_or(path.clone())),
+                Pem::File(path) => {
+                    Pem::File(std::path::absolute(path).unwrap_or_else(|_| path.clone()))
+                }
                 Pem::Bytes(bytes) => Pem::Bytes(bytes.clone()),
             };
             let identity = tls.identity.as_ref();
