@@ -4,8 +4,10 @@
 //! 2 wrong command line; `rallypoint run` has [more](rallypoint_core::agent#exit-codes).
 
 mod bench;
+mod completions;
 mod descriptors;
 mod doctor;
+mod man;
 mod operate;
 mod replay;
 pub(crate) mod run;
@@ -18,7 +20,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use clap::error::ErrorKind;
-use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
+use clap::{ArgMatches, Command, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::MakeWriter;
 
@@ -76,6 +78,12 @@ enum CliCommand {
     /// Benchmark this host, its network and its servers
     #[command(subcommand)]
     Bench(bench::Bench),
+    /// Print the completions of a shell for this command
+    #[command(after_help = completions::AFTER_HELP)]
+    Completions(completions::Completions),
+    /// Write the pages of the manual to a directory
+    #[command(after_help = man::AFTER_HELP)]
+    Man(man::Man),
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -124,6 +132,8 @@ pub fn exit_code(arguments: impl IntoIterator<Item = OsString>, python: Option<S
                 CliCommand::Replay(replay) => replay.run(),
                 CliCommand::Evict(evict) => evict.run(),
                 CliCommand::Bench(bench) => bench.run(),
+                CliCommand::Completions(completions) => completions.run(),
+                CliCommand::Man(man) => man.run(),
             };
             (done, cli.log_format)
         }
@@ -136,6 +146,13 @@ pub fn exit_code(arguments: impl IntoIterator<Item = OsString>, python: Option<S
             FAILED
         }
     }
+}
+
+/// The command with all of its subcommands, and the environment's values as defaults of options.
+fn command(environment: &Environment) -> Command {
+    Cli::command()
+        .subcommand(run::command(environment).display_order(0))
+        .subcommand(doctor::command(environment).display_order(1))
 }
 
 /// A parsed command line.
@@ -151,9 +168,7 @@ fn parse(
 ) -> Result<Parsed, RunError> {
     let arguments: Vec<OsString> = arguments.into_iter().collect();
     let usage = |error| RunError::Usage(Box::new(error));
-    let mut command = Cli::command()
-        .subcommand(run::command(environment).display_order(0))
-        .subcommand(doctor::command(environment).display_order(1));
+    let mut command = command(environment);
     let given = command.try_get_matches_from_mut(&arguments).map_err(|error| {
         let is_command = |word: &&OsString| command.find_subcommand(word).is_some();
         match arguments.iter().skip(1).find(is_command) {

@@ -12,6 +12,7 @@ mod bench;
 mod book;
 mod client;
 mod cluster;
+mod completions;
 mod connections;
 mod damage;
 mod defects;
