@@ -1,5 +1,5 @@
 # What people and CI run. `verify` changes nothing; `fix` does.
-.PHONY: help check verify docs fix fuzz package-check test test-python test-torch test-wheel test-slurm test-frameworks wheel bench bench-stores bench-launcher tools
+.PHONY: help check verify docs fix fuzz package-check test test-python test-torch test-wheel test-slurm test-frameworks wheel dist bench bench-stores bench-launcher tools
 
 help:
 	@echo "make check           format, lints, unit tests, 10,000 seeds of each simulator: for every change, a few minutes (SEEDS=1000000: more)"
@@ -8,13 +8,14 @@ help:
 	@echo "make fix             format, and whatever the linter can mend by itself"
 	@echo "make test            everything that can fail, against real etcd too (fetches it)"
 	@echo "make fuzz            each fuzz target for a minute (SECONDS=3600: for an hour)"
-	@echo "make package-check   what would be published: the crates, the wheel and the sdist (RELEASE=1: before a release)"
+	@echo "make package-check   what would be published, built, installed and tried, in an old Debian too (RELEASE=1: before a release)"
 	@echo "make test-python     the Python package, installed from its wheel into a fresh environment"
 	@echo "make test-torch      our stores, launcher and torchrun plugin under stock PyTorch (fetches it, 5 GB; TORCH=2.6.0: another)"
 	@echo "make test-wheel      what make wheel makes, in a fresh environment with that PyTorch"
 	@echo "make test-slurm      the launcher on a real Slurm of three nodes (fetches it; needs root)"
 	@echo "make test-frameworks the launcher under stock JAX and Dask, on two hosts and on a real Slurm (fetches them, 150 MB; needs root)"
-	@echo "make wheel           the Python package, for others to install"
+	@echo "make wheel           the Python package, for others to install: any Linux with glibc 2.17 or later"
+	@echo "make dist            the files of a release: wheel, sdist, the command with glibc and with musl, checksums"
 	@echo "make bench           ours and real etcd side by side, and what an exit barrier costs, a few minutes"
 	@echo "make bench-stores    our stores and PyTorch's side by side, a few minutes (OPTIONS=--json)"
 	@echo "make bench-launcher  rallypoint run, and torchrun with our plugin, beside torchrun, a few minutes (OPTIONS=--json)"
@@ -95,6 +96,9 @@ test-frameworks: tools
 
 wheel:
 	@scripts/wheel
+
+dist:
+	@scripts/dist
 
 bench: tools
 	cargo bench --locked --bench versus_etcd

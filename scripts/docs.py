@@ -26,6 +26,8 @@ ELSEWHERE = {
     "srun": "tests/slurm submits the line of the guide, examples/slurm/train.sh",
     "cargo run --release --example": "crates/rallypoint/tests/it/examples.rs runs the examples",
     "cargo run --release -- run": "crates/rallypoint/tests/it/launch/first_command.rs runs it",
+    "source <(rallypoint completions": "crates/rallypoint/tests/it/completions.rs sources it",
+    "docker": "tests/package/test_files.py checks the Dockerfile; no test has an engine",
     "cargo install --path": "installs into the user's home",
 }
 

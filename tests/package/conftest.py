@@ -1,0 +1,72 @@
+"""What scripts/package-check made, by the names of environment variables; and what all of it must do."""
+
+import os
+import pathlib
+import re
+import subprocess
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+VERSION = re.search(r'^version = "([^"]+)"', (ROOT / "Cargo.toml").read_text(), re.MULTILINE)[1]
+
+# A server, a client and a store within one process, through the extension.
+PYTHON = """
+import rallypoint
+with rallypoint.Server("127.0.0.1:0") as server:
+    store = rallypoint.EtcdStore(rallypoint.Client(server.endpoint), "/smoke")
+    store.set("key", "value")
+    print(rallypoint.__version__, store.get("key").decode())
+"""
+
+
+def made(variable):
+    path = os.environ.get(variable)
+    assert path, f"scripts/package-check sets {variable}; run it, or set the variable"
+    return pathlib.Path(path)
+
+
+@pytest.fixture(scope="session")
+def wheel():
+    return made("RALLYPOINT_WHEEL")
+
+
+@pytest.fixture(scope="session")
+def sdist():
+    return made("RALLYPOINT_SDIST")
+
+
+@pytest.fixture(scope="session")
+def binary():
+    return made("RALLYPOINT_BINARY")
+
+
+def said(*command, **options):
+    """What a command printed, which must succeed."""
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=1000, **options)
+    assert ended.returncode == 0, f"{command}: {ended.stdout}{ended.stderr}"
+    return ended.stdout
+
+
+def check_command(*rallypoint):
+    """The command knows its version, and runs a job of two workers with a server of its own."""
+    assert said(*rallypoint, "--version") == f"rallypoint {VERSION}\n"
+    job = ["run", "--standalone", "--nproc-per-node", "2", "--", "/bin/sh", "-c", "echo rank $RANK of $WORLD_SIZE"]
+    assert sorted(said(*rallypoint, *job).splitlines()) == ["rank 0 of 2", "rank 1 of 2"]
+
+
+def check_package(*programs):
+    """The Python package in an environment whose programs are in a directory, by way of a command before it if any."""
+    *before, directory = programs
+    check_command(*before, f"{directory}/rallypoint")
+    assert said(*before, f"{directory}/python", "-c", PYTHON) == f"{VERSION} value\n"
+
+
+def check_share(share):
+    """Completions and pages of the manual, as a package lays them below a prefix."""
+    page = (share / "man/man1/rallypoint-run.1").read_text()
+    assert "rdzv\\-endpoint" in page
+    assert (share / "man/man1/rallypoint.1").exists()
+    for path in ("bash-completion/completions/rallypoint", "zsh/site-functions/_rallypoint"):
+        assert "rdzv-endpoint" in (share / path).read_text(), path
+    assert "rdzv-endpoint" in (share / "fish/vendor_completions.d/rallypoint.fish").read_text()
