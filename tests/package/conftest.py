@@ -3,6 +3,7 @@
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 
 import pytest
@@ -36,9 +37,14 @@ def sdist():
     return made("RALLYPOINT_SDIST")
 
 
-@pytest.fixture(scope="session")
-def binary():
-    return made("RALLYPOINT_BINARY")
+@pytest.fixture
+def old(tmp_path):
+    """What runs a command in an old Debian, whose files are a copy. It has its own mounts and processes."""
+    root = tmp_path / "root"
+    subprocess.run(["cp", "-a", "--reflink=auto", made("RALLYPOINT_OLD"), root], check=True)
+    isolated = ["unshare", "--mount", "--pid", "--fork", "--kill-child", f"--mount-proc={root}/proc"]
+    yield root, [*isolated, "chroot", root]
+    shutil.rmtree(root)
 
 
 def said(*command, **options):
