@@ -95,7 +95,7 @@ impl<'a> Ancestors<'a> {
     ) -> Self {
         let formed = claimants.iter().filter_map(|one| one.claims.formed).max();
         let home = home.filter(|home| formed.is_none_or(|last| home.round >= last.round));
-        let last = home.map(|home| home.round).or(formed.map(|last| last.round));
+        let last = home.map(|home| home.round).or_else(|| formed.map(|last| last.round));
         let mut groups = possible(claimants, last.unwrap_or(0));
         groups.retain(|group| Some(group.history) != history);
         groups.extend(formed.filter(|_| home.is_none()));
