@@ -4,12 +4,16 @@ import os
 import pathlib
 import re
 import shutil
+import signal
 import subprocess
 
 import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 VERSION = re.search(r'^version = "([^"]+)"', (ROOT / "Cargo.toml").read_text(), re.MULTILINE)[1]
+
+# Longer than pip takes to build the sdist on a busy machine, in seconds.
+PATIENCE = 1700
 
 # A server, a client and a store within one process, through the extension.
 PYTHON = """
@@ -48,10 +52,16 @@ def old(tmp_path):
 
 
 def said(*command, **options):
-    """What a command printed, which must succeed."""
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=1000, **options)
-    assert ended.returncode == 0, f"{command}: {ended.stdout}{ended.stderr}"
-    return ended.stdout
+    """What a command printed, which must succeed. If it hangs, what it started ends with it."""
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "start_new_session": True}
+    with subprocess.Popen(command, **pipes, **options) as process:
+        try:
+            output, errors = process.communicate(timeout=PATIENCE)
+        except BaseException:
+            os.killpg(process.pid, signal.SIGKILL)
+            raise
+    assert process.returncode == 0, f"{command}: {output}{errors}"
+    return output
 
 
 def check_command(*rallypoint):

@@ -30,7 +30,9 @@ def test_the_wheel_is_installed_without_an_index(wheel, environment):
 
 def test_the_sdist_is_built_by_pip(sdist, environment):
     """As a quick build, which finds its dependencies built, unless a release is checked."""
-    quick = {"MATURIN_PEP517_ARGS": "--profile dev", "CARGO_TARGET_DIR": TARGET}
+    crates = ("rallypoint", "rallypoint-core", "rallypoint-py")
+    options = ["--profile", "dev", *(f"--config=profile.dev.package.{crate}.opt-level=0" for crate in crates)]
+    quick = {"MATURIN_PEP517_ARGS": " ".join(options), "CARGO_TARGET_DIR": TARGET}
     pip(environment, sdist, **({} if os.environ.get("RELEASE") == "1" else quick))
     check_package(environment / "bin")
     check_share(environment / "share")
