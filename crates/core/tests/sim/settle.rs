@@ -22,7 +22,16 @@ const A_LITTLE: Millis = 500;
 impl World {
     /// Runs until the run is stable, and for a while more.
     pub(crate) fn settle(&mut self) -> Verdict {
-        let end = self.now + PATIENCE + 4 * self.plan.slowest();
+        self.settle_unless(PATIENCE, |_| false)
+    }
+
+    /// Runs until the run is stable, and for a while more. In the end it may be `excused` if it is not.
+    pub(crate) fn settle_unless(
+        &mut self,
+        patience: Millis,
+        excused: impl FnOnce(&Self) -> bool,
+    ) -> Verdict {
+        let end = self.now + patience + 4 * self.plan.slowest();
         let mut since = None;
         loop {
             match self.is_stable() {
@@ -35,7 +44,7 @@ impl World {
                 Err(what) => {
                     since = None;
                     if self.now >= end {
-                        return violation("liveness", what);
+                        return if excused(self) { Ok(()) } else { violation("liveness", what) };
                     }
                 }
             }
@@ -48,7 +57,7 @@ impl World {
     }
 
     /// Whether the run is stable; if not, why.
-    pub(crate) fn is_stable(&self) -> Result<(), String> {
+    fn is_stable(&self) -> Result<(), String> {
         let living = self.living();
         let limits = self.plan.config.limits;
         let time = self.time();

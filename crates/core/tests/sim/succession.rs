@@ -7,16 +7,13 @@ use rallypoint_core::rendezvous::succession::claims::Claims;
 use rallypoint_core::rendezvous::succession::quorum::{Ancestors, Claimant};
 
 use crate::world::events::{Who, World};
-use crate::world::invariants::{Verdict, violation};
+use crate::world::invariants::Verdict;
 use crate::world::plan::{Death, Fault, FaultFilter, Millis, Plan};
 use crate::world::random::Random;
 use crate::world::succession::Split;
 
 /// The time within which the run must become stable after the last fault, besides that of a few stops.
 const PATIENCE: Millis = 90_000;
-
-/// How long the run must stay stable.
-const STEADY: Millis = 1_500;
 
 /// The plan of a run.
 pub(crate) fn plan(random: &mut Random) -> Plan {
@@ -78,33 +75,7 @@ impl World {
     pub(crate) fn whole_succession(&mut self) -> Verdict {
         self.run_until(self.plan.chaos.max(self.plan.gathering))?;
         self.heal()?;
-        self.settles_at_a_server()
-    }
-
-    /// Runs until the run is stable, if enough nodes live, and for a while more.
-    fn settles_at_a_server(&mut self) -> Verdict {
-        let end = self.now + PATIENCE + 4 * self.plan.slowest();
-        let mut since = None;
-        loop {
-            match self.is_stable() {
-                Ok(()) => {
-                    let since = *since.get_or_insert(self.now);
-                    if self.now >= since + STEADY {
-                        return Ok(());
-                    }
-                }
-                Err(what) => {
-                    since = None;
-                    if self.now >= end {
-                        return match self.must_go_on() {
-                            true => violation("liveness", what),
-                            false => Ok(()),
-                        };
-                    }
-                }
-            }
-            self.run_until(self.now + 250)?;
-        }
+        self.settle_unless(PATIENCE, |world| !world.must_go_on())
     }
 
     /// Whether more than half of the last group lives, and a host that may serve.
@@ -115,12 +86,12 @@ impl World {
             return false;
         }
         // If all of them met, would they be enough? A round that only dead nodes can tell of may have formed a group.
-        let claims: Vec<Claims> =
-            living.iter().map(|who| self.nodes[*who].rendezvous.claims()).collect();
-        let claimant =
-            |(who, claims): (&Who, &'_ Claims)| (self.nodes[*who].id.clone(), claims.clone());
-        let all: Vec<(String, Claims)> = living.iter().zip(&claims).map(claimant).collect();
-        let all: Vec<Claimant<'_>> = all
+        let claims: Vec<(&str, Claims)> = living
+            .iter()
+            .map(|who| &self.nodes[*who])
+            .map(|node| (node.id.as_str(), node.rendezvous.claims()))
+            .collect();
+        let all: Vec<Claimant<'_>> = claims
             .iter()
             .map(|(id, claims)| Claimant { id, claims, since: Time::ZERO, chosen: true })
             .collect();

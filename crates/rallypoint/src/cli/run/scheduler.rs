@@ -1,4 +1,4 @@
-//! Values of the job from what started it: Slurm, Open MPI, Kubernetes, and those of [`others`].
+//! Values of the job from what started it: Slurm, Open MPI, Kubernetes, and those of [`mod@others`].
 //!
 //! Variables are read on demand, so a malformed one is an error only where its value is needed.
 //!
