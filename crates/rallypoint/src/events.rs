@@ -37,7 +37,7 @@ const PRIORITY: i32 = 10;
 
 /// The time for which the first of some lines waits for the others: a round forms in many steps, and to write each by
 /// itself costs more than to make it.
-const PAUSE: Duration = Duration::from_millis(100);
+const PAUSE: Duration = Duration::from_millis(10);
 
 /// The time limit for writing the last lines.
 const GOODBYE: Duration = Duration::from_secs(5);
