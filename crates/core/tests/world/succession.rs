@@ -337,10 +337,10 @@ impl World {
             if !node.alive || node.stands_still() || !self.are_linked(node.host, host) {
                 continue;
             }
-            let served = node.at == Some(host);
+            // A server that is open there is that of a later process.
+            let served = node.at == Some(host) && self.servers[host].down;
             let id = self.nodes[dead].id.clone();
             self.give(who, NodeInput::ProvedDead { node: id, round })?;
-            // The server was in the process that is dead.
             if served && self.nodes[who].alive {
                 self.session_gone(who)?;
             }

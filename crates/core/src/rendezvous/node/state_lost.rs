@@ -43,6 +43,10 @@ impl Node {
             formed: previous.round,
         });
         self.earlier = self.earlier.max(observed).max(last);
+        if self.lease.is_some() {
+            // The node is not told of renewals: the server may have answered until now.
+            self.memory.hears(now);
+        }
         self.memory.moves_on();
         let held = self.lease.is_some() && self.announced.member_of().is_some();
         self.announced.server_state_lost(held);
