@@ -36,9 +36,9 @@ pub(crate) struct Hosts {
 /// How hosts are separated from each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Split {
-    /// The host of the server, with so many others, from all remaining ones.
+    /// The host of the server, with this number of other hosts, from all remaining ones.
     Head(usize),
-    /// All hosts, into so many parts.
+    /// All hosts, into this number of parts.
     Parts(usize),
     /// Some messages do not arrive, in one direction.
     OneWay,

@@ -56,7 +56,7 @@ pub(crate) struct JobMember {
 }
 
 impl JobMember {
-    /// Starts the member, without waiting for the others. Nothing, if another process of this host runs it already.
+    /// Starts the member, without waiting for the other members. Nothing, if another process of this host runs it already.
     ///
     /// # Errors
     /// There is no etcd, or another server has one of the two ports.

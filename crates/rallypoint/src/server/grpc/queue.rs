@@ -202,7 +202,7 @@ pub(super) struct Changes {
 
 impl Changes {
     /// Waits for the next changes, and returns them with the revision of the store. `None` if the store has forgotten
-    /// some, and the caller has to read anew. Cancel-safe.
+    /// some, and the caller has to read again. Cancel-safe.
     pub(super) async fn next(&mut self) -> Result<Option<(Revision, Vec<Event>)>, Status> {
         loop {
             let engine = &self.queues.engine;

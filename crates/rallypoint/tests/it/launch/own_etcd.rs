@@ -176,7 +176,7 @@ fn members_and_clients_show_certificates() {
         nodes.push(ground.launch_with(number, &options));
     }
     let group = ground.job.group(3);
-    // Without a certificate nobody gets in.
+    // A client without a certificate is refused.
     let said = ground.launch_with(0, &["--cacert", ca.to_str().unwrap()]).ends_with(2).stderr;
     assert!(said.contains("--cert is missing"), "{said}");
     ground.ends(&mut nodes, &group);
