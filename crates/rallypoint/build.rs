@@ -3,7 +3,13 @@
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("cargo::rerun-if-changed=proto");
     let descriptors = protox::compile(
-        ["proto/etcd.proto", "proto/lock.proto", "proto/election.proto", "proto/log.proto"],
+        [
+            "proto/etcd.proto",
+            "proto/lock.proto",
+            "proto/election.proto",
+            "proto/log.proto",
+            "proto/succession.proto",
+        ],
         ["proto"],
     )?;
     // `Bytes` everywhere: keys and values are slices of the received buffer until someone keeps them.

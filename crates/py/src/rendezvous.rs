@@ -38,11 +38,11 @@ const SAID_AFTER: [Duration; 3] =
 /// The rendezvous of a node.
 ///
 /// All nodes make the same call. The host that ``endpoint`` names runs the server in this process, and the other
-/// hosts wait for it. Several hosts in the endpoint are a running etcd cluster.
+/// hosts wait for it. Of several hosts the first one runs the server, and the others may succeed it when it is lost.
 ///
 /// Args:
-///     endpoint: ``host:port``, by default port 29400; several hosts with commas in between are an etcd cluster.
-///         Empty for a single node.
+///     endpoint: ``host:port``, by default port 29400; several hosts with commas in between succeed each other, or are
+///         a running etcd cluster if ``backend`` is ``etcd``. Empty for a single node.
 ///     run_id: the id of the run, the same on all of its nodes.
 ///     min_nodes, max_nodes: the smallest and largest size of a group.
 ///     backend: ``rallypoint``; or ``etcd``, also called ``etcd-v3``, for a running etcd on any host.
@@ -385,6 +385,7 @@ async fn end(
     let closed = handler.end(ending).await;
     if let Some(server) = server {
         if server.serves()
+            && !server.is_succeeded(handler.client(), handler.keys()).await
             && let Err(error) = clients_gone(handler.client(), handler.keys()).await
         {
             tracing::debug!(

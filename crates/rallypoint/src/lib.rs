@@ -50,6 +50,7 @@ mod runs;
 pub mod server;
 pub mod session;
 pub mod store;
+mod succession;
 mod util;
 
 pub use rallypoint_core as core;

@@ -7,7 +7,7 @@
 #![allow(clippy::use_self, clippy::or_fun_call, reason = "generated")]
 
 pub use etcdserverpb as etcd;
-pub(crate) use rallypoint::log;
+pub(crate) use rallypoint::{log, succession};
 pub use v3electionpb as election;
 pub use v3lockpb as lock;
 
@@ -33,5 +33,8 @@ pub mod v3electionpb {
 mod rallypoint {
     pub(crate) mod log {
         tonic::include_proto!("rallypoint.log");
+    }
+    pub(crate) mod succession {
+        tonic::include_proto!("rallypoint.succession");
     }
 }

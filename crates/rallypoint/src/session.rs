@@ -9,6 +9,7 @@
 mod lease_clock;
 
 use rallypoint_core::kv::{KvError, LeaseId, Time};
+use rallypoint_core::rendezvous::succession::RENEWALS_PER_TTL;
 use std::future::Future;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -19,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
 use self::lease_clock::LeaseClock;
-use crate::client::{Client, ClientError, KeepAliveStream, StreamFailed, describe};
+use crate::client::{Client, ClientError, KeepAliveStream, RenewalAnswer, StreamFailed, describe};
 use crate::log_target::SESSION;
 use crate::util::clock::boot_time;
 use crate::util::reminder::Reminder;
@@ -83,6 +84,14 @@ pub enum Loss {
         /// The endpoint that answered so.
         endpoint: String,
     },
+    /// The server has ended, and with it all leases.
+    #[error("the server at {endpoint} has ended, and with it this node's lease")]
+    ServerEnded {
+        /// The endpoint of the server.
+        endpoint: String,
+        /// The remaining time of the lease, by this node's clock.
+        left: Duration,
+    },
     /// The server has lost its memory, and with it the lease and all other keys of the run.
     #[error("the server has lost its memory, and with it this node's lease")]
     Forgotten {
@@ -100,6 +109,8 @@ struct SessionShared {
     /// The clock of the lease. Locked for a few instructions, never over an await.
     clock: Mutex<LeaseClock>,
     last_error: Mutex<Option<String>>,
+    /// When the last answer of the server arrived.
+    heard: Mutex<Time>,
     lost: watch::Sender<Option<Loss>>,
     fence_at: watch::Sender<Time>,
 }
@@ -132,6 +143,7 @@ impl Session {
             fence_at: watch::Sender::new(clock.fence_at()),
             clock: Mutex::new(clock),
             last_error: Mutex::default(),
+            heard: Mutex::new(boot_time()),
             lost: watch::Sender::new(None),
         });
         let stop = CancellationToken::new();
@@ -162,6 +174,17 @@ impl Session {
     /// The clock is `CLOCK_BOOTTIME`, which other processes of this host can read as well.
     pub fn fence_at(&self) -> watch::Receiver<Time> {
         self.shared.fence_at.subscribe()
+    }
+
+    /// The time since the last answer of the server.
+    pub fn silent(&self) -> Duration {
+        let heard = *self.shared.heard.lock().unwrap_or_else(PoisonError::into_inner);
+        boot_time().saturating_sub(heard)
+    }
+
+    /// Ends the session before its lease has expired, for this reason.
+    pub(crate) fn lose(&self, loss: Loss) {
+        self.shared.lose(loss);
     }
 
     /// Waits until the session is lost, and returns the reason. Any number of tasks may wait; the future does not
@@ -231,6 +254,11 @@ impl SessionShared {
         self.lost.borrow().is_some()
     }
 
+    /// The server has answered.
+    fn heard(&self) {
+        *self.heard.lock().unwrap_or_else(PoisonError::into_inner) = boot_time();
+    }
+
     /// Records that a renewal sent at `sent` was acknowledged; returns false if the session was lost before.
     fn renewed(&self, sent: Time, ttl: Duration) -> bool {
         let fence_at = {
@@ -289,7 +317,7 @@ const REPORTED_AGAIN: Duration = Duration::from_secs(1);
 
 /// Renews the lease until it is lost, on one stream after another.
 async fn renewals(client: &Client, shared: &SessionShared) {
-    let interval = shared.clock().ttl() / 3;
+    let interval = shared.clock().ttl() / RENEWALS_PER_TTL;
     // The grant counts as a renewal.
     let silent = shared.clock().silent(boot_time());
     sleep(interval.saturating_sub(silent)).await;
@@ -322,7 +350,7 @@ async fn renewals(client: &Client, shared: &SessionShared) {
     }
 }
 
-/// The pause before the retry for a lease that a server does not know.
+/// The pause before the retry for a lease that a server does not know, or may not renew at present.
 const SECOND_THOUGHTS: Duration = Duration::from_millis(100);
 
 /// Renews the lease on one stream, whose first renewal was sent at `sent`. Returns how the stream ended, or `None` if
@@ -336,28 +364,38 @@ async fn renew_on(
 ) -> Option<StreamFailed> {
     let mut doubtful = false;
     loop {
-        let seconds = match timeout_at(Instant::now() + patience, stream.answer()).await {
-            Ok(Ok(seconds)) => seconds,
+        let answer = match timeout_at(Instant::now() + patience, stream.answer()).await {
+            Ok(Ok(answer)) => answer,
             Ok(Err(failed)) => return Some(failed),
             Err(_) => return Some(stream.abandon(patience)),
         };
-        let wait = if seconds > 0 {
-            *failures = 0;
-            doubtful = false;
-            let ttl = seconds_of(seconds);
-            if !shared.renewed(sent, ttl) {
+        shared.heard();
+        let wait = match answer {
+            RenewalAnswer::Renewed { seconds } => {
+                *failures = 0;
+                doubtful = false;
+                let ttl = seconds_of(seconds);
+                if !shared.renewed(sent, ttl) {
+                    return None;
+                }
+                (ttl / RENEWALS_PER_TTL).saturating_sub(shared.clock().silent(boot_time()))
+            }
+            // The next renewal confirms that this was heard, which may be what the server lacks.
+            RenewalAnswer::Withheld => {
+                doubtful = false;
+                SECOND_THOUGHTS
+            }
+            RenewalAnswer::Unknown if doubtful => {
+                let endpoint = stream.endpoint().to_owned();
+                shared.lose(Loss::Gone { lease: shared.lease, endpoint });
                 return None;
             }
-            (ttl / 3).saturating_sub(shared.clock().silent(boot_time()))
-        } else if doubtful {
-            let endpoint = stream.endpoint().to_owned();
-            shared.lose(Loss::Gone { lease: shared.lease, endpoint });
-            return None;
-        } else {
             // A newly elected leader of etcd 3.4 or 3.5 may not have applied its whole log yet, and then does not
             // know a lease that exists.
-            doubtful = true;
-            SECOND_THOUGHTS
+            RenewalAnswer::Unknown => {
+                doubtful = true;
+                SECOND_THOUGHTS
+            }
         };
         tokio::select! {
             () = sleep(wait) => {}

@@ -188,6 +188,7 @@ impl World {
                 }
                 let granted = self.servers[at].store.lease_grant(time, lease, self.plan.ttl);
                 granted.expect("the id is new");
+                self.servers[at].right.granted(lease, time);
                 self.servers[at].last_renewal = Some(self.now);
                 let era = self.servers[at].era;
                 self.servers[at].owners.insert(lease, (who, era));

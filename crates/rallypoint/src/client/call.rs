@@ -92,10 +92,16 @@ impl Client {
                         continue;
                     }
                 }
-                Step::Authenticate | Step::GiveUp if failure != Failure::NotTrusted => {
+                Step::Authenticate | Step::GiveUp
+                    if failure == Failure::Refused || failure == Failure::TokenInvalid =>
+                {
                     return Err(self.refused(request, endpoint, token, status));
                 }
-                Step::Authenticate | Step::GiveUp => return gave_up(endpoint, attempts, status),
+                Step::Authenticate | Step::GiveUp => {
+                    // A later call gets a new connection.
+                    endpoints.failed(&connection);
+                    return gave_up(endpoint, attempts, status);
+                }
                 Step::OutcomeUnknown => {
                     endpoints.failed(&connection);
                     return Err(ClientError::OutcomeUnknown { request, endpoint, source: status });
@@ -130,7 +136,7 @@ impl Client {
     {
         let (token, message) = self.prepare(connection, bound, message).await?;
         let answer_bound = match repeat {
-            Repeat::Always => bound,
+            Repeat::Always | Repeat::Never => bound,
             Repeat::IfNotExecuted => {
                 let greeted = within(bound, self.greet(connection)).await;
                 greeted.map_err(|status| not_sent(status, Some(token.clone())))?;

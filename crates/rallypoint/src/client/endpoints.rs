@@ -2,7 +2,8 @@
 //!
 //! A client holds one connection at a time, since a cluster may have ten thousand clients. It starts at
 //! a random endpoint, stays while that answers, and moves to the next one when it does not. If a single call has
-//! failed, other calls under way stay where they are; if the connection is lost, all of them move.
+//! failed, other calls under way stay where they are; if the connection is lost, all of them move. The owner of a client
+//! may choose its endpoint instead, where hosts succeed each other as servers.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -28,6 +29,8 @@ struct EndpointTarget {
 
 struct Current {
     index: usize,
+    /// Whether the client stays at this server, also when it fails, until its owner chooses another one.
+    pinned: bool,
     /// Incremented with each move, so that a hundred calls that failed together cause one move.
     generation: u64,
     /// Created when first needed; it connects by itself, and reconnects when the server closes the connection.
@@ -74,7 +77,8 @@ impl Endpoints {
             targets.push(EndpointTarget { name: name.into(), endpoint });
         }
         let index = fastrand::usize(..targets.len());
-        let current = Current { index, generation: 0, open: None, losses: 0, lost_at: None };
+        let current =
+            Current { index, pinned: false, generation: 0, open: None, losses: 0, lost_at: None };
         Ok(Self { targets, current: Mutex::new(current) })
     }
 
@@ -122,6 +126,19 @@ impl Endpoints {
         connection.line.lose();
     }
 
+    /// Moves to this server for all calls, and stays there.
+    pub(super) fn pin_to(&self, index: usize) {
+        let mut current = self.lock();
+        current.pinned = true;
+        if current.index != index && index < self.targets.len() {
+            current.index = index;
+            current.generation += 1;
+            if let Some((_, line)) = current.open.take() {
+                line.lose();
+            }
+        }
+    }
+
     /// Moves to the next server; returns false if another call has done so since `connection` was obtained. Calls under
     /// way on the old connection may still be answered.
     ///
@@ -132,7 +149,9 @@ impl Endpoints {
             return false;
         }
         current.generation += 1;
-        current.index = (current.index + 1) % self.targets.len();
+        if !current.pinned {
+            current.index = (current.index + 1) % self.targets.len();
+        }
         // Calls under way hold the channel; its connection closes with the last of them.
         current.open = None;
         let next = &self.targets[current.index].name;

@@ -19,6 +19,7 @@ use rallypoint_core::kv::{
     Delete, DeleteResult, KvError, LeaseId, LeaseStatus, Put, PutResult, Range, RangeResult,
     Revision, Txn, TxnResult,
 };
+use rallypoint_core::rendezvous::succession::order::HostAnswer;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout_at};
@@ -32,7 +33,7 @@ pub use crate::credentials::Credentials;
 
 pub(crate) use self::call::StreamFailed;
 pub(crate) use self::error::describe;
-pub(crate) use self::rpc::KeepAliveStream;
+pub(crate) use self::rpc::{KeepAliveStream, RenewalAnswer};
 
 use self::auth::Auth;
 use self::endpoints::Endpoints;
@@ -124,6 +125,25 @@ impl Client {
     /// How long a call may take.
     pub fn timeout(&self) -> Duration {
         self.timeout
+    }
+
+    /// Uses the endpoint of this position alone, from now on.
+    pub(crate) fn pin_to(&self, position: usize) {
+        self.shared.endpoints.pin_to(position);
+    }
+
+    /// Asks the host of a job whether it serves, and tells it which group this node remembers. Returns its answer and the
+    /// id of its node; nothing if it belongs to another run.
+    ///
+    /// # Errors
+    /// If the host does not answer at the first attempt.
+    pub(crate) async fn ask_host(
+        &self,
+        run_id: &str,
+        remembers: u64,
+    ) -> Result<Option<(HostAnswer, String)>, ClientError> {
+        let asked = rpc::host_question(run_id, remembers);
+        Ok(convert::host_answer(run_id, self.rpc_ask_host(asked).await?))
     }
 
     /// The traffic of the client so far.
@@ -246,7 +266,7 @@ impl Client {
         let mut failures = 0;
         loop {
             let failed = match self.try_renew(id, self.stream_timeout(failures)).await {
-                Ok(ttl) => return Ok(ttl > 0),
+                Ok(answer) => return Ok(answer != RenewalAnswer::Unknown),
                 Err(failed) => failed,
             };
             failures += 1;
@@ -260,7 +280,11 @@ impl Client {
         }
     }
 
-    async fn try_renew(&self, id: LeaseId, patience: Duration) -> Result<i64, StreamFailed> {
+    async fn try_renew(
+        &self,
+        id: LeaseId,
+        patience: Duration,
+    ) -> Result<RenewalAnswer, StreamFailed> {
         let bound = Instant::now() + patience;
         let mut stream = KeepAliveStream::open(self, id, bound).await?;
         match timeout_at(bound, stream.answer()).await {

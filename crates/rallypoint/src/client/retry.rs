@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use tonic::{Code, Status};
 
+use crate::succession::{STANDS_BY, WITHHELD};
 use crate::util::backoff::Backoff;
 
 /// Whether a request may be executed twice.
@@ -17,6 +18,8 @@ pub(crate) enum Repeat {
     Always,
     /// The request writes: retry it only if it was surely not executed.
     IfNotExecuted,
+    /// The caller wants the outcome of the first attempt.
+    Never,
 }
 
 /// The meaning of a failed attempt.
@@ -60,8 +63,8 @@ pub(crate) fn failure(status: &Status) -> Failure {
         return transport_failure(source);
     }
     match status.message() {
-        "etcdserver: too many requests" => Failure::Busy,
-        "etcdserver: no leader" | "raft proposal dropped" => Failure::NotServing,
+        "etcdserver: too many requests" | WITHHELD => Failure::Busy,
+        "etcdserver: no leader" | "raft proposal dropped" | STANDS_BY => Failure::NotServing,
         // The third is the answer to a request without a token after authentication was enabled.
         "etcdserver: invalid auth token"
         | "etcdserver: revision of auth store is old"
@@ -113,15 +116,15 @@ fn is_tls_error(text: &str) -> bool {
 /// What to do after the `attempts`-th attempt at one of `endpoints` failed.
 pub(crate) fn step(failure: Failure, repeat: Repeat, attempts: u32, endpoints: usize) -> Step {
     match (failure, repeat) {
+        (Failure::TokenInvalid, _) => Step::Authenticate,
+        (Failure::Refused, _) | (_, Repeat::Never) => Step::GiveUp,
         (Failure::Busy, _) => Step::Again,
         (Failure::NotServing | Failure::NotConnected, _) => Step::Elsewhere,
         // A retry does not change a certificate; another endpoint may have another one.
         (Failure::NotTrusted, _) if (attempts as usize) < endpoints => Step::Elsewhere,
         (Failure::NotTrusted, _) => Step::GiveUp,
-        (Failure::TokenInvalid, _) => Step::Authenticate,
         (Failure::Lost, Repeat::Always) => Step::Elsewhere,
         (Failure::Lost, Repeat::IfNotExecuted) => Step::OutcomeUnknown,
-        (Failure::Refused, _) => Step::GiveUp,
     }
 }
 

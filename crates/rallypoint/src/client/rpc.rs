@@ -19,6 +19,8 @@ use crate::proto::etcd::kv_client::KvClient;
 use crate::proto::etcd::lease_client::LeaseClient;
 use crate::proto::etcd::maintenance_client::MaintenanceClient;
 use crate::proto::etcd::watch_client::WatchClient;
+use crate::proto::succession::succession_client::SuccessionClient;
+use crate::proto::succession::{AskRequest, AskResponse};
 
 /// No limit: a server limits its responses, and a limit here would only turn a large response into an error.
 const MAX_MESSAGE: usize = i32::MAX as usize;
@@ -71,6 +73,7 @@ calls! {
         -> pb::MemberRemoveResponse = ClusterClient::new, member_remove;
     rpc_status("status", Repeat::Always, pb::StatusRequest) -> pb::StatusResponse
         = MaintenanceClient::new, status;
+    rpc_ask_host("ask", Repeat::Never, AskRequest) -> AskResponse = SuccessionClient::new, ask;
 }
 
 impl Client {
@@ -118,6 +121,10 @@ pub(super) fn leases() -> pb::LeaseLeasesRequest {
     pb::LeaseLeasesRequest {}
 }
 
+pub(super) fn host_question(run_id: &str, remembers: u64) -> AskRequest {
+    AskRequest { run_id: run_id.to_owned(), remembers }
+}
+
 pub(super) fn watch_progress() -> pb::WatchRequest {
     let progress = pb::WatchProgressRequest {};
     let request_union = Some(pb::watch_request::RequestUnion::ProgressRequest(progress));
@@ -158,6 +165,20 @@ impl WatchStream {
     }
 }
 
+/// The answer to the renewal of a lease.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum RenewalAnswer {
+    /// The lease lives for this number of seconds from now on.
+    Renewed {
+        /// The time to live.
+        seconds: i64,
+    },
+    /// The lease exists and was not renewed: the server may not renew leases at present.
+    Withheld,
+    /// There is no such lease.
+    Unknown,
+}
+
 /// A stream that keeps one lease alive.
 pub(crate) struct KeepAliveStream {
     id: i64,
@@ -186,10 +207,14 @@ impl KeepAliveStream {
         let _ = self.requests.try_send(pb::LeaseKeepAliveRequest { id: self.id });
     }
 
-    /// Waits for the answer to the oldest unanswered renewal: the new time to live in seconds, 0 or less if there is
-    /// no such lease. Cancel-safe.
-    pub(crate) async fn answer(&mut self) -> Result<i64, StreamFailed> {
-        Ok(self.responses.answer().await?.ttl)
+    /// Waits for the answer to the oldest unanswered renewal. Cancel-safe.
+    pub(crate) async fn answer(&mut self) -> Result<RenewalAnswer, StreamFailed> {
+        let pb::LeaseKeepAliveResponse { ttl, withheld, .. } = self.responses.answer().await?;
+        Ok(match ttl {
+            ..=0 => RenewalAnswer::Unknown,
+            _ if withheld => RenewalAnswer::Withheld,
+            seconds => RenewalAnswer::Renewed { seconds },
+        })
     }
 
     /// Waits until the stream ends, without a pending renewal. Cancel-safe.

@@ -22,12 +22,12 @@ pub(crate) use self::backend::RALLYPOINT_BACKEND;
 pub(crate) use self::endpoint::ETCD_PORT;
 pub use self::endpoint::{Endpoint, Protocol};
 pub use self::error::ConfigError;
-pub(crate) use self::options::is_host;
 pub use self::options::{
     ConnectionOptions, DynamicOptions, EtcdOptions, HandlerOptions, PASSWORD, add_password,
 };
 #[cfg(feature = "cli")]
 pub(crate) use self::options::{check_launcher, help};
+pub(crate) use self::options::{has_succession, is_host};
 pub use self::parameters::{RendezvousParameters, parse_config};
 pub use self::progress::ProgressSign;
 pub(crate) use self::suggest::{did_you_mean, list, suggest};

@@ -37,6 +37,7 @@ use super::progress::{ProgressSign, hang_policy};
 use super::values::{MIN_SECONDS, PortRange, http_address};
 use crate::client::ClientOptions;
 use crate::events::EventRecorder;
+use crate::succession::HostOrder;
 use crate::util::clock::display_time;
 #[cfg(doc)]
 use crate::{rendezvous::RendezvousHandler, store::AgentStore};
@@ -92,6 +93,7 @@ pub(crate) struct OptionSpec {
     pub(crate) meaning: &'static str,
 }
 
+const OWN: &[Backend] = &[Backend::Rallypoint];
 const ETCD: &[Backend] = &[Backend::Rallypoint, Backend::Etcd];
 const DYNAMIC: &[Backend] = &[Backend::Dynamic];
 const RENDEZVOUS: &[Backend] = &[Backend::Rallypoint, Backend::Etcd, Backend::Dynamic];
@@ -126,6 +128,9 @@ pub(crate) const OPTIONS: &[OptionSpec] = &[
         "the name of `timeout` in `c10d`; has precedence over it"),
     row("server_timeout", SECONDS, Some("300"), ETCD,
         "how long a node that had a group waits for a server that does not answer any more; no part of `timeout`"),
+    row("succession", Kind::Choice(&["on", "off"]), Some("on"), OWN,
+        "whether the hosts in the endpoint succeed each other as the host of the server; with `off` the first one serves \
+         alone"),
     row("last_call_timeout", SECONDS_OR_ZERO, Some("30"), ETCD,
         "how long the join window stays open for more nodes once there are enough; 0 closes it at once"),
     row("last_call_timeout", SECONDS, Some("30"), DYNAMIC,
@@ -217,6 +222,17 @@ pub(crate) fn is_host(parameters: &RendezvousParameters) -> Result<Option<bool>,
     Reader::new(parameters, Backend::Rallypoint)?.optional_switch("is_host")
 }
 
+/// The option `succession` of the backend `rallypoint`: whether several hosts in the endpoint succeed each other.
+pub(crate) fn has_succession(parameters: &RendezvousParameters) -> Result<bool, ConfigError> {
+    let on_or_off = |text: &str| match text {
+        "on" => Ok(true),
+        "off" => Ok(false),
+        _ => Err("give on or off".to_owned()),
+    };
+    let reader = Reader::new(parameters, Backend::Rallypoint)?;
+    Ok(reader.parsed("succession", on_or_off)?.unwrap_or(true))
+}
+
 /// The rows of a backend.
 pub(crate) fn rows(backend: Backend) -> impl Iterator<Item = &'static OptionSpec> {
     OPTIONS.iter().filter(move |row| row.backends.contains(&backend))
@@ -269,6 +285,8 @@ pub struct HandlerOptions {
     /// No other node can join, not even as a spare: the server is this node's own and on loopback. No node can take
     /// its place then, and it is never fenced.
     pub sole: bool,
+    /// The hosts that may serve, where they succeed each other.
+    pub(crate) succession: Option<HostOrder>,
     /// Records the events of the node.
     pub recorder: Option<EventRecorder>,
     /// Whether this node keeps the last events of the run in its keys, when it is the coordinator. `rallypoint
@@ -317,6 +335,7 @@ impl HandlerOptions {
             local_addr,
             liveness,
             sole,
+            succession,
             recorder,
             ..
         } = reader.parameters();
@@ -339,6 +358,7 @@ impl HandlerOptions {
             reopen: reader.switch("reopen")?,
             liveness: liveness.clone(),
             sole: *sole,
+            succession: succession.clone(),
             recorder: recorder.clone(),
             keeps_events: true,
             hang: reader.parsed("hang_after", hang_policy)?,

@@ -10,6 +10,7 @@ use rallypoint_core::rendezvous::documents::LivenessAddress;
 use super::error::ConfigError;
 use super::values;
 use crate::events::EventRecorder;
+use crate::succession::HostOrder;
 
 /// Options may not have these names: they are parameters of their own.
 const RESERVED: [&str; 6] =
@@ -47,6 +48,8 @@ pub struct RendezvousParameters {
     pub liveness: Option<LivenessAddress>,
     /// Whether no other node can join, not even as a spare.
     pub sole: bool,
+    /// The hosts that may serve, where they succeed each other.
+    pub(crate) succession: Option<HostOrder>,
     /// Records the events of the node.
     pub recorder: Option<EventRecorder>,
     /// The backend's options.
@@ -99,7 +102,7 @@ impl RendezvousParameters {
         max_nodes: usize,
     ) -> Self {
         let config = BTreeMap::new();
-        let (local_addr, liveness, sole, recorder) = (None, None, false, None);
+        let (local_addr, liveness, sole, succession, recorder) = (None, None, false, None, None);
         Self {
             backend,
             endpoint,
@@ -109,6 +112,7 @@ impl RendezvousParameters {
             local_addr,
             liveness,
             sole,
+            succession,
             recorder,
             config,
         }

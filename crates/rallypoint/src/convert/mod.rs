@@ -7,11 +7,13 @@
 //! - `kv`: ranges, puts, deletions and transactions.
 //! - `watch`: watch requests and the responses on a watch stream.
 //! - `lease`: the time to live of a lease.
+//! - `succession`: the answer of a host that may serve.
 //! - `error`: the store's errors and the gRPC statuses that carry them.
 
 mod error;
 mod kv;
 mod lease;
+mod succession;
 mod watch;
 
 use rallypoint_core::kv::Revision;
@@ -19,6 +21,7 @@ use rallypoint_core::kv::Revision;
 pub(crate) use self::error::{kv_error, status};
 pub(crate) use self::kv::txn;
 pub(crate) use self::lease::{lease_status, time_to_live};
+pub(crate) use self::succession::host_answer;
 pub(crate) use self::watch::{WatchResponse, watch_create};
 use crate::proto::etcd as pb;
 

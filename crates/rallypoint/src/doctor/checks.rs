@@ -133,8 +133,7 @@ async fn one_server(node: &CheckedNode, endpoint: Endpoint) -> Vec<Finding> {
     let node_rank = options.as_ref().and_then(|options| options.handler.node_rank);
     let job = Job { nodes: parameters.max_nodes, node_rank };
     let mut found = vec![endpoint::judge(&place, job)];
-    let is_embedded =
-        parameters.backend == RALLYPOINT_BACKEND && !parameters.endpoint.contains(',');
+    let is_embedded = parameters.backend == RALLYPOINT_BACKEND;
     let run_id = node.has_run_id.then(|| parameters.run_id.clone());
     let expected = Expected { is_embedded, run_id };
     let (answer, server) = server::measure(&endpoint, &place, config).await;

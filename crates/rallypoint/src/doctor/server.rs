@@ -70,7 +70,7 @@ pub(super) async fn measure(
     }
     let reached = match connect(&place.addresses, endpoint.port).await {
         Ok(reached) => reached,
-        Err(error) => return (nothing(&error, config.server).await, None),
+        Err(error) => return (nothing(&error, own_address(endpoint, place, config)).await, None),
     };
     match ask(endpoint, config).await {
         Ok((answer, client)) => (answer, Some((client, reached))),
@@ -78,15 +78,29 @@ pub(super) async fn measure(
     }
 }
 
-/// Nothing answers: whether this host could.
-async fn nothing(error: &io::Error, placement: ServerPlacement) -> Answer {
-    match (Obstacle::of_connection(error), placement) {
-        (Obstacle::Refused, ServerPlacement::Here { address, .. }) => {
-            match TcpListener::bind(address).await {
-                Ok(_) => Answer::Free,
-                Err(error) => Answer::NotBindable(format!("{address}: {error}")),
-            }
+/// The address on which a server of this host would listen for this endpoint.
+fn own_address(
+    endpoint: &Endpoint,
+    place: &EndpointPlace,
+    config: &RendezvousConfig,
+) -> Option<SocketAddr> {
+    match config.server {
+        ServerPlacement::Here { address, .. } => Some(address),
+        ServerPlacement::Order { .. } if place.is_here() => {
+            let mut own = config.own_places.places.iter().map(|(_, address)| *address);
+            own.find(|address| address.port() == endpoint.port)
         }
+        _ => None,
+    }
+}
+
+/// Nothing answers: whether this host could.
+async fn nothing(error: &io::Error, own: Option<SocketAddr>) -> Answer {
+    match (Obstacle::of_connection(error), own) {
+        (Obstacle::Refused, Some(address)) => match TcpListener::bind(address).await {
+            Ok(_) => Answer::Free,
+            Err(error) => Answer::NotBindable(format!("{address}: {error}")),
+        },
         (Obstacle::Refused, _) => Answer::Refused,
         (Obstacle::Silent, _) if error.kind() == io::ErrorKind::TimedOut => Answer::Silent,
         _ => Answer::Unreachable(error.to_string()),

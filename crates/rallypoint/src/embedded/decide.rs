@@ -1,18 +1,20 @@
 //! Which node runs the embedded server, at which address, with which secret and certificate: decided here for the
 //! launcher, for the Python package and for programs alike.
 //!
-//! With the backend `rallypoint`, one host in the endpoint runs the server itself; several hosts are an etcd that
-//! runs already. The launcher adds what it alone knows as [`ServerHints`].
+//! With the backend `rallypoint`, the host in the endpoint runs the server itself; several hosts are an order, in which
+//! they succeed each other. An etcd that runs already has the backend `etcd`. The launcher adds what it alone knows as
+//! [`ServerHints`].
 
 use std::net::SocketAddr;
 
 use thiserror::Error;
 
+use super::order::OwnPlaces;
 use super::this_host::{NameMeaning, ThisHost, listening, meaning};
 use crate::client::{ClientError, Credentials, TlsOptions};
 use crate::config::{
     ConfigError, ConnectionOptions, ETCD_PORT, Endpoint, RALLYPOINT_BACKEND, RendezvousParameters,
-    is_host,
+    has_succession, is_host,
 };
 use crate::rendezvous::RendezvousError;
 
@@ -43,12 +45,17 @@ pub enum ServerPlacement {
         /// Whether the name resolves to a host.
         resolves: bool,
     },
+    /// Several hosts may serve, in the order of the endpoint.
+    Order {
+        /// Whether this host is one of them, by all that is known now.
+        is_here: bool,
+    },
 }
 
 impl ServerPlacement {
     /// Whether this process runs the server by all that is known now.
     pub fn is_here(self) -> bool {
-        matches!(self, Self::Loopback | Self::Here { .. })
+        matches!(self, Self::Loopback | Self::Here { .. } | Self::Order { is_here: true })
     }
 }
 
@@ -58,6 +65,9 @@ pub(crate) struct ServerHints {
     /// Whether this node has rank 0, where a scheduler or torchrun's static form has assigned ranks and rank 0 runs
     /// the server.
     pub(crate) is_rank0: Option<bool>,
+    /// The position of this host among those that may serve, where the scheduler tells it. A position beyond them is
+    /// that of a host which may not.
+    pub(crate) position: Option<usize>,
     /// The names of the fields in errors.
     pub(crate) fields: FieldNames,
 }
@@ -101,12 +111,16 @@ impl FieldNames {
         ConfigError::missing(self.endpoint(), fix)
     }
 
-    /// Reads the endpoints of `--rdzv-endpoint` or `endpoint`: one host, at the embedded server's port unless given,
-    /// or several, at etcd's. An address that means another host to each node is refused.
+    /// Reads the endpoints of `--rdzv-endpoint` or `endpoint`: the hosts that may serve, at the embedded server's port
+    /// unless given, or an etcd, at etcd's. An address that means another host to each node is refused.
     pub(crate) fn endpoints(self, text: &str, backend: &str) -> Result<Vec<Endpoint>, ConfigError> {
-        let is_embedded = backend == RALLYPOINT_BACKEND && !text.contains(',');
+        let is_embedded = backend == RALLYPOINT_BACKEND;
         let port = if is_embedded { DEFAULT_PORT } else { ETCD_PORT };
         let endpoints = Endpoint::parse_all(text, port)?;
+        if let Some((first, again)) = repeated(&endpoints).filter(|_| is_embedded) {
+            let fix = format!("this is the same as {first}; name each host that may serve once");
+            return Err(ConfigError::invalid(self.endpoint(), again.to_string(), fix));
+        }
         let is_any = |endpoint: &&Endpoint| endpoint.ip().is_some_and(|ip| ip.is_unspecified());
         if let Some(any) = endpoints.iter().find(is_any) {
             let fix = "this is no host; name the one that runs the server as all nodes reach it";
@@ -131,12 +145,16 @@ pub struct RendezvousConfig {
     pub tls: Option<TlsOptions>,
     /// What the user should know about the decision.
     pub warnings: Vec<String>,
+    /// Where several hosts may serve: which of them are this one.
+    pub(crate) own_places: OwnPlaces,
+    /// Whether this node may serve, as far as the user or a rank has told.
+    pub(crate) is_host: Option<bool>,
 }
 
 impl RendezvousConfig {
-    /// Decides by the parameters of a backend on etcd. If that is `rallypoint`, one host in the endpoint runs the
-    /// server itself, and the option `is_host` overrules what this host thinks of its name; several hosts are an
-    /// etcd that runs already. Nodes that share a `secret` require it of each other.
+    /// Decides by the parameters of a backend on etcd. If that is `rallypoint`, the host in the endpoint runs the
+    /// server itself, and the option `is_host` overrules what this host thinks of its name; of several hosts the first
+    /// one does, and the others may succeed it. Nodes that share a `secret` require it of each other.
     ///
     /// Blocks if a name has to be looked up.
     ///
@@ -169,14 +187,16 @@ impl RendezvousConfig {
         hints: ServerHints,
     ) -> Result<Self, ConfigError> {
         parameters.validate()?;
-        let mut warnings = Vec::new();
-        let mut server = ServerPlacement::Elsewhere;
+        let mut placed = Placed::default();
+        let mut told = None;
         if parameters.backend == RALLYPOINT_BACKEND {
-            let is_host = is_host(&parameters)?;
-            server = placement(&parameters, is_host, host, hints, &mut warnings)?;
-            let is_embedded = !parameters.endpoint.contains(',');
+            told = is_host(&parameters)?;
+            if !has_succession(&parameters)? {
+                let first = parameters.endpoint.split(',').next().unwrap_or_default();
+                parameters.endpoint = first.to_owned();
+            }
+            placed = placement(&parameters, told, host, hints)?;
             if let Some(secret) = secret
-                && is_embedded
                 && given_credential(&parameters).is_none()
             {
                 parameters.config.insert("user".to_owned(), SECRET_USER.to_owned());
@@ -188,6 +208,7 @@ impl RendezvousConfig {
             connection.map_or((None, None), |connection| (connection.tls, connection.credentials));
         // The decision is made, and the handler needs it no more.
         parameters.config.remove("is_host");
+        let Placed { server, own_places, warnings } = placed;
         if server.is_here() && tls.as_ref().is_some_and(|tls| tls.identity.is_none()) {
             let (cert, key) = hints.fields.cert_and_key();
             let fix = format!(
@@ -195,7 +216,7 @@ impl RendezvousConfig {
             );
             return Err(ConfigError::missing(cert, fix));
         }
-        Ok(Self { parameters, server, credentials, tls, warnings })
+        Ok(Self { parameters, server, credentials, tls, warnings, own_places, is_host: told })
     }
 
     /// The error of a node without the shared secret of its peers, if `error` is a failed authentication at a server
@@ -237,37 +258,88 @@ pub(crate) fn given_credential(parameters: &RendezvousParameters) -> Option<&'st
     ["user", "password"].into_iter().find(|key| parameters.get(key).is_some())
 }
 
+/// The placement of the server, with what follows from it.
+#[derive(Debug, Clone)]
+struct Placed {
+    server: ServerPlacement,
+    own_places: OwnPlaces,
+    warnings: Vec<String>,
+}
+
+impl Default for Placed {
+    fn default() -> Self {
+        Self::at(ServerPlacement::Elsewhere)
+    }
+}
+
+impl Placed {
+    fn at(server: ServerPlacement) -> Self {
+        Self { server, own_places: OwnPlaces::default(), warnings: Vec::new() }
+    }
+}
+
 /// Decides where the server of the backend `rallypoint` runs.
 fn placement(
     parameters: &RendezvousParameters,
     is_host: Option<bool>,
     host: &ThisHost,
     hints: ServerHints,
-    warnings: &mut Vec<String>,
-) -> Result<ServerPlacement, ConfigError> {
+) -> Result<Placed, ConfigError> {
     let RendezvousParameters { endpoint, max_nodes, local_addr, .. } = parameters;
     if endpoint.is_empty() {
         return match max_nodes {
-            1 => Ok(ServerPlacement::Loopback),
+            1 => Ok(Placed::at(ServerPlacement::Loopback)),
             _ => Err(hints.fields.missing_endpoint(*max_nodes)),
         };
     }
     let endpoints = Endpoint::parse_all(endpoint, DEFAULT_PORT)?;
     let [endpoint] = &endpoints[..] else {
-        return match is_host {
-            Some(true) => Err(ConfigError::conflict(
-                "is_host=true",
-                format!("an {} of several hosts", hints.fields.endpoint()),
-                "several hosts are an etcd that is there already; name this host alone",
-            )),
-            _ => Ok(ServerPlacement::Elsewhere),
-        };
+        return order(&endpoints, parameters, is_host, host, hints);
     };
     let told = is_host.or(hints.is_rank0);
     let named = NamedServer { endpoint, max_nodes: *max_nodes, local_addr: local_addr.as_deref() };
     let (server, warning) = named.placement(told, host);
-    warnings.extend(warning);
-    Ok(server)
+    Ok(Placed { warnings: warning.into_iter().collect(), ..Placed::at(server) })
+}
+
+/// Decides which of several hosts that may serve are this one.
+fn order(
+    endpoints: &[Endpoint],
+    parameters: &RendezvousParameters,
+    is_host: Option<bool>,
+    host: &ThisHost,
+    hints: ServerHints,
+) -> Result<Placed, ConfigError> {
+    let own_places = match is_host {
+        Some(true) => {
+            return Err(ConfigError::conflict(
+                "is_host=true",
+                format!("an {} of several hosts", hints.fields.endpoint()),
+                "each of these hosts knows itself by its name; name the hosts so that each resolves its own name",
+            ));
+        }
+        Some(false) => OwnPlaces::default(),
+        None => OwnPlaces::find(endpoints, parameters, hints, host),
+    };
+    let mut warnings = own_places.warnings.clone();
+    if endpoints.len() == 2 || parameters.max_nodes == 2 {
+        warnings.push(
+            "two hosts cannot outvote each other: if the one that serves is lost, the other one waits for it. Three \
+             hosts that may serve and three nodes go on without any one of them"
+                .to_owned(),
+        );
+    }
+    let server = ServerPlacement::Order { is_here: !own_places.places.is_empty() };
+    Ok(Placed { server, own_places, warnings })
+}
+
+/// The first endpoint that is named twice, and its repetition.
+fn repeated(endpoints: &[Endpoint]) -> Option<(&Endpoint, &Endpoint)> {
+    let named = |one: &Endpoint| (one.host.to_ascii_lowercase(), one.port);
+    endpoints.iter().enumerate().find_map(|(index, again)| {
+        let first = endpoints[..index].iter().find(|first| named(first) == named(again))?;
+        Some((first, again))
+    })
 }
 
 /// A server that the endpoint names, for the decision whether that is this host.

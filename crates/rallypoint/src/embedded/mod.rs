@@ -1,7 +1,8 @@
 //! The embedded server: the coordination server in the process of a node, where the endpoint names its host.
 //!
 //! - [`RendezvousConfig`]: the decision which node runs it, with everything that follows from it.
-//! - [`EmbeddedServer`]: that server, or one that stands by to take its place.
+//! - [`EmbeddedServer`]: that server, or one that stands by to take its place. Where several hosts may serve, each of
+//!   them listens, and one of them serves ([succession](rallypoint_core::rendezvous::succession)).
 //! - [`clients_gone`]: waits until no other node uses it.
 //! - [`ThisHost`]: the names and addresses of this host.
 //!
@@ -29,6 +30,7 @@
 mod clients;
 mod decide;
 mod name_lookup;
+mod order;
 mod server;
 mod standby;
 mod this_host;
@@ -39,9 +41,12 @@ pub use self::decide::{DEFAULT_PORT, RendezvousConfig, SecretError, ServerPlacem
 pub(crate) use self::decide::{
     FieldNames, SECRET_USER, ServerHints, given_credential, leaves_port_open, written,
 };
+#[cfg(test)]
+pub(crate) use self::order::OwnPlaces;
 pub use self::server::{EmbeddedServer, EmbeddedServerError};
 #[cfg(feature = "cli")]
-pub(crate) use self::server::{RUN_NAME, Serving, certificate, runtime_directory};
+pub(crate) use self::server::{RUN_NAME, certificate};
+pub(crate) use self::server::{Serving, runtime_directory};
 pub use self::this_host::ThisHost;
 #[cfg(feature = "cli")]
 pub(crate) use self::this_host::listening;

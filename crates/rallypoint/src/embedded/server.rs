@@ -3,9 +3,12 @@
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use rallypoint_core::kv::KeyRange;
+use rallypoint_core::rendezvous::documents::{Active, Status, decode};
+use rallypoint_core::rendezvous::keys::Keys;
 use thiserror::Error;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
@@ -13,8 +16,10 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::decide::{RendezvousConfig, ServerPlacement};
 use super::name_lookup::LateName;
+use super::order;
 use super::standby::StandBy;
-use crate::client::{ClientError, Pem};
+use crate::client::{Client, ClientError, Pem};
+use crate::config::ConfigError;
 use crate::log_target::EMBEDDED;
 use crate::server::{ServeError, Server, ServerMetrics, ServerOptions, ServerTls};
 use crate::util::blocking::blocking;
@@ -51,6 +56,9 @@ pub enum EmbeddedServerError {
         /// The name of that run.
         run: String,
     },
+    /// An option is wrong.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
     /// The certificate of the server cannot be used.
     #[error(transparent)]
     Certificate(#[from] ClientError),
@@ -59,8 +67,26 @@ pub enum EmbeddedServerError {
     Serve(#[from] ServeError),
 }
 
-/// The metrics of the server in this process, from the moment that there is one.
-pub(crate) type Serving = Arc<OnceLock<ServerMetrics>>;
+/// The metrics of the server in this process, while there is one. Clones share them.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Serving(Arc<Mutex<Option<ServerMetrics>>>);
+
+impl Serving {
+    /// This process runs a server from now on.
+    pub(crate) fn begin(&self, metrics: ServerMetrics) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(metrics);
+    }
+
+    /// This process runs no server from now on.
+    pub(crate) fn end(&self) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
+    /// The metrics of the server, if there is one.
+    pub(crate) fn metrics(&self) -> Option<ServerMetrics> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
 
 /// The embedded server, or a stand-by for it, until this is dropped.
 ///
@@ -71,6 +97,8 @@ pub(crate) type Serving = Arc<OnceLock<ServerMetrics>>;
 #[derive(Debug)]
 pub struct EmbeddedServer {
     serving: Serving,
+    /// Whether other hosts may succeed this one.
+    has_successors: bool,
     stop: CancellationToken,
     task: AbortOnDropHandle<()>,
 }
@@ -86,18 +114,24 @@ impl EmbeddedServer {
             ServerPlacement::Elsewhere => return Ok(None),
             ServerPlacement::Loopback => (SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), true),
             ServerPlacement::Here { address, required } => (address, required),
+            ServerPlacement::Order { .. } => {
+                let task = order::start(config, serving.clone(), stop.clone()).await?;
+                let task = task.map(AbortOnDropHandle::new);
+                return Ok(task.map(|task| Self { serving, has_successors: true, stop, task }));
+            }
             ServerPlacement::Undecided { .. } => {
                 let standing_by = StandBy::new(config, serving.clone()).await?;
                 let Ok(name) = LateName::of(&config.parameters) else { return Ok(None) };
                 let task = tokio::spawn(standing_by.until_meant(name, stop.clone()));
-                return Ok(Some(Self { serving, stop, task: AbortOnDropHandle::new(task) }));
+                let task = AbortOnDropHandle::new(task);
+                return Ok(Some(Self { serving, has_successors: false, stop, task }));
             }
         };
         let task = match TcpListener::bind(address).await {
             Ok(listener) => {
                 let bound = listener.local_addr().unwrap_or(address);
                 let server = Server::open(options(config).await?).await?;
-                let _ = serving.set(server.metrics());
+                serving.begin(server.metrics());
                 if config.server == ServerPlacement::Loopback {
                     config.parameters.sole = true;
                     config.parameters.endpoint = bound.to_string();
@@ -118,12 +152,19 @@ impl EmbeddedServer {
             }
             Err(source) => return Err(EmbeddedServerError::Listen { address, source }),
         };
-        Ok(Some(Self { serving, stop, task: AbortOnDropHandle::new(task) }))
+        let task = AbortOnDropHandle::new(task);
+        Ok(Some(Self { serving, has_successors: false, stop, task }))
+    }
+
+    /// Whether the nodes of the run go on at another host when this server ends, since they outvote the node of this
+    /// process, which has left. Otherwise the server is needed as long as there are nodes ([`clients_gone`](super::clients_gone)).
+    pub async fn is_succeeded(&self, client: &Client, keys: &Keys) -> bool {
+        self.has_successors && outvote_one(client, keys).await.unwrap_or(false)
     }
 
     /// Whether this process runs the server at the moment.
     pub fn serves(&self) -> bool {
-        self.serving.get().is_some()
+        self.serving.metrics().is_some()
     }
 
     /// The metrics of the server, from the moment that this process runs it.
@@ -137,6 +178,17 @@ impl EmbeddedServer {
         self.stop.cancel();
         let _ = self.task.await;
     }
+}
+
+/// Whether the run is open, and has so many members that they go on without one of them.
+async fn outvote_one(client: &Client, keys: &Keys) -> Result<bool, ClientError> {
+    let found = client.range(KeyRange::key(keys.active())).await?;
+    let active = found.kvs.first().and_then(|kv| decode::<Active>(&kv.key, &kv.value).ok());
+    let Some(active) = active.filter(|active| active.status != Status::Closed) else {
+        return Ok(false);
+    };
+    let members = client.range(keys.members(active.round)).await?;
+    Ok(members.kvs.len() >= 2)
 }
 
 /// The directory in which processes of this user leave small files for each other, until the host restarts.

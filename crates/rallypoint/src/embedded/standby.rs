@@ -2,8 +2,8 @@
 //! yet.
 //!
 //! If several launchers of one host may serve, the first one does, and each of the remaining ones stands by. When the
-//! server ends, a stand-by takes its place. The state of the server is lost then, so the nodes form a new group; a job
-//! that must outlive any host needs an etcd cluster. A server that a user has started by hand is not replaced.
+//! server ends, a stand-by takes its place. The state of the server is lost then, so the nodes form a new group. A server
+//! that a user has started by hand is not replaced. Where several hosts may serve, `order` has their rules.
 
 use std::io;
 use std::net::SocketAddr;
@@ -39,6 +39,16 @@ pub(super) struct StandBy {
 }
 
 impl StandBy {
+    /// A stand-by for the server at this address.
+    pub(super) async fn at(
+        config: &RendezvousConfig,
+        address: SocketAddr,
+    ) -> Result<Self, EmbeddedServerError> {
+        let standing_by = Self::new(config, Serving::default()).await?;
+        let client = ClientOptions { endpoints: vec![address.to_string()], ..standing_by.client };
+        Ok(Self { client, ..standing_by })
+    }
+
     /// A stand-by that sets `serving` when this process becomes the server.
     pub(super) async fn new(
         config: &RendezvousConfig,
@@ -147,7 +157,7 @@ impl StandBy {
         }
         match Server::open(self.options).await {
             Ok(server) => {
-                let _ = self.serving.set(server.metrics());
+                self.serving.begin(server.metrics());
                 run(server, listener, stop).await;
             }
             Err(error) => tracing::error!(

@@ -104,7 +104,7 @@ impl MembershipEvents {
 fn left(loss: &Loss) -> Duration {
     match loss {
         Loss::Expired { ttl, silent, .. } => ttl.saturating_sub(*silent),
-        Loss::Forgotten { left } => *left,
+        Loss::Forgotten { left } | Loss::ServerEnded { left, .. } => *left,
         // It may have taken it already.
         _ => Duration::ZERO,
     }

@@ -108,8 +108,8 @@ impl Told for NodePages {
     }
 
     fn metrics(&self) -> Vec<MetricFamily> {
-        let server = self.server.get().and_then(|serving| serving.get());
-        let server = server.map(crate::server::ServerMetrics::families).unwrap_or_default();
+        let server = self.server.get().and_then(Serving::metrics);
+        let server = server.map(|server| server.families()).unwrap_or_default();
         [process_metrics(), server, self.run.families()].concat()
     }
 }

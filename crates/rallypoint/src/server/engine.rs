@@ -5,20 +5,23 @@
 //! published and answered when that batch is on disk. Writes that arrive meanwhile form the next batch
 //! (group commit), so that the speed of the disk sets the size of a batch.
 
+mod leases;
+
 use std::collections::HashMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use rallypoint_core::kv::{KvError, LeaseId, LeaseStatus, Revision, Time};
+use rallypoint_core::kv::{Revision, Time};
 use rallypoint_core::mvcc::{Mvcc, Record, StreamId};
 use tokio::sync::{Notify, mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
 
+pub(super) use self::leases::Renewal;
 use super::metrics::Counters;
+use super::right::EngineRight;
 use super::wal::{Wal, WalError};
-use crate::log_target::SERVER;
 use crate::util::blocking::blocking;
 use crate::util::random;
 
@@ -50,6 +53,8 @@ struct EngineState {
     writing: bool,
     open: bool,
     log_bytes: u64,
+    /// The right to grant and renew leases, where hosts succeed each other as servers.
+    right: Option<EngineRight>,
 }
 
 /// The records that are written next, and the requests that wait for them.
@@ -93,6 +98,7 @@ impl Engine {
             writing: false,
             open: true,
             log_bytes: log.map_or(0, Wal::len),
+            right: None,
         };
         Self {
             state: Mutex::new(state),
@@ -202,100 +208,6 @@ impl Engine {
             bytes: state.log_bytes.max(in_use),
             in_use,
             quota: store.options().max_bytes,
-        }
-    }
-
-    // ---- Leases
-
-    /// Renews a lease. Returns the published revision, and the time to live, which is 0 if there is no such
-    /// lease.
-    pub(super) fn keep_alive(&self, id: LeaseId) -> (Revision, i64) {
-        self.renewed.notify_one();
-        let mut state = self.lock();
-        let revision = state.store.revision();
-        let renewed = state.store.lease_keep_alive(self.now(), id);
-        if renewed.is_some() {
-            self.counters.leases_renewed.inc();
-        }
-        (revision, renewed.unwrap_or(0))
-    }
-
-    /// The published state of a lease, for readers that do not depend on it.
-    #[cfg(feature = "cli")]
-    pub(super) fn lease_status(&self, id: LeaseId) -> Option<LeaseStatus> {
-        let now = self.now();
-        self.read(|store| store.lease_status(now, id))
-    }
-
-    /// Waits until a lease is granted or renewed; returns at once if that has happened since the last call.
-    pub(super) async fn renewed(&self) {
-        self.renewed.notified().await;
-    }
-
-    /// Whether any lease has keys and a time to live of at most `longest`.
-    pub(super) fn has_lease_in_use(&self, longest: Duration) -> bool {
-        let now = self.now();
-        let is_short = |ttl: i64| u64::try_from(ttl).is_ok_and(|ttl| ttl <= longest.as_secs());
-        let in_use = |lease: LeaseStatus| is_short(lease.granted_ttl) && !lease.keys.is_empty();
-        self.read(|store| store.leases().filter_map(|id| store.lease_status(now, id)).any(in_use))
-    }
-
-    /// Grants a lease, with a random id if none is requested. Returns its id and its time to live.
-    pub(super) async fn grant(
-        &self,
-        wanted: Option<LeaseId>,
-        ttl: i64,
-    ) -> Result<Result<(LeaseId, i64), KvError>, Status> {
-        loop {
-            let id = wanted.unwrap_or_else(random::lease_id);
-            let granted = self.write(|store, now| {
-                // The lease may be the next to expire. Signalled here, since the caller may not wait for the
-                // disk.
-                self.sooner.notify_one();
-                self.renewed.notify_one();
-                store.lease_grant(now, id, ttl)
-            });
-            match granted.await? {
-                Err(KvError::LeaseExists) if wanted.is_none() => {}
-                Err(refused) => return Ok(Err(refused)),
-                Ok(ttl) => {
-                    self.counters.leases_granted.inc();
-                    return Ok(Ok((id, ttl)));
-                }
-            }
-        }
-    }
-
-    /// Revokes a lease. Returns the revision that deleted its keys.
-    pub(super) async fn revoke(&self, id: LeaseId) -> Result<Result<Revision, KvError>, Status> {
-        let revoked = self.write(|store, _| store.lease_revoke(id)).await?;
-        if revoked.is_ok() {
-            self.counters.leases_revoked.inc();
-        }
-        Ok(revoked)
-    }
-
-    /// Expires leases when their time is up, until the server stops.
-    pub(super) async fn expire_leases(&self) {
-        loop {
-            let Some(next) = self.read(Mvcc::next_expiry) else {
-                self.sooner.notified().await;
-                continue;
-            };
-            tokio::select! {
-                () = self.sooner.notified() => continue,
-                () = tokio::time::sleep_until((self.origin + next).into()) => {}
-            }
-            // Leases expire however many requests wait.
-            match self.commit(|store, now| store.expire(now), usize::MAX).await {
-                Ok(0) => {}
-                Ok(count) => {
-                    self.counters.leases_expired.inc_by(count as u64);
-                    self.counters.leases_revoked.inc_by(count as u64);
-                    tracing::debug!(target: SERVER, count, "leases expired");
-                }
-                Err(_) => return,
-            }
         }
     }
 

@@ -6,6 +6,7 @@
 //! - `local`: the server for readers in its own process.
 //! - `metrics`: what the server counts, under etcd's names.
 //! - `wal`: the write-ahead log in the data directory.
+//! - `right`: whether the server may grant and renew leases, where hosts succeed each other as servers.
 //! - `predecessor`: what a server in memory knows of the server before it on the same port.
 //!
 //! ```
@@ -33,11 +34,12 @@ mod listener;
 mod local;
 mod metrics;
 mod predecessor;
+mod right;
 mod tls;
 pub(crate) mod wal;
 
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use rallypoint_core::kv::Time;
@@ -61,6 +63,7 @@ use self::listener::Listener;
 use self::predecessor::Note;
 use self::wal::Wal;
 use crate::log_target::SERVER;
+use crate::succession::HostRole;
 use crate::util::blocking::blocking;
 
 /// The options of a server. The default is a server in memory without authentication and with etcd's limits.
@@ -89,6 +92,8 @@ pub struct ServerOptions {
     pub progress_interval: Duration,
     /// How long requests under way may take to finish when the server stops.
     pub drain: Duration,
+    /// The part of the server where hosts succeed each other.
+    pub(crate) role: Option<HostRole>,
 }
 
 impl ServerOptions {
@@ -113,6 +118,7 @@ impl Default for ServerOptions {
             max_connections: 100_000,
             progress_interval: Duration::from_secs(60),
             drain: Duration::from_secs(5),
+            role: None,
         }
     }
 }
@@ -171,6 +177,9 @@ impl Server {
         let mut store = Mvcc::new(options.store.clone());
         let Some(dir) = options.data_dir.clone() else {
             let engine = CloseOnDrop(Arc::new(Engine::new(store, None)));
+            if let Some(HostRole { host, serves: true }) = &options.role {
+                engine.0.needs_right(host.keys(), host.lease_ttl());
+            }
             return Ok(Self { options, acceptor, log: None, engine });
         };
         let reading = move || {
@@ -198,6 +207,11 @@ impl Server {
     /// The metrics of this server, which outlast it without keeping it.
     pub(crate) fn metrics(&self) -> ServerMetrics {
         ServerMetrics::new(&self.engine.0)
+    }
+
+    /// The right of this server to grant and renew leases. It does not keep the server.
+    pub(crate) fn right(&self) -> ServerRight {
+        ServerRight(Arc::downgrade(&self.engine.0))
     }
 
     /// The server for readers in this process, which outlast it without keeping it.
@@ -276,6 +290,38 @@ impl Server {
             log.join().await?;
         }
         Ok(())
+    }
+}
+
+/// The right of a server to grant and renew leases, where hosts succeed each other as servers. A server that has ended has
+/// none.
+#[derive(Clone)]
+pub(crate) struct ServerRight(Weak<Engine>);
+
+impl std::fmt::Debug for ServerRight {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ServerRight").finish_non_exhaustive()
+    }
+}
+
+impl ServerRight {
+    fn engine(&self) -> Option<Arc<Engine>> {
+        self.0.upgrade().filter(|engine| engine.is_open())
+    }
+
+    /// Whether the server may grant and renew leases now.
+    pub(crate) fn holds(&self) -> bool {
+        self.engine().is_some_and(|engine| engine.has_right())
+    }
+
+    /// Whether the right is lost for so long that the server ends.
+    pub(crate) fn is_over(&self) -> bool {
+        self.engine().is_none_or(|engine| engine.right_is_over())
+    }
+
+    /// The last round that formed a group at this server; 0 if none did.
+    pub(crate) fn formed(&self) -> u64 {
+        self.engine().map_or(0, |engine| engine.formed())
     }
 }
 

@@ -119,6 +119,12 @@ impl<S: Send + 'static> Follower<S> {
         }));
     }
 
+    /// Begins again with a snapshot of a server that belongs to another cluster.
+    pub(crate) fn restart_elsewhere(&mut self) {
+        self.is_other_cluster = true;
+        self.restart(Duration::ZERO);
+    }
+
     /// The next update. Cancel-safe.
     ///
     /// # Errors

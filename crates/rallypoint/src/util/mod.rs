@@ -2,6 +2,7 @@
 
 pub(crate) mod backoff;
 pub(crate) mod blocking;
+pub(crate) mod boot_note;
 pub(crate) mod clock;
 pub(crate) mod error_chain;
 pub(crate) mod file_lock;

@@ -59,6 +59,13 @@ impl Lineage {
         }
     }
 
+    /// The number of nodes that joined and were members of a group at another server. The round waits for their group as
+    /// the quorum demands, and then for nobody else.
+    pub(super) fn returned(&self) -> usize {
+        let was_member = |claims: &Claims| claims.formed.is_some_and(|group| group.round > 0);
+        self.claims.values().filter(|(claims, _)| was_member(claims)).count()
+    }
+
     /// Up to which revision every node that joined is one of these members; 0 if that is not certain.
     pub(super) fn cut(&self, members: &BTreeMap<String, u32>) -> Revision {
         let (ids, revision) = &self.reported;

@@ -376,7 +376,7 @@ impl RoundMembership {
             unresolved: self.unresolved.len(),
             members_to_come: self.members_to_come.len(),
             others_to_come: self.others_to_come.len(),
-            returned: self.returned,
+            returned: self.returned.max(self.lineage.as_ref().map_or(0, Lineage::returned)),
         }
     }
 

@@ -8,6 +8,9 @@ use crate::kv::{Event, EventKind, LeaseId, Time};
 use crate::rendezvous::documents::{Active, Status, decode};
 use crate::rendezvous::keys::{Keys, RunKey};
 
+/// Leases without a node of which the server remembers when it granted them, besides two for each node.
+const MOST_UNUSED: usize = 1024;
+
 /// Decides whether a server may grant and renew leases. It follows the changes of the keys of one run.
 ///
 /// The server may while at least half of the running group was heard lately, counted from the sending of the last
@@ -24,6 +27,8 @@ pub struct ServingRight {
     /// The running group, without members that have left in good order.
     group: BTreeSet<String>,
     round: u64,
+    /// When the server granted each lease that no node has used yet.
+    granted: BTreeMap<LeaseId, Time>,
     /// When the server sent the last response that the holder of a lease has confirmed.
     heard: BTreeMap<LeaseId, Time>,
     /// Since when the right is lost.
@@ -40,9 +45,20 @@ impl ServingRight {
             ready: BTreeMap::new(),
             group: BTreeSet::new(),
             round: 0,
+            granted: BTreeMap::new(),
             heard: BTreeMap::new(),
             lost: None,
         }
+    }
+
+    /// The server granted a lease at this time. A node uses the lease only after it has received a response that was
+    /// sent since, so the node's document on the lease confirms one.
+    pub fn granted(&mut self, lease: LeaseId, at: Time) {
+        if self.granted.len() > 2 * self.nodes.len() + MOST_UNUSED {
+            let window = heard_for(self.lease_ttl);
+            self.granted.retain(|_, granted| at.saturating_sub(*granted) <= window);
+        }
+        self.granted.insert(lease, at);
     }
 
     /// The holder of the lease has confirmed a response that was sent at this time.
@@ -56,7 +72,11 @@ impl ServingRight {
         let is_put = event.kind == EventKind::Put;
         match self.keys.parse(&event.kv.key) {
             Some(RunKey::Node(id)) if is_put => {
-                self.nodes.insert(id.to_owned(), event.kv.lease);
+                let lease = event.kv.lease;
+                self.nodes.insert(id.to_owned(), lease);
+                if let Some(at) = self.granted.remove(&lease) {
+                    self.confirmed(lease, at);
+                }
             }
             Some(RunKey::Node(id)) => {
                 if let Some(lease) = self.nodes.remove(id) {

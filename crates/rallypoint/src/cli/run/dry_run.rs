@@ -215,6 +215,13 @@ fn server(job: &JobSpec) -> String {
         ServerPlacement::Undecided { resolves: false } => {
             "not known yet: the endpoint does not resolve on this host".to_owned()
         }
+        ServerPlacement::Order { is_here: true } => {
+            "in this process, or on another host of the endpoint, which succeed each other"
+                .to_owned()
+        }
+        ServerPlacement::Order { is_here: false } => {
+            "on one of the hosts of the endpoint, which succeed each other".to_owned()
+        }
     }
 }
 

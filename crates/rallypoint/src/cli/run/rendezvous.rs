@@ -51,7 +51,11 @@ pub(super) fn rendezvous_config(
     parameters.local_addr.clone_from(&known.options.local_addr);
     parameters.config = config(known)?;
     let given = given_credential(&parameters);
-    let hints = ServerHints { is_rank0: is_rank0(known, &place)?, fields: FieldNames::CommandLine };
+    let hints = ServerHints {
+        is_rank0: is_rank0(known, &place)?,
+        position: position(known, &place)?,
+        fields: FieldNames::CommandLine,
+    };
     let secret = known.secret.as_ref().map(|secret| secret.text.as_str());
     let mut config = RendezvousConfig::decide(parameters, &known.host.here, secret, hints)?;
     notes.warnings.append(&mut config.warnings);
@@ -72,6 +76,15 @@ fn is_rank0(known: &Known<'_>, place: &Place) -> Result<Option<bool>, RunError> 
         (Origin::Static | Origin::Scheduler, Some(rank)) => Ok(Some(rank == 0)),
         _ => Ok(None),
     }
+}
+
+/// The position of this host among those that may serve, where the scheduler tells it.
+fn position(known: &Known<'_>, place: &Place) -> Result<Option<usize>, RunError> {
+    if place.origin != Origin::Pods {
+        return Ok(None);
+    }
+    let rank = known.scheduler.rank(&known.host.environment)?;
+    Ok(rank.map(|rank| rank.value as usize))
 }
 
 /// The backend: `rallypoint`, or `etcd` for existing servers. Other names that torchrun's users give lead to one

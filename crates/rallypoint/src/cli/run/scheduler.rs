@@ -28,12 +28,24 @@ pub(super) enum Scheduler {
     Unknown,
 }
 
+/// The number of hosts that may serve, if the scheduler names as many: any one of them may be lost.
+pub(super) const ORDER: usize = 3;
+
 /// The host for the rendezvous server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Head {
     pub(super) host: String,
+    /// Further hosts, which may succeed it.
+    pub(super) successors: Vec<String>,
     /// Added to the default port, since jobs, and steps of a job, may share a host.
     pub(super) port_offset: u16,
+}
+
+impl Head {
+    /// A host without successors, at the default port.
+    fn alone(host: &str) -> Self {
+        Self { host: host.to_owned(), successors: Vec::new(), port_offset: 0 }
+    }
 }
 
 const MPI_RANK: &[&str] = &["OMPI_COMM_WORLD_RANK"];
@@ -124,14 +136,18 @@ impl Scheduler {
             Self::Kubernetes | Self::Unknown => return Ok(None),
         }
         let Some((name, list)) = text(environment, HOSTS) else { return Ok(None) };
-        let host = nodelist::first_host(list).map_err(|what| {
+        let hosts = nodelist::first_hosts(list, ORDER).map_err(|what| {
             RunError::invalid(name, list, format!("{what}; give --rdzv-endpoint"))
         })?;
+        let mut hosts = hosts.into_iter();
+        let Some(host) = hosts.next() else { return Ok(None) };
+        let successors = hosts.collect();
         let job = number(environment, JOB)?.map_or(0, |job| u64::from(job.value));
         // Steps of one job may start on one host. Far enough apart to avoid the ports of the next jobs.
         let step = number(environment, STEP)?.map_or(0, |step| u64::from(step.value));
         let port_offset = u16::try_from((job + 37 * step) % 1000).unwrap_or_default();
-        Ok(Some(FoundValue { value: Head { host, port_offset }, source: name.to_owned() }))
+        let value = Head { host, successors, port_offset };
+        Ok(Some(FoundValue { value, source: name.to_owned() }))
     }
 
     /// An id that no other job has.

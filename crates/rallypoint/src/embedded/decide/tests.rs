@@ -52,7 +52,15 @@ fn the_host_that_is_named_serves() {
         ("other:7", &[], "other:7", ServerPlacement::Undecided { resolves: true }),
         ("alias", &[("is_host", "no")], "alias:29400", ServerPlacement::Elsewhere),
         ("other", &[("is_host", "1")], "other:29400", here("0.0.0.0:29400", true)),
-        ("alias,b:7", &[], "alias:2379,b:7", ServerPlacement::Elsewhere),
+        ("alias,b:7", &[], "alias:29400,b:7", ServerPlacement::Order { is_here: true }),
+        ("b,c:7", &[], "b:29400,c:7", ServerPlacement::Order { is_here: false }),
+        (
+            "alias,b",
+            &[("is_host", "no")],
+            "alias:29400,b:29400",
+            ServerPlacement::Order { is_here: false },
+        ),
+        ("alias,b", &[("succession", "off")], "alias:29400", here("10.0.0.1:29400", false)),
     ] {
         let found = config(endpoint, 2, options).unwrap();
         assert_eq!((&*found.parameters.endpoint, found.server), (completed, server));
@@ -71,6 +79,8 @@ fn what_cannot_be_is_named() {
         ("localhost:0", &[], "endpoint \"localhost:0\": port 0 is any free port"),
         ("0.0.0.0", &[], "endpoint \"0.0.0.0:29400\": this is no host"),
         ("a,b", &[("is_host", "true")], "is_host=true and an endpoint of several hosts"),
+        ("a,A:29400", &[], "endpoint \"A:29400\": this is the same as a:29400"),
+        ("a,b", &[("succession", "no")], "succession \"no\": give on or off"),
         ("alias", &[("is_host", "maybe")], "is_host \"maybe\": give true or false"),
         ("alias", &[("lease_tll", "3")], "unknown option \"lease_tll\""),
         (
@@ -97,6 +107,35 @@ fn a_secret_is_for_a_server_that_the_nodes_bring() {
         config.unwrap().credentials.map(|credentials| (credentials.user, credentials.password))
     };
     assert_eq!(with(RALLYPOINT_BACKEND, "alias"), Some((SECRET_USER.to_owned(), "s".to_owned())));
-    assert_eq!(with(RALLYPOINT_BACKEND, "a,b"), None);
+    assert_eq!(with(RALLYPOINT_BACKEND, "a,b"), with(RALLYPOINT_BACKEND, "alias"));
     assert_eq!(with("etcd", "alias"), None);
+}
+
+#[test]
+fn a_host_of_an_order_is_known_by_its_names_its_rank_or_its_position() {
+    let endpoints = Endpoint::parse_all("unknown,alias,10.0.0.1:7,other", 29400).unwrap();
+    let parameters = RendezvousParameters::new(RALLYPOINT_BACKEND, "", "job", 1, 4).unwrap();
+    let at = |position: usize, address: &str| (position, address.parse().unwrap());
+    let by_names = vec![at(1, "10.0.0.1:29400"), at(2, "10.0.0.1:7")];
+    for (is_rank0, position, places, is_undecided) in [
+        (None, None, by_names.clone(), true),
+        (Some(true), None, vec![at(0, "0.0.0.0:29400")], false),
+        (Some(false), None, by_names, false),
+        (None, Some(3), vec![at(3, "0.0.0.0:29400")], false),
+        (None, Some(4), Vec::new(), false),
+    ] {
+        let hints = ServerHints { is_rank0, position, ..ServerHints::default() };
+        let found = OwnPlaces::find(&endpoints, &parameters, hints, &host());
+        assert_eq!((found.places, found.is_undecided), (places, is_undecided), "{hints:?}");
+    }
+}
+
+#[test]
+fn two_hosts_are_told_that_they_cannot_outvote_each_other() {
+    let warned = |endpoint: &str, max: usize| {
+        let warnings = config(endpoint, max, &[]).unwrap().warnings;
+        warnings.iter().any(|warning| warning.starts_with("two hosts cannot outvote each other"))
+    };
+    assert!(warned("alias,other", 4) && warned("alias,other,b", 2));
+    assert!(!warned("alias,other,b", 4) && !warned("alias", 2));
 }

@@ -69,6 +69,8 @@ fn job(program: Program, local_workers: u32, directory: LogDirectory) -> JobSpec
             credentials: None,
             tls: None,
             warnings: Vec::new(),
+            own_places: crate::embedded::OwnPlaces::default(),
+            is_host: None,
         },
         etcd_member: None,
         agent: AgentSettings { local_workers, ..AgentSettings::default() },

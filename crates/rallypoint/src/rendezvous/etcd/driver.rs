@@ -4,6 +4,7 @@
 //! flight, and ends with all of them when the handler is dropped.
 
 mod report;
+mod succession;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::future::Future;
@@ -28,6 +29,7 @@ use super::peer_liveness::PeerLiveness;
 use super::probe::PeerEvent;
 use super::request::{RUN_TTL, hold_run_lease, send};
 use super::revoke::revoke_dead;
+use super::server_search::{Doubt, SearchEvent, ServerSearch};
 use super::session_events::{lost, open_session, renewed};
 use super::wait_log::WaitLog;
 use super::watches::{ActiveWatch, CoordinatorWatches};
@@ -82,6 +84,8 @@ pub(super) struct NodeDriver {
     last_error: Arc<Mutex<Option<ClientError>>>,
     renewal: Instant,
     wait_log: WaitLog,
+    /// The search for a server, where hosts succeed each other as servers.
+    search: ServerSearch,
 }
 
 /// What a [`NodeDriver`] is made of.
@@ -99,6 +103,7 @@ pub(super) struct DriverSetup {
     pub(super) status: watch::Sender<HandlerStatus>,
     pub(super) fence: watch::Sender<Option<Time>>,
     pub(super) bootstrap: Bootstrap,
+    pub(super) search: ServerSearch,
 }
 
 impl NodeDriver {
@@ -127,13 +132,14 @@ impl NodeDriver {
             loss: None,
             active,
             coordinator_watches: CoordinatorWatches::default(),
-            peer_liveness: PeerLiveness::default(),
+            peer_liveness: PeerLiveness::new(setup.search.is_on()),
             requests: FuturesUnordered::new(),
             under_way: BTreeMap::new(),
             replies: PendingReplies::default(),
             last_error: Arc::default(),
             renewal: Instant::now() + RUN_TTL / 4,
             wait_log,
+            search: setup.search,
         }
     }
 
@@ -145,6 +151,7 @@ impl NodeDriver {
             let wake = self.node.next_wake().map(|wake| self.origin + wake);
             let wake = wake.unwrap_or(self.renewal).min(self.renewal);
             let wake = self.wait_log.next_wake().map_or(wake, |due| wake.min(due));
+            let seeks = self.seeks();
             let input = tokio::select! {
                 // The end of the session first: after a suspension the loss must be known before anything else.
                 biased;
@@ -159,12 +166,24 @@ impl NodeDriver {
                 Some(answer) = self.requests.next(), if !self.requests.is_empty() => {
                     self.answered(answer)
                 }
-                input = self.active.next() => self.watched(input),
-                input = self.coordinator_watches.next() => self.watched(input),
+                input = self.active.next() => {
+                    if matches!(input, Ok(None)) {
+                        self.search.doubt(Doubt::Connection);
+                    }
+                    self.watched(input)
+                }
+                input = self.coordinator_watches.next() => self.watched(input.map(Some)),
                 () = renewed(&mut self.renewals) => {
                     self.set_fence();
+                    if self.node.holds_place() {
+                        self.search.note_membership().await;
+                    }
                     None
                 }
+                event = self.search.next(seeks) => match event {
+                    SearchEvent::Found(host) => self.go_to(host).await,
+                    SearchEvent::ServerEnded => self.server_ended(),
+                },
                 () = sleep_until(wake) => {
                     self.renew_run();
                     Some(NodeInput::Wake)
@@ -212,6 +231,9 @@ impl NodeDriver {
     async fn execute(&mut self, output: NodeOutput) {
         match output {
             NodeOutput::Request { id, purpose, txn } => {
+                if purpose == Purpose::Confirm {
+                    self.search.note_confirmation().await;
+                }
                 self.request(id, purpose, txn, Duration::ZERO)
             }
             NodeOutput::Watch { id, watches } => {
@@ -245,6 +267,7 @@ impl NodeDriver {
                     }
                 }
                 self.status.send_modify(|status| status.fenced = None);
+                self.search.find_head();
                 self.replies.entered(Ok(formed));
             }
             NodeOutput::Failed(failed) => {
@@ -262,6 +285,7 @@ impl NodeDriver {
                     let _ = timeout(GOODBYE, session.close()).await;
                 }
                 self.give(NodeInput::SessionLost { slept: false, silent: Duration::ZERO });
+                self.search.remove_note().await;
                 self.fence.send_replace(None);
                 self.publish();
                 self.replies.left();
@@ -314,8 +338,8 @@ impl NodeDriver {
         }
     }
 
-    fn watched(&mut self, input: Result<NodeInput, ClientError>) -> Option<NodeInput> {
-        input.map_or_else(|error| self.refused(error), Some)
+    fn watched(&mut self, input: Result<Option<NodeInput>, ClientError>) -> Option<NodeInput> {
+        input.unwrap_or_else(|error| self.refused(error))
     }
 
     /// Reports to all callers at once that the server refuses the request.
@@ -347,7 +371,17 @@ impl NodeDriver {
         match event {
             PeerEvent::Suspect { node } => Some(NodeInput::Suspect { node }),
             PeerEvent::Unreached { round, reason } => Some(NodeInput::Unreached { round, reason }),
+            PeerEvent::Parted => {
+                self.search.doubt(Doubt::Rank0Parted);
+                None
+            }
             PeerEvent::Dead { node, round } => {
+                if self.search.is_head(&node) {
+                    // Its server has ended with it, and cannot tell of the lease.
+                    self.end_session();
+                    self.search.hurry();
+                    return Some(NodeInput::ProvedDead { node, round });
+                }
                 let (client, keys) = (self.client.clone(), self.config.keys.clone());
                 let revoking = revoke_dead(client, keys, node.clone());
                 self.requests.push(Box::pin(revoking.map(|()| Err(Aborted))));
@@ -371,7 +405,7 @@ impl NodeDriver {
     }
 
     fn session_lost(&mut self, loss: Loss) -> NodeInput {
-        self.session = None;
+        let silent = self.session.take().map_or(Duration::ZERO, |(session, _)| session.silent());
         let slept = matches!(loss, Loss::Expired { slept: Some(_), .. });
         self.loss = Some(loss);
         // A member may keep its place: the node decides that.
@@ -379,8 +413,7 @@ impl NodeDriver {
             self.peer_liveness.end();
             self.bootstrap.release();
         }
-        // When the server last answered is not known here; this is the latest time at which it can have.
-        NodeInput::SessionLost { slept, silent: Duration::ZERO }
+        NodeInput::SessionLost { slept, silent }
     }
 
     /// Reports that the node has lost its place in its group.

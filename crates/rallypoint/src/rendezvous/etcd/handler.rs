@@ -25,6 +25,7 @@ use super::connect::wait_for_server;
 use super::driver::{DriverSetup, NodeDriver};
 use super::ending::Ending;
 use super::errors::connection_error;
+use super::server_search::ServerSearch;
 use crate::client::{Client, ClientOptions};
 use crate::config::Backend;
 use crate::events::EventRecorder;
@@ -97,7 +98,11 @@ impl EtcdRendezvousHandler {
         let client = Client::connect(client_options).await;
         let client = client.map_err(|error| connection_error(&servers, error))?;
         let keys = Keys::new(&options.prefix, run_id);
-        wait_for_server(&client, &keys, options.timeout, &servers).await?;
+        let order = options.succession.clone();
+        let mut search = ServerSearch::begin(order, &client, *max_nodes);
+        let votes = search.votes(deadline).await;
+        let answered = wait_for_server(&client, &keys, options.timeout, &servers);
+        search.during(answered).await?;
 
         let address = address(options.local_addr.as_deref(), &addresses, *max_nodes == 1).await;
         let address = address.map_err(|error| RendezvousError::State {
@@ -121,6 +126,7 @@ impl EtcdRendezvousHandler {
         };
         let origin = options.recorder.as_ref().map_or_else(Instant::now, EventRecorder::origin);
         let mut config = options.node_config(&keys);
+        config.succession = search.part(votes);
         config.started = Some(display_time().minus(origin.elapsed()));
         let entropy = random::number();
         if let Some(recorder) = &options.recorder {
@@ -130,6 +136,7 @@ impl EtcdRendezvousHandler {
         let (sender, status) = watch::channel(HandlerStatus::default());
         let (fence, fence_at) = watch::channel(None);
         let id = node.id.clone();
+        search.set_node(&id);
         let port = HeldPort::default();
         let own = BootstrapNode {
             node: id.clone(),
@@ -152,6 +159,7 @@ impl EtcdRendezvousHandler {
             status: sender,
             fence,
             bootstrap: Bootstrap::new(own, options.use_agent_store, port.clone()),
+            search,
         });
         let driver = AbortOnDropHandle::new(tokio::spawn(driver.run()));
         let handler = Self {

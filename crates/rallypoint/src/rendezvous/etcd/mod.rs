@@ -22,6 +22,7 @@ mod probe;
 mod proofs;
 mod request;
 mod revoke;
+mod server_search;
 mod session_events;
 mod wait_log;
 mod watches;

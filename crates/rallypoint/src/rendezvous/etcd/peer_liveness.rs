@@ -46,6 +46,8 @@ enum ConnectionEvent {
     Here { node: String, liveness: LivenessAddress },
     /// No connection to rank 0 of the group of this round, and why; or a connection after all.
     Unreached { round: u64, reason: Option<String> },
+    /// Rank 0 has said goodbye. The socket, if any, shows later whether it has ended.
+    Parted { node: String, liveness: Option<LivenessAddress> },
     /// The connection ended without a goodbye. The socket, if any, can prove the death of the node.
     Lost { node: String, provable: Option<LivenessAddress> },
 }
@@ -58,17 +60,18 @@ pub(super) struct PeerLiveness {
     news: UnboundedReceiver<ConnectionEvent>,
     /// The round of the group.
     round: u64,
+    /// Whether the end of rank 0 is of interest after its goodbye too: it may run the server, and then no other server
+    /// learns that it has left.
+    follows_parted: bool,
     proofs: Proofs,
 }
 
-impl Default for PeerLiveness {
-    fn default() -> Self {
-        let (sender, news) = unbounded_channel();
-        Self { run: None, sender, news, round: 0, proofs: Proofs::default() }
-    }
-}
-
 impl PeerLiveness {
+    pub(super) fn new(follows_parted: bool) -> Self {
+        let (sender, news) = unbounded_channel();
+        Self { run: None, sender, news, round: 0, follows_parted, proofs: Proofs::default() }
+    }
+
     /// Connects to the store of the group that has formed, as `node`, whose liveness socket is `liveness`.
     pub(super) fn begin(
         &mut self,
@@ -115,6 +118,13 @@ impl PeerLiveness {
                         self.proofs.call_off(&node);
                         self.proofs.verify(&node, liveness);
                     }
+                    ConnectionEvent::Parted { node, liveness } if self.follows_parted => {
+                        if let Some(liveness) = liveness {
+                            self.proofs.prove(&node, self.round, liveness);
+                        }
+                        return PeerEvent::Parted;
+                    }
+                    ConnectionEvent::Parted { .. } => {}
                     ConnectionEvent::Unreached { round, reason } => {
                         return PeerEvent::Unreached { round, reason };
                     }
@@ -170,7 +180,11 @@ impl Rank0Connection {
                 let _ = news.send(ConnectionEvent::Here { node: node.clone(), liveness });
             }
             match presence.ended().await {
-                PresenceEnd::Goodbye => return,
+                PresenceEnd::Goodbye => {
+                    let liveness = liveness.filter(|_| presence.is_direct());
+                    let _ = news.send(ConnectionEvent::Parted { node, liveness });
+                    return;
+                }
                 PresenceEnd::Closed => {
                     tracing::info!(target: RENDEZVOUS, node, "the liveness connection to rank 0 ended");
                     let provable = liveness.filter(|_| presence.is_direct());

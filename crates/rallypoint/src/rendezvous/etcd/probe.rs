@@ -60,6 +60,8 @@ const REMEMBERED: usize = 1 << 16;
 pub(super) enum PeerEvent {
     /// The node's connection ended without a goodbye, which proves nothing.
     Suspect { node: String },
+    /// Rank 0 has said goodbye: it has left the group, or stops its workers for the next one.
+    Parted,
     /// The node is proved dead: none of its processes is left.
     Dead { node: String, round: u64 },
     /// This node has no connection to rank 0 of the group of this round, and why; or has one after all.

@@ -29,26 +29,29 @@ impl ActiveWatch {
         self.0.restart(Duration::ZERO);
     }
 
-    /// Waits for the next snapshot or change. Cancel-safe.
+    /// Opens the watch at another server.
+    pub(super) fn reopen_elsewhere(&mut self) {
+        self.0.restart_elsewhere();
+    }
+
+    /// Waits for the next snapshot or change, or for `None`, which is an interruption. Cancel-safe.
     ///
     /// # Errors
     /// [`ClientError`] if the server refuses the watch, which is opened again after a while.
-    pub(super) async fn next(&mut self) -> Result<NodeInput, ClientError> {
-        loop {
-            return Ok(match self.0.next().await? {
-                Update::Snapshot { found, is_other_cluster } => {
-                    NodeInput::Snapshot { found, another_server: is_other_cluster }
-                }
-                Update::Changed { events, .. } => NodeInput::ActiveChanged { events },
-                Update::Interrupted(error) => {
-                    tracing::warn!(
-                        target: RENDEZVOUS,
-                        %error, "the watch on the round is opened again"
-                    );
-                    continue;
-                }
-            });
-        }
+    pub(super) async fn next(&mut self) -> Result<Option<NodeInput>, ClientError> {
+        Ok(match self.0.next().await? {
+            Update::Snapshot { found, is_other_cluster } => {
+                Some(NodeInput::Snapshot { found, another_server: is_other_cluster })
+            }
+            Update::Changed { events, .. } => Some(NodeInput::ActiveChanged { events }),
+            Update::Interrupted(error) => {
+                tracing::warn!(
+                    target: RENDEZVOUS,
+                    %error, "the watch on the round is opened again"
+                );
+                None
+            }
+        })
     }
 }
 

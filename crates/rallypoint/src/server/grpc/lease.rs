@@ -1,6 +1,7 @@
 //! The Lease service.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::stream::{self, BoxStream, StreamExt};
 use tokio_util::sync::CancellationToken;
@@ -10,7 +11,7 @@ use super::calls::CallPermit;
 use super::header::ResponseHeaders;
 use crate::convert;
 use crate::proto::etcd as pb;
-use crate::server::engine::{Engine, stopped};
+use crate::server::engine::{Engine, Renewal, stopped};
 use crate::server::metrics::ActiveCall;
 
 pub(super) struct LeaseService {
@@ -55,19 +56,24 @@ impl pb::lease_server::Lease for LeaseService {
                 call.ends_with(code);
             }
         };
-        let state = (request.into_inner(), self.engine.clone(), self.stopping.clone(), permit, end);
+        let (engine, stopping) = (self.engine.clone(), self.stopping.clone());
+        // A client sends one renewal at a time, so each request confirms the response before it.
+        let before: Option<(i64, Duration)> = None;
+        let state = (request.into_inner(), engine, stopping, permit, end, before);
         let answers = stream::unfold(Some(state), move |state| async move {
-            let (mut renewals, engine, stopping, permit, end) = state?;
+            let (mut renewals, engine, stopping, permit, end, before) = state?;
             let renewal = tokio::select! {
                 renewal = renewals.message() => renewal,
                 () = stopping.cancelled() => Err(stopped()),
             };
             match renewal {
                 Ok(Some(pb::LeaseKeepAliveRequest { id })) => {
-                    let (revision, ttl) = engine.keep_alive(id);
+                    let confirms = before.filter(|(lease, _)| *lease == id).map(|(_, at)| at);
+                    let Renewal { revision, ttl, withheld, at } = engine.keep_alive(id, confirms);
                     let header = headers.header(revision);
-                    let answer = pb::LeaseKeepAliveResponse { header, id, ttl };
-                    Some((Ok(answer), Some((renewals, engine, stopping, permit, end))))
+                    let answer = pb::LeaseKeepAliveResponse { header, id, ttl, withheld };
+                    let state = (renewals, engine, stopping, permit, end, Some((id, at)));
+                    Some((Ok(answer), Some(state)))
                 }
                 Ok(None) => {
                     end(Code::Ok);

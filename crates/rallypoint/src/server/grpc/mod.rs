@@ -7,6 +7,7 @@
 //! - `kv`, `lease`, `watch`: the services of the store.
 //! - `lock`, `election`, `observer`, `queue`: locks and elections, and the queues behind them.
 //! - `cluster`, `maintenance`: the services that describe the server itself.
+//! - `succession`: whether this host serves, where hosts succeed each other as servers.
 //! - `plain_http`: what a client sees that does not speak gRPC.
 
 mod auth;
@@ -22,6 +23,7 @@ mod observer;
 mod plain_http;
 mod queue;
 mod router;
+mod succession;
 mod watch;
 
 pub(super) use self::calls::{Calls, MOST_STREAMS};

@@ -24,6 +24,7 @@ use super::lock::LockService;
 use super::maintenance::MaintenanceService;
 use super::plain_http::PlainHttp;
 use super::queue::Queues;
+use super::succession::SuccessionService;
 use super::watch::WatchService;
 use crate::proto::election::election_server::ElectionServer;
 use crate::proto::etcd::auth_server::AuthServer;
@@ -33,8 +34,10 @@ use crate::proto::etcd::lease_server::LeaseServer;
 use crate::proto::etcd::maintenance_server::MaintenanceServer;
 use crate::proto::etcd::watch_server::WatchServer;
 use crate::proto::lock::lock_server::LockServer;
+use crate::proto::succession::succession_server::SuccessionServer;
 use crate::server::ServerOptions;
 use crate::server::engine::Engine;
+use crate::succession::{HostRole, STANDS_BY};
 
 pub(in crate::server) const KV: &str = "etcdserverpb.KV";
 pub(in crate::server) const LEASE: &str = "etcdserverpb.Lease";
@@ -45,13 +48,14 @@ pub(in crate::server) const AUTH: &str = "etcdserverpb.Auth";
 pub(in crate::server) const LOCK: &str = "v3lockpb.Lock";
 pub(in crate::server) const ELECTION: &str = "v3electionpb.Election";
 pub(in crate::server) const HEALTH: &str = "grpc.health.v1.Health";
+pub(in crate::server) const SUCCESSION: &str = "rallypoint.succession.Succession";
 
 /// What gRPC may add around a request that is just within the limit; etcd's number.
 const GRPC_OVERHEAD: usize = 512 << 10;
 
 /// All services of the server.
 ///
-/// Routing is a plain match on the path, since there are nine services and will not be many more: a
+/// Routing is a plain match on the path, since there are ten services and will not be many more: a
 /// router with layers took a third of the time that a small request takes.
 pub(in crate::server) struct Router<H: Health> {
     engine: Arc<Engine>,
@@ -67,6 +71,9 @@ pub(in crate::server) struct Router<H: Health> {
     lock: LockServer<LockService>,
     election: ElectionServer<ElectionService>,
     health: HealthServer<H>,
+    succession: Option<SuccessionServer<SuccessionService>>,
+    /// Whether the host stands by, and another one serves.
+    stands_by: bool,
 }
 
 pub(in crate::server) fn router(
@@ -96,6 +103,7 @@ pub(in crate::server) fn router(
     let queues = Queues { engine: engine(), stopping: stopping.clone() };
     let lock = LockService { queues: queues.clone(), headers };
     let election = ElectionService { queues, headers };
+    let succession = options.role.clone().map(|role| SuccessionService { role, engine: engine() });
     // The reporter is dropped: a server that answers at all is healthy.
     let (_, health) = tonic_health::server::health_reporter();
     Router {
@@ -116,6 +124,8 @@ pub(in crate::server) fn router(
         lock: LockServer::new(lock).max_decoding_message_size(limit),
         election: ElectionServer::new(election).max_decoding_message_size(limit),
         health,
+        succession: succession.map(SuccessionServer::new),
+        stands_by: matches!(options.role, Some(HostRole { serves: false, .. })),
     }
 }
 
@@ -162,6 +172,9 @@ impl<H: Health> Router<H> {
             Ok(permit) => permit,
             Err(status) => return status.into_http(),
         };
+        if self.stands_by && !matches!(service, AUTH | CLUSTER | HEALTH | SUCCESSION) {
+            return Status::unavailable(STANDS_BY).into_http();
+        }
         if is_lasting(service, method) {
             match calls.lasting() {
                 Ok(permit) => drop(request.extensions_mut().insert(permit)),
@@ -181,6 +194,10 @@ impl<H: Health> Router<H> {
             LOCK => answer(&self.lock, request).await,
             ELECTION => answer(&self.election, request).await,
             HEALTH => answer(&self.health, request).await,
+            SUCCESSION => match &self.succession {
+                Some(succession) => answer(succession, request).await,
+                None => return unknown_service(service).into_http(),
+            },
             _ => return unknown_service(service).into_http(),
         };
         match Status::from_header_map(response.headers()) {

@@ -129,3 +129,13 @@ fn the_right_is_over_when_it_was_lost_for_a_lease() {
     assert!(!server.right.is_over(at(157)));
     assert!(server.right.is_over(at(181)));
 }
+
+#[test]
+fn a_node_on_a_new_lease_has_received_the_grant() {
+    let mut right = ServingRight::new(Keys::new("/p", "r"), TTL);
+    right.granted(1, at(100));
+    let mut server = Server { right, keys: Keys::new("/p", "r") };
+    server.forms(1, &["a"]);
+    assert!(server.right.holds(at(113)));
+    assert!(!server.right.holds(at(114)), "the grant counts from its time, not from its use");
+}

@@ -6,6 +6,7 @@ use std::net::Ipv6Addr;
 use super::{Known, Notes};
 use crate::cli::run::error::RunError;
 use crate::cli::run::options::JobPurpose;
+use crate::cli::run::scheduler::{Head, ORDER, Scheduler};
 use crate::cli::run::values::{Engine, Nodes};
 use crate::config::{Endpoint, RALLYPOINT_BACKEND};
 use crate::embedded::{DEFAULT_PORT, FieldNames, leaves_port_open};
@@ -25,6 +26,8 @@ pub(super) enum Origin {
     Static,
     /// The scheduler, which has assigned a rank too.
     Scheduler,
+    /// `--rdzv-endpoint`, which names a pod of an indexed job: the index is the position.
+    Pods,
 }
 
 /// The servers of the job.
@@ -72,6 +75,17 @@ pub(super) fn place(
             Engine::Embedded => FieldNames::CommandLine.endpoints(endpoint, backend)?,
             Engine::Etcd => Endpoint::parse_all(endpoint, DEFAULT_PORT)?,
         };
+        let is_order = known.scheduler == Scheduler::Kubernetes
+            && backend == RALLYPOINT_BACKEND
+            && options.engine == Engine::Embedded
+            && nodes.max >= ORDER;
+        if let ([first], true) = (&endpoints[..], is_order)
+            && let Some(endpoints) = pods(first)
+        {
+            let source = "the endpoint and JOB_COMPLETION_INDEX".to_owned();
+            notes.provenance.push(Provenance::new("endpoint", listed(&endpoints), source));
+            return Ok(Place { endpoints, origin: Origin::Pods });
+        }
         return Ok(Place { endpoints, origin: Origin::Endpoint });
     }
     if backend != RALLYPOINT_BACKEND {
@@ -88,9 +102,28 @@ pub(super) fn place(
         return Ok(Place::DEFAULT);
     }
     let Some(head) = head else { return Err(no_endpoint(*nodes)) };
-    let endpoint = Endpoint::parse(&head.value.host, DEFAULT_PORT + head.value.port_offset)?;
-    notes.provenance.push(Provenance::new("endpoint", &endpoint, head.source));
-    Ok(Place { endpoints: vec![endpoint], origin: Origin::Scheduler })
+    let Head { host, successors, port_offset } = head.value;
+    // Two nodes cannot outvote each other.
+    let successors =
+        if nodes.max < ORDER || successors.len() + 1 < ORDER { &[] } else { &successors[..] };
+    let hosts = std::iter::once(&host).chain(successors);
+    let endpoints = hosts.map(|host| Endpoint::parse(host, DEFAULT_PORT + port_offset));
+    let endpoints = endpoints.collect::<Result<Vec<_>, _>>()?;
+    notes.provenance.push(Provenance::new("endpoint", listed(&endpoints), head.source));
+    Ok(Place { endpoints, origin: Origin::Scheduler })
+}
+
+fn listed(endpoints: &[Endpoint]) -> String {
+    endpoints.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
+}
+
+/// In Kubernetes, the names of the first pods of an indexed job, if the endpoint is that of the first one: they may
+/// succeed each other. The name of a pod is that of the job and its index, and then the service.
+fn pods(endpoint: &Endpoint) -> Option<Vec<Endpoint>> {
+    let (pod, service) = endpoint.host.split_once('.')?;
+    let job = pod.strip_suffix("-0")?;
+    let named = |index| Endpoint { host: format!("{job}-{index}.{service}"), ..endpoint.clone() };
+    Some((0..ORDER).map(named).collect())
 }
 
 /// The place that torchrun's static form names.

@@ -1,27 +1,57 @@
 //! Slurm's lists of hosts: `node[001-004,7],gpu2`.
 
-/// The first host of the list, or the error in it.
-pub(super) fn first_host(list: &str) -> Result<String, &'static str> {
+/// The first hosts of the list, `most` of them, or the error in it. The list has at least one.
+pub(super) fn first_hosts(list: &str, most: usize) -> Result<Vec<String>, &'static str> {
     check_brackets(list)?;
-    let mut rest = list.trim();
-    let mut host = String::new();
-    // The text up to the first comma outside brackets, with the first number of each pair of brackets.
-    loop {
-        let end = rest.find(['[', ',']).unwrap_or(rest.len());
-        host.push_str(&rest[..end]);
-        let Some(inner) = rest[end..].strip_prefix('[') else { break };
-        let Some((numbers, after)) = inner.split_once(']') else { break };
-        let first = numbers.split([',', '-']).next().unwrap_or_default();
-        if first.is_empty() || !first.bytes().all(|byte| byte.is_ascii_digit()) {
-            return Err("the brackets should hold numbers, such as [1-4,7]");
+    let mut hosts = Vec::new();
+    let mut depth = 0;
+    let outside_brackets = |letter: char| {
+        depth += i32::from(letter == '[') - i32::from(letter == ']');
+        letter == ',' && depth == 0
+    };
+    for folded in list.trim().split(outside_brackets) {
+        unfold(String::new(), folded, most, &mut hosts)?;
+    }
+    Ok(hosts)
+}
+
+/// Adds the hosts of one part of a list: `prefix`, and `folded` with each number of its brackets.
+fn unfold(
+    prefix: String,
+    folded: &str,
+    most: usize,
+    hosts: &mut Vec<String>,
+) -> Result<(), &'static str> {
+    if hosts.len() >= most {
+        return Ok(());
+    }
+    let Some((before, inner)) = folded.split_once('[') else {
+        let host = prefix + folded;
+        if host.is_empty() || host.contains(char::is_whitespace) {
+            return Err("a host of it has no name");
         }
-        host.push_str(first);
-        rest = after;
+        hosts.push(host);
+        return Ok(());
+    };
+    let (ranges, after) = inner.split_once(']').unwrap_or((inner, ""));
+    for range in ranges.split(',') {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        let width = first.len();
+        for number in number(first)?..=number(last)? {
+            let prefix = format!("{prefix}{before}{number:0width$}");
+            unfold(prefix, after, most, hosts)?;
+            if hosts.len() >= most {
+                return Ok(());
+            }
+        }
     }
-    if host.is_empty() || host.contains(char::is_whitespace) {
-        return Err("its first host has no name");
-    }
-    Ok(host)
+    Ok(())
+}
+
+fn number(text: &str) -> Result<u64, &'static str> {
+    let is_number = text.bytes().all(|byte| byte.is_ascii_digit());
+    let number = is_number.then(|| text.parse().ok()).flatten();
+    number.ok_or("the brackets should hold numbers, such as [1-4,7]")
 }
 
 fn check_brackets(list: &str) -> Result<(), &'static str> {
@@ -42,6 +72,24 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    #[test]
+    fn the_first_hosts_of_a_list() {
+        for (list, expected) in [
+            ("node1", &["node1"][..]),
+            ("node[001-004,7],gpu2", &["node001", "node002", "node003"]),
+            ("gpu2,node[001-004,7]", &["gpu2", "node001", "node002"]),
+            ("node[9-11]", &["node9", "node10", "node11"]),
+            ("a[1,2]b[1-2]", &["a1b1", "a1b2", "a2b1"]),
+            ("a,b", &["a", "b"]),
+        ] {
+            assert_eq!(first_hosts(list, 3).unwrap(), expected, "{list}");
+        }
+    }
+
+    fn first_host(list: &str) -> Result<String, &'static str> {
+        first_hosts(list, 1).map(|hosts| hosts.concat())
+    }
 
     #[test]
     fn the_first_host_of_a_list() {
@@ -98,7 +146,7 @@ mod tests {
 
         #[test]
         fn anything_is_answered(list in "[a-c0-9\\[\\],\\- ]{0,12}") {
-            let _ = first_host(&list);
+            let _ = first_hosts(&list, 3);
         }
     }
 }

@@ -176,12 +176,12 @@ impl OtherScheduler {
             // This host, at an address that the other nodes are told.
             let main = number(environment, &[self.main?]).ok()??;
             let own = number(environment, &[self.rank]).ok()??;
-            let here = Head { host: "localhost".to_owned(), port_offset: 0 };
+            let here = Head::alone("localhost");
             let source = main.source;
             return (main.value == own.value).then_some(FoundValue { value: here, source });
         };
-        let host = list.split_whitespace().next()?.to_owned();
-        Some(FoundValue { value: Head { host, port_offset: 0 }, source: source.to_owned() })
+        let value = Head::alone(list.split_whitespace().next()?);
+        Some(FoundValue { value, source: source.to_owned() })
     }
 
     pub(super) fn run_id(&self, environment: &Environment) -> Option<FoundValue<String>> {

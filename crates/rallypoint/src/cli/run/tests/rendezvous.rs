@@ -46,9 +46,25 @@ fn one_host_in_the_endpoint_runs_the_server() {
             "alias:29400",
             ServerPlacement::Elsewhere,
         ),
+        // Hosts that succeed each other.
+        (
+            &["--rdzv-endpoint=other,alias,b:7", "--nnodes=3", ID],
+            "other:29400,alias:29400,b:7",
+            ServerPlacement::Order { is_here: true },
+        ),
+        (
+            &["--rdzv-endpoint=other,b:7,c", "--nnodes=3", ID],
+            "other:29400,b:7,c:29400",
+            ServerPlacement::Order { is_here: false },
+        ),
+        (
+            &["--rdzv-endpoint=alias,b", "--nnodes=3", ID, "--rdzv-conf=succession=off"],
+            "alias:29400",
+            at("10.0.0.1:29400", false),
+        ),
         // An etcd that is there already.
         (
-            &["--rdzv-endpoint=alias,b:7", "--nnodes=2", ID],
+            &["--rdzv-endpoint=alias,b:7", "--rdzv-backend=etcd", "--nnodes=2", ID],
             "alias:2379,b:7",
             ServerPlacement::Elsewhere,
         ),
@@ -154,16 +170,20 @@ fn slurm_knows_the_rest() {
     let expected = [
         "number of nodes 4 from SLURM_STEP_NUM_NODES",
         "node rank 0 from SLURM_NODEID",
-        "endpoint node1:29523 from SLURM_STEP_NODELIST",
+        "endpoint node1:29523,node2:29523,node3:29523 from SLURM_STEP_NODELIST",
         "run id slurm-5123.0 from SLURM_JOB_ID",
     ];
     assert_eq!(said, expected);
-    assert_eq!(first.rendezvous.server, at("0.0.0.0:29523", true));
+    // The first three succeed each other, and rank 0 is on the first of them whatever its name means here.
+    assert_eq!(first.rendezvous.server, ServerPlacement::Order { is_here: true });
+    let listens = [(0, "0.0.0.0:29523".parse().unwrap())];
+    assert_eq!(first.rendezvous.own_places.places, listens);
     let third = plan_on(&step("2"), &["train.py"]).unwrap().rendezvous;
-    assert_eq!(
-        (third.parameters.endpoint.as_str(), third.server),
-        ("node1:29523", ServerPlacement::Elsewhere)
-    );
+    assert_eq!(third.parameters.endpoint, "node1:29523,node2:29523,node3:29523");
+    assert_eq!(third.server, ServerPlacement::Order { is_here: false });
+    let two = ["--nnodes=2", "train.py"];
+    let second = plan_on(&step("1"), &two).unwrap().rendezvous;
+    assert_eq!(second.parameters.endpoint, "node1:29523", "two nodes have no successor");
     assert_eq!((third.parameters.min_nodes, third.parameters.max_nodes), (4, 4));
     // The command line wins, and what is not needed is not read.
     let line = ["--nnodes=2", "--node-rank=1", "--rdzv-endpoint=other", ID, "true"];
@@ -265,14 +285,16 @@ fn a_secret_is_asked_for_by_the_server_and_never_shown() {
     }
     assert!(!shown.contains("sesame"), "{shown}");
     // A cluster has users of its own.
-    let etcd = plan_on(&host(&secret), &["--rdzv-endpoint=a,b", "true"]).unwrap();
+    let line = ["--rdzv-endpoint=a,b", "--rdzv-backend=etcd", "true"];
+    let etcd = plan_on(&host(&secret), &line).unwrap();
     assert!(etcd.rendezvous.credentials.is_none());
     assert!(etcd.warnings[0].starts_with("RALLYPOINT_SECRET is not used"), "{:?}", etcd.warnings);
     let file = tempfile::NamedTempFile::new().unwrap();
     let option = format!("--secret-file={}", file.path().display());
     assert!(refusal(&[&option, "true"], &[]).contains("the file is empty"));
     std::fs::write(file.path(), "open\n").unwrap();
-    let error = refusal(&[&option, "--rdzv-endpoint=a,b", "true"], &[]);
+    let line = [&option, "--rdzv-endpoint=a,b", "--rdzv-backend=etcd", "true"];
+    let error = refusal(&line, &[]);
     assert!(error.starts_with("--secret-file and servers that are there already"), "{error}");
     let error = refusal(&[&option, "--rdzv-conf=user=me,password=x", "true"], &[]);
     assert!(error.starts_with("--secret-file and user in --rdzv-conf"), "{error}");

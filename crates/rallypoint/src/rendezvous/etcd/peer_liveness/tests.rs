@@ -39,7 +39,7 @@ fn group(address: SocketAddr, liveness: Option<&LivenessAddress>) -> FormedGroup
 
 /// A peer_liveness of the node `member`.
 fn peer_liveness(address: SocketAddr, liveness: Option<&LivenessAddress>) -> PeerLiveness {
-    let mut peer_liveness = PeerLiveness::default();
+    let mut peer_liveness = PeerLiveness::new(false);
     peer_liveness.begin(&group(address, liveness), "member", None);
     peer_liveness
 }

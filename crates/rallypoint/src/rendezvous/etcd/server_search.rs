@@ -1,0 +1,236 @@
+//! The driver's part in the succession of servers: which server the node uses, and whether that still serves.
+
+use std::future::pending;
+use std::time::Duration;
+
+use rallypoint_core::rendezvous::succession::Succession;
+use rallypoint_core::rendezvous::succession::order::HostAnswer;
+use tokio::time::{Instant, sleep, timeout_at};
+
+use super::driver::Boxed;
+use crate::client::Client;
+use crate::succession::{HostOrder, Seeker, VoteNote};
+
+/// The shortest interval between two notes of a membership.
+const NOTE_EVERY: Duration = Duration::from_secs(1);
+
+/// The time over which the members of a group spread the question which node runs the server, for each member.
+const SPREAD: Duration = Duration::from_millis(2);
+
+/// The longest such time.
+const LONGEST_SPREAD: Duration = Duration::from_secs(5);
+
+/// What the search has found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum SearchEvent {
+    /// The node is to use the server of the host of this position.
+    Found(usize),
+    /// The server of the node has ended, and with it the session.
+    ServerEnded,
+}
+
+/// What makes the node doubt that its server still serves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Doubt {
+    /// The connection to it has ended. A host that does not answer proves nothing.
+    Connection,
+    /// Rank 0 has left its place, so the group has to form again. A server that does not answer is not waited for.
+    Rank0Parted,
+}
+
+/// The search of a node for its server. Does nothing where the server of the run has no successor.
+#[derive(Default)]
+pub(super) struct ServerSearch(Option<Search>);
+
+struct Search {
+    order: HostOrder,
+    seeker: Seeker,
+    max_nodes: usize,
+    note: Option<VoteNote>,
+    noted: Option<Instant>,
+    doubt: Option<(Doubt, Boxed<HostAnswer>)>,
+    finding_head: Option<Boxed<Option<String>>>,
+}
+
+impl ServerSearch {
+    /// Begins at the first host of the order.
+    pub(super) fn begin(order: Option<HostOrder>, client: &Client, max_nodes: usize) -> Self {
+        Self(order.map(|order| Search {
+            seeker: Seeker::new(order.clone(), client.clone(), max_nodes),
+            max_nodes,
+            note: None,
+            noted: None,
+            doubt: None,
+            finding_head: None,
+            order,
+        }))
+    }
+
+    pub(super) fn is_on(&self) -> bool {
+        self.0.is_some()
+    }
+
+    /// Whether the node counts for the first group.
+    pub(super) async fn votes(&mut self, deadline: Instant) -> bool {
+        let Some(search) = &mut self.0 else { return false };
+        let votes = timeout_at(deadline, search.order.votes()).await.unwrap_or(false);
+        search.note = VoteNote::of(&search.order);
+        votes
+    }
+
+    /// The node's part in the succession, for the core.
+    pub(super) fn part(&self, votes: bool) -> Option<Succession> {
+        let search = self.0.as_ref()?;
+        Some(Succession { hosts: u32::try_from(search.order.len()).unwrap_or(u32::MAX), votes })
+    }
+
+    pub(super) fn set_node(&self, id: &str) {
+        if let Some(search) = &self.0 {
+            search.order.set_node(id);
+        }
+    }
+
+    /// Searches while a first answer of a server is awaited.
+    pub(super) async fn during<T>(&mut self, answered: impl Future<Output = T>) -> T {
+        let searching = async {
+            match &mut self.0 {
+                Some(search) => loop {
+                    if let Some(host) = search.seeker.next(0, false).await {
+                        search.seeker.go_to(host);
+                    }
+                },
+                None => pending().await,
+            }
+        };
+        tokio::select! {
+            answered = answered => answered,
+            () = searching => pending().await,
+        }
+    }
+
+    /// Waits for the next event. `seeks` has the latest group that the node knows of, and whether the node has a session,
+    /// if it looks for a server; `None` if it has one. Cancel-safe.
+    pub(super) async fn next(&mut self, seeks: Option<(u64, bool)>) -> SearchEvent {
+        let Some(Search { seeker, doubt, finding_head, .. }) = &mut self.0 else {
+            return pending().await;
+        };
+        loop {
+            tokio::select! {
+                (why, answer) = doubted(doubt) => {
+                    *doubt = None;
+                    let ended = match answer {
+                        HostAnswer::Serves { .. } => false,
+                        HostAnswer::StandsBy { .. } => true,
+                        HostAnswer::Silent => why == Doubt::Rank0Parted,
+                    };
+                    if ended {
+                        seeker.hurry();
+                        return SearchEvent::ServerEnded;
+                    }
+                }
+                head = found(finding_head) => {
+                    *finding_head = None;
+                    seeker.set_head(head);
+                }
+                found = seek(seeker, seeks) => if let Some(host) = found {
+                    return SearchEvent::Found(host);
+                },
+            }
+        }
+    }
+
+    /// Uses the server of this host from now on.
+    pub(super) fn go_to(&mut self, host: usize) {
+        if let Some(search) = &mut self.0 {
+            search.seeker.go_to(host);
+            (search.doubt, search.finding_head) = (None, None);
+        }
+    }
+
+    /// Asks the host of the server whether it still serves.
+    pub(super) fn doubt(&mut self, why: Doubt) {
+        if let Some(search) = &mut self.0 {
+            let weaker = search.doubt.as_ref().is_none_or(|(before, _)| *before != why);
+            if weaker {
+                search.doubt = Some((why, Box::pin(search.seeker.still_serves())));
+            }
+        }
+    }
+
+    /// The node is a member of a group: finds out which node runs the server, whose death ends the session.
+    pub(super) fn find_head(&mut self) {
+        let Some(search) = &mut self.0 else { return };
+        let nodes = u32::try_from(search.max_nodes).unwrap_or(u32::MAX);
+        let delay = (SPREAD * nodes).min(LONGEST_SPREAD).mul_f64(fastrand::f64());
+        let asking = search.seeker.find_head();
+        search.finding_head = Some(Box::pin(async move {
+            sleep(delay).await;
+            asking.await
+        }));
+    }
+
+    /// Whether this node runs the server, as far as it is known.
+    pub(super) fn is_head(&self, node: &str) -> bool {
+        self.0.as_ref().is_some_and(|search| search.seeker.is_head(node))
+    }
+
+    /// Looks for a server at once.
+    pub(super) fn hurry(&mut self) {
+        if let Some(search) = &mut self.0 {
+            search.seeker.hurry();
+        }
+    }
+
+    /// The name of the host whose server the node uses.
+    pub(super) fn host(&self) -> String {
+        self.0.as_ref().map(|search| search.seeker.host()).unwrap_or_default()
+    }
+
+    /// Notes on this host that its node is about to confirm a rank.
+    pub(super) async fn note_confirmation(&mut self) {
+        if let Some(search) = &mut self.0
+            && let Some(note) = &search.note
+        {
+            note.write().await;
+            search.noted = Some(Instant::now());
+        }
+    }
+
+    /// Notes on this host that its node is a member of a group.
+    pub(super) async fn note_membership(&mut self) {
+        let is_due = |noted: Instant| noted.elapsed() >= NOTE_EVERY;
+        if self.0.as_ref().is_some_and(|search| search.noted.is_none_or(is_due)) {
+            self.note_confirmation().await;
+        }
+    }
+
+    /// Removes the note of this host: its node has left in good order.
+    pub(super) async fn remove_note(&mut self) {
+        if let Some(search) = &mut self.0
+            && let Some(note) = search.note.as_ref().filter(|_| search.noted.take().is_some())
+        {
+            note.remove().await;
+        }
+    }
+}
+
+async fn doubted(doubt: &mut Option<(Doubt, Boxed<HostAnswer>)>) -> (Doubt, HostAnswer) {
+    match doubt {
+        Some((why, answer)) => (*why, answer.as_mut().await),
+        None => pending().await,
+    }
+}
+
+async fn found(finding_head: &mut Option<Boxed<Option<String>>>) -> Option<String> {
+    match finding_head {
+        Some(finding) => finding.as_mut().await,
+        None => pending().await,
+    }
+}
+
+async fn seek(seeker: &mut Seeker, seeks: Option<(u64, bool)>) -> Option<usize> {
+    match seeks {
+        Some((remembers, has_session)) => seeker.next(remembers, has_session).await,
+        None => pending().await,
+    }
+}

@@ -1,0 +1,165 @@
+//! The hosts that may serve, in their order, and the question which of them does.
+
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use rallypoint_core::rendezvous::keys::Keys;
+use rallypoint_core::rendezvous::succession::order::HostAnswer;
+use tokio::sync::watch;
+use tokio::time::timeout;
+
+use super::host::OwnHost;
+use crate::client::{Client, ClientError, ClientOptions};
+use crate::config::Endpoint;
+
+/// How long a host may take to answer.
+pub(super) const PATIENCE: Duration = Duration::from_secs(1);
+
+/// What an order is made of.
+#[derive(Debug, Clone)]
+pub(crate) struct OrderSetup {
+    pub(crate) run_id: String,
+    pub(crate) keys: Keys,
+    pub(crate) lease_ttl: Duration,
+    pub(crate) endpoints: Vec<Endpoint>,
+    /// The options of a client, whatever its endpoints are.
+    pub(crate) client: ClientOptions,
+}
+
+/// The hosts that may serve a job, in their order. Clones share it.
+#[derive(Clone)]
+pub(crate) struct HostOrder(Arc<OrderShared>);
+
+struct OrderShared {
+    setup: OrderSetup,
+    /// A client for each host.
+    clients: Vec<Client>,
+    /// This host, if it is one of the order, and its position.
+    own: OnceLock<(usize, Arc<OwnHost>)>,
+    /// Whether it is known if this host is one of the order.
+    decided: watch::Sender<bool>,
+}
+
+impl fmt::Debug for HostOrder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let hosts: Vec<String> = self.0.setup.endpoints.iter().map(ToString::to_string).collect();
+        f.debug_tuple("HostOrder").field(&hosts).finish()
+    }
+}
+
+impl PartialEq for HostOrder {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl Eq for HostOrder {}
+
+impl HostOrder {
+    /// The order of these hosts. No connection is opened yet.
+    ///
+    /// # Errors
+    /// As for [`Client::connect`].
+    pub(crate) async fn new(setup: OrderSetup) -> Result<Self, ClientError> {
+        let mut clients = Vec::with_capacity(setup.endpoints.len());
+        for endpoint in &setup.endpoints {
+            let options = ClientOptions { endpoints: vec![endpoint.url()], ..setup.client.clone() };
+            clients.push(Client::connect(options).await?);
+        }
+        let decided = watch::Sender::new(false);
+        Ok(Self(Arc::new(OrderShared { setup, clients, own: OnceLock::new(), decided })))
+    }
+
+    /// The number of hosts.
+    pub(crate) fn len(&self) -> usize {
+        self.0.clients.len()
+    }
+
+    /// The name of a host.
+    pub(super) fn name(&self, host: usize) -> String {
+        self.0.setup.endpoints.get(host).map(ToString::to_string).unwrap_or_default()
+    }
+
+    pub(super) fn setup(&self) -> &OrderSetup {
+        &self.0.setup
+    }
+
+    /// This host is the one of this position. Returns its state, or nothing if it has another position already.
+    pub(crate) fn is_own(&self, position: usize) -> Option<Arc<OwnHost>> {
+        let OrderSetup { run_id, keys, lease_ttl, .. } = &self.0.setup;
+        let host = Arc::new(OwnHost::new(run_id, keys.clone(), *lease_ttl));
+        let is_first = self.0.own.set((position, host.clone())).is_ok();
+        self.decide();
+        is_first.then_some(host)
+    }
+
+    /// All names of the order resolve, so it is known whether this host is one of them.
+    pub(crate) fn decide(&self) {
+        self.0.decided.send_replace(true);
+    }
+
+    /// Waits until it is known whether this host is one of the order.
+    pub(crate) async fn decided(&self) {
+        let _ = self.0.decided.subscribe().wait_for(|decided| *decided).await;
+    }
+
+    /// This host, if it is one of the order, and its position.
+    pub(super) fn own(&self) -> Option<(usize, &OwnHost)> {
+        self.0.own.get().map(|(position, host)| (*position, host.as_ref()))
+    }
+
+    /// Sets the node of this process, which others learn of when they ask.
+    pub(crate) fn set_node(&self, id: &str) {
+        if let Some((_, own)) = self.own() {
+            own.set_node(id);
+        }
+    }
+
+    /// Asks all hosts, and tells them which group the node remembers. A host that does not answer within `patience` is
+    /// silent.
+    pub(super) async fn ask(&self, remembers: u64, patience: Duration) -> Vec<HostAnswer> {
+        join_all((0..self.len()).map(|host| self.ask_one(host, remembers, patience))).await
+    }
+
+    /// Asks one host.
+    pub(super) async fn ask_one(
+        &self,
+        host: usize,
+        remembers: u64,
+        patience: Duration,
+    ) -> HostAnswer {
+        if let Some((_, own)) = self.own().filter(|(position, _)| *position == host) {
+            return own.answer(remembers);
+        }
+        let asked = timeout(patience, self.ask_other(host, remembers, patience)).await;
+        asked.ok().flatten().map_or(HostAnswer::Silent, |(answer, _)| answer)
+    }
+
+    /// Asks another host, and once more over a new connection if the first one has ended.
+    async fn ask_other(
+        &self,
+        host: usize,
+        remembers: u64,
+        patience: Duration,
+    ) -> Option<(HostAnswer, String)> {
+        let client = self.0.clients[host].with_timeout(patience);
+        let run_id = &self.0.setup.run_id;
+        match client.ask_host(run_id, remembers).await {
+            Ok(answer) => answer,
+            Err(_) => client.ask_host(run_id, remembers).await.ok().flatten(),
+        }
+    }
+
+    /// The node whose process serves at this host, if it does.
+    pub(super) async fn serving_node(&self, host: usize) -> Option<String> {
+        if let Some((_, own)) = self.own().filter(|(position, _)| *position == host) {
+            return Some(own.node_id().to_owned());
+        }
+        match timeout(PATIENCE, self.ask_other(host, 0, PATIENCE)).await.ok()?? {
+            (HostAnswer::Serves { .. }, node) => Some(node),
+            _ => None,
+        }
+    }
+}
