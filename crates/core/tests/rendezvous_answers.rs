@@ -8,6 +8,7 @@ use rallypoint_core::kv::{Compare, KeyValue, Op, OpResult, Put, RangeResult, Txn
 use rallypoint_core::rendezvous::documents::{Limits, NodeDocument, RunOutcome};
 use rallypoint_core::rendezvous::keys::Keys;
 use rallypoint_core::rendezvous::ranks::RankPolicy;
+use rallypoint_core::rendezvous::sizes::SizeRules;
 use rallypoint_core::rendezvous::{Node, NodeConfig, NodeInput, NodeOutput, Purpose, RequestId};
 
 fn node() -> Node {
@@ -20,6 +21,7 @@ fn node_with(entropy: u64) -> Node {
         run_lease: keys.run_lease(),
         keys,
         limits: Limits { min: 1, max: 2 },
+        sizes: SizeRules::default(),
         timeout: Duration::from_secs(60),
         server_timeout: Duration::from_secs(60),
         last_call: Duration::from_secs(1),

@@ -14,6 +14,7 @@ use crate::rendezvous::documents::{
 };
 use crate::rendezvous::keys::Keys;
 use crate::rendezvous::ranks::RankPolicy;
+use crate::rendezvous::sizes::SizeRules;
 use crate::rendezvous::{Node, NodeConfig, NodeInput};
 
 fn seconds(seconds: u64) -> Time {
@@ -267,6 +268,7 @@ fn config() -> NodeConfig {
         run_lease: keys.run_lease(),
         keys,
         limits: Limits { min: 1, max: 1 },
+        sizes: SizeRules::default(),
         timeout: seconds(60),
         server_timeout: seconds(60),
         last_call: seconds(1),

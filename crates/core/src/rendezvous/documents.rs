@@ -16,6 +16,8 @@ use serde::{Deserialize, Serialize};
 pub use self::display_time::DisplayTime;
 pub use self::format::{DocumentError, decode, encode};
 use super::ranks::PreviousAssignment;
+pub use super::sizes::Limits;
+use super::sizes::SizeRules;
 use super::succession::claims::Claims;
 use crate::events::run_events;
 use crate::kv::Revision;
@@ -99,21 +101,6 @@ pub enum Status {
     Closed,
 }
 
-/// The smallest and the largest number of nodes that a group may have.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Limits {
-    /// The smallest number of nodes.
-    pub min: usize,
-    /// The largest number of nodes.
-    pub max: usize,
-}
-
-impl fmt::Display for Limits {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}", self.min, self.max)
-    }
-}
-
 /// The name of a node, for messages.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeName {
@@ -179,6 +166,9 @@ pub struct Active {
     pub status: Status,
     /// The smallest and the largest size of the group, on which all nodes must agree.
     pub limits: Limits,
+    /// Which of these sizes the group may have, and when it grows, on which all nodes must agree.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub sizes: SizeRules,
     /// How ranks are assigned, on which all nodes must agree.
     pub rank_policy: String,
     /// The coordinator of the round, or the node or the operator that closed the run. The coordinator of a final round is
@@ -320,6 +310,7 @@ impl Active {
             round,
             status,
             limits: Limits { min: 0, max: 0 },
+            sizes: SizeRules::default(),
             rank_policy: String::new(),
             coordinator,
             since: None,
@@ -362,9 +353,9 @@ impl Active {
         Self { events: events.saturating_add(more), ..self }
     }
 
-    /// Whether another node fits into the group.
-    pub fn has_room(&self) -> bool {
-        (self.world as usize) < self.limits.max
+    /// The next larger size that the group may have.
+    pub fn next_size(&self) -> Option<usize> {
+        self.sizes.next(self.limits, self.world as usize)
     }
 }
 
@@ -439,6 +430,9 @@ pub struct Joined {
 pub struct Objection {
     /// The smallest and the largest size of the group, as this node has it.
     pub limits: Limits,
+    /// Which of these sizes the group may have, and when it grows, as this node has it.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub sizes: SizeRules,
     /// How ranks are assigned, as this node has it.
     pub rank_policy: String,
     /// The node that disagrees.
@@ -448,7 +442,8 @@ pub struct Objection {
 impl Objection {
     /// Whether both nodes agree on the terms of a group.
     pub fn has_the_terms_of(&self, other: &Self) -> bool {
-        (self.limits, &self.rank_policy) == (other.limits, &other.rank_policy)
+        (self.limits, &self.sizes, &self.rank_policy)
+            == (other.limits, &other.sizes, &other.rank_policy)
     }
 }
 

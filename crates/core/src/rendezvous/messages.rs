@@ -11,6 +11,7 @@ use super::documents::{
 };
 use super::keys::Keys;
 use super::ranks::RankPolicy;
+use super::sizes::SizeRules;
 use super::succession::Succession;
 use crate::kv::{Event, LeaseId, Time, Txn, TxnResult, Watch};
 
@@ -23,6 +24,9 @@ pub struct NodeConfig {
     pub run_lease: LeaseId,
     /// The smallest and the largest size of the group.
     pub limits: Limits,
+    /// Which of these sizes the group may have, and when it grows.
+    #[serde(default)]
+    pub sizes: SizeRules,
     /// How long a node waits for a group.
     pub timeout: Duration,
     /// How long a node that was a member of a group waits for a server to answer. That time is no part of `timeout`.

@@ -5,6 +5,7 @@
 //! - [`Node`]: one node's part in the rendezvous, as a state machine.
 //! - `coordinator`: the part of the one node that coordinates a round, with its [join window](window).
 //! - [`Operator`]: the commands of an operator, who is no node.
+//! - [`sizes`]: how many of the nodes that are here become members, and when a group grows.
 //! - [`ranks`]: the selection of members, and the assignment of ranks.
 //! - [`succession`]: how a job outlives the host of its server.
 //! - `txn`: the transactions, and the readers of their replies.
@@ -24,6 +25,7 @@ mod messages;
 mod node;
 mod operator;
 pub mod ranks;
+pub mod sizes;
 pub mod succession;
 mod txn;
 

@@ -81,8 +81,9 @@ impl Operator {
             ..nothing
         };
         // Without a round in progress they stay empty: no node reads them in a closed run.
-        if let Some(Active { limits, rank_policy, extra, .. }) = before.clone() {
-            (closed.limits, closed.rank_policy, closed.extra) = (limits, rank_policy, extra);
+        if let Some(Active { limits, sizes, rank_policy, extra, .. }) = before.clone() {
+            (closed.limits, closed.sizes) = (limits, sizes);
+            (closed.rank_policy, closed.extra) = (rank_policy, extra);
         }
         let events = before.as_ref().map_or(rounds.events, |active| active.events);
         let (before, closed) = (before.as_ref(), closed.numbered(before.as_ref(), events));

@@ -129,7 +129,7 @@ impl<'a> Explanation<'a> {
             Topic::State,
             format!("Run {run:?} forms a group: round {round} takes nodes{lasting}."),
         );
-        let limits = wanted(counts.min, counts.max);
+        let limits = self.status.wanted();
         if counts.needed > 0 {
             let here = names(&self.nodes(NodeState::Joined));
             let needed = counts.needed;
@@ -169,19 +169,12 @@ impl<'a> Explanation<'a> {
             );
             self.say(
                 Topic::Remedy,
-                "Start all nodes with the same --nnodes and the same rank policy.",
+                "Start all nodes with the same --nnodes, sizes and rank policy.",
             );
         }
         let waits = self.sentences.iter().any(|told| told.topic == Topic::Wait);
         if !waits {
-            let here = counts.present;
-            self.say(
-                Topic::Wait,
-                format!(
-                    "It has {here} of {limits} nodes, which is enough, and waits for more \
-                     until the last call is over."
-                ),
-            );
+            self.say(Topic::Wait, self.status.last_call());
         }
     }
 
@@ -282,7 +275,7 @@ impl<'a> Explanation<'a> {
     fn running(&mut self) {
         let RunStatus { run, round, counts, .. } = self.status;
         let (nodes, lasting) = (count(counts.present, "node"), self.lasting());
-        let limits = wanted(counts.min, counts.max);
+        let limits = self.status.wanted();
         self.say(
             Topic::State,
             format!(
@@ -311,28 +304,22 @@ impl<'a> Explanation<'a> {
         if !waiting.is_empty() {
             self.say(
                 Topic::Wait,
-                format!(
-                    "{} joined late; the group re-forms with it after the notice.",
-                    names(&waiting)
-                ),
+                format!("{} joined late; {}.", names(&waiting), self.status.grows(self.now)),
             );
         }
         let spare = self.nodes(NodeState::Spare);
         if !spare.is_empty() {
             self.say(
                 Topic::State,
-                format!("{} stands by as a spare: the group is full.", names(&spare)),
-            );
-        }
-        if counts.present < counts.max {
-            let room = count(counts.max - counts.present, "more node");
-            self.say(
-                Topic::Remedy,
                 format!(
-                    "The group has room for {room}: start one with the same --rdzv-id and \
-                     --rdzv-endpoint, and the group re-forms with it."
+                    "{} stands by as a spare: {}.",
+                    names(&spare),
+                    self.status.spares_because()
                 ),
             );
+        }
+        if let Some(room) = self.status.room() {
+            self.say(Topic::Remedy, room);
         }
         if self.status.restarts.left == Some(0) {
             self.say(
@@ -456,10 +443,6 @@ fn named(node: &NodeStatus) -> String {
 
 fn names(nodes: &[&NodeStatus]) -> String {
     some_of(nodes.iter().map(|node| named(node)))
-}
-
-fn wanted(min: usize, max: usize) -> String {
-    if min == max { max.to_string() } else { format!("{min} to {max}") }
 }
 
 fn margin(lease: Option<LeaseMargin>) -> String {

@@ -14,6 +14,7 @@ mod explain;
 mod read;
 mod reason;
 mod rounds;
+mod sizes;
 
 use serde::Serialize;
 
@@ -23,6 +24,7 @@ use crate::agent::{FailureOutput, NodeExit, OperatorAction, RestartVerdict};
 use crate::events::RunEvent;
 use crate::kv::LeaseStatus;
 use crate::rendezvous::documents::{DisplayTime, Limits, RunOutcome};
+use crate::rendezvous::sizes::SizeRules;
 
 /// The state of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -71,6 +73,8 @@ pub struct RunStatus {
     pub round_reason: String,
     /// How many nodes there are.
     pub counts: NodeCounts,
+    /// Which sizes a group may have, how many nodes are planned, and when the group grows.
+    pub sizes: SizeRules,
     /// The restarts of the job.
     pub restarts: RestartStatus,
     /// The id of the coordinator of the round in progress.
@@ -103,9 +107,9 @@ pub struct RunStatus {
 pub struct NodeCounts {
     /// Nodes in the round in progress: joined, or members of the group that are not lost.
     pub present: usize,
-    /// The smallest size of a group; 0 if it is unknown.
+    /// The smallest number of nodes that a group may have; 0 if it is unknown.
     pub min: usize,
-    /// The largest size of a group; 0 if it is unknown.
+    /// The largest number of nodes that a group may have; 0 if it is unknown.
     pub max: usize,
     /// Nodes that the round lacks to begin; 0 unless it takes nodes.
     pub needed: usize,

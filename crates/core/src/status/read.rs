@@ -68,6 +68,7 @@ impl RunStatus {
             round,
             round_reason: in_progress.map(|active| active.reason.clone()).unwrap_or_default(),
             counts,
+            sizes: active.map(|active| active.sizes.clone()).unwrap_or_default(),
             restarts: RestartStatus {
                 used: budget.used,
                 max: budget.max,
@@ -203,7 +204,12 @@ fn note(found: &Documents, id: &str) -> String {
     }
     if let Some(objection) = found.objectors.get(id) {
         let (limits, policy) = (objection.limits, &objection.rank_policy);
-        return format!("has min:max nodes {limits} and rank policy {policy}");
+        let round = found.active.as_ref().map(|active| active.sizes.clone()).unwrap_or_default();
+        let sizes = objection.sizes.differences(&round);
+        let sizes: String = sizes
+            .map(|(what, theirs, rounds)| format!(", {what} {theirs} (the round has {rounds})"))
+            .collect();
+        return format!("has min:max nodes {limits}{sizes} and rank policy {policy}");
     }
     let round = found.active.as_ref().map_or(0, |active| active.round);
     let unreached = found.ready.get(&round).and_then(|ready| ready.get(id)).cloned().flatten();
@@ -221,11 +227,12 @@ fn counts(active: Option<&Active>, state: RunState, nodes: &[NodeStatus]) -> Nod
     };
     let limits = active.map(|active| active.limits);
     let min = limits.map_or(0, |limits| limits.min);
+    let smallest = active.map_or(0, |active| active.sizes.smallest(active.limits));
     NodeCounts {
         present,
         min,
         max: limits.map_or(0, |limits| limits.max),
-        needed: if state == RunState::Joinable { min.saturating_sub(present) } else { 0 },
+        needed: if state == RunState::Joinable { smallest.saturating_sub(present) } else { 0 },
         waiting: number(&[Waiting]),
         spare: number(&[Spare]),
         lost: number(&[Lost]),
@@ -261,7 +268,8 @@ fn missing(
         // A node without a hint may have any rank.
         if let Some(wanted) = wanted.filter(|wanted| !wanted.is_empty()) {
             let known: BTreeSet<u32> = missing.iter().filter_map(|node| node.rank).collect();
-            let nodes = u32::try_from(counts.min).unwrap_or(u32::MAX);
+            let smallest = counts.present + counts.needed;
+            let nodes = u32::try_from(smallest).unwrap_or(u32::MAX);
             let highest = wanted.last().copied().unwrap_or(0).saturating_add(1);
             let free = (0..nodes.max(highest))
                 .filter(|rank| !wanted.contains(rank) && !known.contains(rank));

@@ -25,6 +25,11 @@ pub(super) fn reason(status: &RunStatus) -> String {
             few.or_else(|| of(NodeState::Stopping, "waits for {} to stop workers"))
                 .or_else(|| of(NodeState::Suspect, "waits for the lease of {}"))
                 .or_else(|| of(NodeState::Objector, "{} disagrees with the round"))
+                .or_else(|| {
+                    let here = counts.present;
+                    let planned = status.planned();
+                    planned.map(|planned| format!("last call: {here} of {planned} planned nodes"))
+                })
                 .unwrap_or_else(|| "last call for more nodes".to_owned())
         }
         RunState::Frozen => of(NodeState::Lost, "lost {} before the group formed")
@@ -34,7 +39,9 @@ pub(super) fn reason(status: &RunStatus) -> String {
             .or_else(|| of(NodeState::Suspect, "{} may be dead"))
             .or_else(|| {
                 let waiting = (counts.waiting > 0).then(|| count(counts.waiting, "node"));
-                waiting.map(|nodes| format!("{nodes} about to join"))
+                let soon = status.sizes.scale_up_after().is_zero();
+                let how = if soon { "about to join" } else { "waiting to join (scale_up_after)" };
+                waiting.map(|nodes| format!("{nodes} {how}"))
             })
             .or_else(|| {
                 let unreached = status

@@ -13,6 +13,7 @@ use crate::rendezvous::documents::{
     Status, Unreached, encode,
 };
 use crate::rendezvous::keys::Keys;
+use crate::rendezvous::sizes::Steps;
 
 const NOW: DisplayTime = DisplayTime::from_unix_millis(1_000_000_000);
 
@@ -266,17 +267,68 @@ fn contradictions_between_nodes_are_named() {
     }
     let key = run.keys.objector(&id(5));
     let (limits, rank_policy) = (Limits { min: 2, max: 4 }, "stable".to_owned());
+    let sizes = SizeRules { steps: Steps::Only(vec![2, 4]), ..SizeRules::default() };
     let node = NodeName { id: id(5), address: "10.0.0.6".into() };
-    let run = run.node(5, None, 9).put(key, &Objection { limits, rank_policy, node });
+    let run = run.node(5, None, 9).put(key, &Objection { limits, sizes, rank_policy, node });
     let told = run.told();
     for part in [
         "Node rank 0 was given to h0_1 and h1_1.\n",
         "Give each node a --node-rank of its own",
-        "h5_1 does not join: it has min:max nodes 2:4 and rank policy stable, and the \
-             round has min:max nodes 3:3.",
+        "h5_1 does not join: it has min:max nodes 2:4, sizes 2/4 (the round has none) and rank \
+         policy stable, and the round has min:max nodes 3:3.",
     ] {
         assert!(told.contains(part), "{part}: {told}");
     }
+}
+
+#[test]
+fn the_sizes_that_a_group_may_have_are_named() {
+    let sizes = |planned| SizeRules { steps: Steps::Unit(4), planned, scale_up_after_ms: 100_000 };
+    let rules = |active: &mut Active, planned| {
+        (active.limits, active.sizes) = (Limits { min: 2, max: 8 }, sizes(planned));
+    };
+    let mut run = Run::new().active(Status::Joinable, |active| rules(active, None));
+    for number in 0..3 {
+        run = run.node(number, None, 9).joined(4, number, None);
+    }
+    assert_eq!(run.status().reason, "waits for 1 more node");
+    let told = run.told();
+    assert!(
+        told.contains("It has 3 of 4 or 8 nodes (h0_1, h1_1 and h2_1), and waits for 1 more."),
+        "{told}"
+    );
+    let mut run = Run::new().active(Status::Joinable, |active| rules(active, Some(6)));
+    for number in 0..5 {
+        run = run.node(number, None, 9).joined(4, number, None);
+    }
+    assert_eq!(run.status().reason, "last call: 5 of 6 planned nodes");
+    let told = run.told();
+    assert!(
+        told.contains("It has 5 of 6 planned nodes (4 or 8 wanted), which is enough"),
+        "{told}"
+    );
+    let mut run = Run::new().active(Status::Final, |active| {
+        rules(active, None);
+        active.world = 4;
+    });
+    for number in 0..4 {
+        run = run.node(number, None, 9).joined(4, number, None).ranked(4, number, true);
+    }
+    let key = run.keys.spare(&id(4));
+    let run = run.node(4, None, 9).bytes(key, Bytes::new(), 0);
+    let told = run.told();
+    for part in [
+        "h4_1 stands by as a spare: the group has 4 nodes, and its next size, 8, needs 4 spares in all.",
+        "The group has room for 4 more nodes: start 3 with the same",
+    ] {
+        assert!(told.contains(part), "{part}: {told}");
+    }
+    // The group has formed 75 s ago.
+    let key = run.keys.waiting(&id(5));
+    let told = run.node(5, None, 9).bytes(key, Bytes::new(), 0).told();
+    let part = "h5_1 joined late; the group does not grow for 1 min 40 s after it has formed \
+                (scale_up_after), which is for 25 s more.";
+    assert!(told.contains(part), "{told}");
 }
 
 #[test]

@@ -66,7 +66,9 @@ impl Work {
                     first: millis(random, &[50, 1_000]),
                 }),
                 on_hang: match random.chance(500) {
-                    true => OnHang::Restart { min_nodes: plan.config.limits.min as u32 },
+                    true => OnHang::Restart {
+                        min_nodes: plan.config.sizes.smallest(plan.config.limits) as u32,
+                    },
                     false => OnHang::Report,
                 },
             },

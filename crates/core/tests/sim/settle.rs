@@ -59,7 +59,6 @@ impl World {
     /// Whether the run is stable; if not, why.
     fn is_stable(&self) -> Result<(), String> {
         let living = self.living();
-        let limits = self.plan.config.limits;
         let time = self.time();
         let home = if self.has_succession() { self.head() } else { Some(0) };
         let Some(home) = home else { return Err("no host serves".to_owned()) };
@@ -73,7 +72,8 @@ impl World {
             };
         }
         let member_of = |who: &Who| self.nodes[*who].rendezvous.view(time).member_of;
-        if living.len() < limits.min {
+        let expected = self.plan.config.sizes.size(self.plan.config.limits, living.len()).size;
+        if expected == 0 {
             return match living.iter().find(|who| member_of(who).is_some()) {
                 None => Ok(()),
                 Some(who) => Err(format!("n{who} is in a group that is too small")),
@@ -84,7 +84,6 @@ impl World {
         };
         let Some(group) = inspector.group_of(active.round) else { return Err("no group".into()) };
         let group = self.inspector.group(group);
-        let expected = living.len().min(limits.max);
         let (round, world) = (active.round, group.ranks.len());
         if world != expected || active.waiting + active.lost > 0 {
             return Err(format!("{} nodes live, the group is {active:?}", living.len()));
@@ -142,7 +141,8 @@ impl World {
         if let Some(who) = members.iter().find(unaware) {
             return violation("told", format!("n{who} was not told that n{dead} is dead"));
         }
-        let enough = self.living().len() >= self.plan.config.limits.min;
+        let config = &self.plan.config;
+        let enough = config.sizes.size(config.limits, self.living().len()).size > 0;
         if self.plan.connected && enough && !haunted {
             return self.meets_at_once(round);
         }

@@ -2,6 +2,7 @@
 
 use rallypoint_core::kv::Time;
 use rallypoint_core::rendezvous::documents::Limits;
+use rallypoint_core::rendezvous::sizes::SizeRules;
 use rallypoint_core::rendezvous::succession::Succession;
 use rallypoint_core::rendezvous::succession::claims::Claims;
 use rallypoint_core::rendezvous::succession::quorum::{Ancestors, Claimant};
@@ -30,6 +31,8 @@ pub(crate) fn plan(random: &mut Random) -> Plan {
     }
     let mut config = plan.config;
     config.limits = Limits { min, max };
+    // A group that shrinks to its next size may have less than a quorum of the last one.
+    config.sizes = SizeRules::default();
     config.succession = Some(Succession { hosts: hosts as u32, votes: false });
     config.timeout = std::time::Duration::from_secs(600);
     config.server_timeout = std::time::Duration::from_secs(600);

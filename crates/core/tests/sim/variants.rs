@@ -7,7 +7,7 @@ use crate::world::plan::FaultFilter;
 pub(crate) const WORLD: FaultFilter = FaultFilter::Kind;
 
 /// Each variant, the number of seeds within which it must be found, and the invariants that may find it.
-pub(crate) const TABLE: [(Broken, u64, &[&str]); 24] = [
+pub(crate) const TABLE: [(Broken, u64, &[&str]); 26] = [
     (Broken::OpenUnfenced, 1_000, &["R1", "R2", "R3"]),
     (Broken::StaleCoordinator, 1_000, &["R1", "R2", "R3"]),
     (Broken::NumberReused, 1_000, &["R2", "quiet", "at once"]),
@@ -23,7 +23,7 @@ pub(crate) const TABLE: [(Broken, u64, &[&str]); 24] = [
     (Broken::NoSelfFencing, 1_000, &["fence"]),
     (Broken::LossUnheard, 1_000, &["told", "liveness"]),
     (Broken::LateUnheard, 1_000, &["liveness"]),
-    (Broken::ChangeUnheard, 1_000, &["liveness", "told"]),
+    (Broken::ChangeUnheard, 1_000, &["liveness", "told", "at once"]),
     (Broken::CloseOverwritten, 5_000, &["R3"]),
     (Broken::LeaveLeaves, 5_000, &["liveness", "told", "keys", "quiet"]),
     (Broken::RefusalIgnored, 1_000, &["R1", "R2", "liveness", "sound"]),
@@ -32,6 +32,8 @@ pub(crate) const TABLE: [(Broken, u64, &[&str]); 24] = [
     (Broken::NoLease, 1_000, &["keys"]),
     (Broken::ReportUnheard, 1_000, &["told"]),
     (Broken::JoinUnheard, 1_000, &["liveness"]),
+    (Broken::SizesIgnored, 1_000, &["R1"]),
+    (Broken::GrowsAtOnce, 1_000, &["surplus"]),
 ];
 
 /// The variants of the rules that keep one group at a time.

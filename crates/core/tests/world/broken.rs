@@ -7,12 +7,13 @@ use rallypoint_core::kv::{
     Compare, CompareTarget, Event, EventKind, KeyRange, KeyValue, Op, OpResult, Put, Relation,
     Revision, Txn, TxnResult,
 };
-use rallypoint_core::rendezvous::Purpose;
 use rallypoint_core::rendezvous::documents::{
     Active, Address, BootstrapStore, Extra, Joined, Ranked, Rounds, decode, encode,
 };
 use rallypoint_core::rendezvous::keys::Keys;
+use rallypoint_core::rendezvous::sizes::Steps;
 use rallypoint_core::rendezvous::succession::claims::Claims;
+use rallypoint_core::rendezvous::{NodeConfig, Purpose};
 use serde_json::Value;
 
 use super::plan::RUN_LEASE;
@@ -70,6 +71,10 @@ pub(crate) enum Broken {
     ReportUnheard,
     /// The coordinator misses joins.
     JoinUnheard,
+    /// The coordinator forms groups of any size within the limits.
+    SizesIgnored,
+    /// The coordinator makes a group grow that has just formed.
+    GrowsAtOnce,
     /// The guard has no deadline, so that a suspended launcher is not fenced.
     NoGuard,
     /// A node that was replaced gives its workers the full time to stop.
@@ -167,6 +172,16 @@ fn outlive(txn: &mut Txn, part: &str) {
             put.lease = RUN_LEASE;
         }
     });
+}
+
+/// Breaks the configuration of a node.
+pub(crate) fn config(broken: Broken, mut config: NodeConfig) -> NodeConfig {
+    match broken {
+        Broken::SizesIgnored => config.sizes.steps = Steps::Every,
+        Broken::GrowsAtOnce => config.sizes.scale_up_after_ms = 0,
+        _ => {}
+    }
+    config
 }
 
 /// Breaks a request.

@@ -7,6 +7,7 @@ use rallypoint_core::kv::{Event, EventKind, LeaseId, Op, Revision, Txn};
 use rallypoint_core::rendezvous::NodeConfig;
 use rallypoint_core::rendezvous::documents::Limits;
 use rallypoint_core::rendezvous::documents::{Active, Address, Ranked, Status, decode};
+use rallypoint_core::rendezvous::sizes::SizeRules;
 
 use super::events::At;
 use super::invariants::{Verdict, violation};
@@ -33,6 +34,8 @@ pub(crate) struct Round {
     /// When it stopped taking nodes.
     pub(crate) frozen_at: Millis,
     pub(crate) group: Option<GroupId>,
+    /// When its group had formed.
+    pub(crate) formed_at: Millis,
 }
 
 /// A group that has formed.
@@ -81,6 +84,7 @@ impl StoreContent {
 pub(crate) struct Inspector {
     root: String,
     pub(crate) limits: Limits,
+    pub(crate) sizes: SizeRules,
     /// The content of each server's store.
     pub(crate) stores: Vec<StoreContent>,
     /// The groups of all servers.
@@ -97,6 +101,7 @@ impl Inspector {
         Self {
             root: format!("{}rdzv/", config.keys.root()),
             limits: config.limits,
+            sizes: config.sizes.clone(),
             stores: (0..servers).map(|_| StoreContent::default()).collect(),
             groups: Vec::new(),
             now: 0,
@@ -157,13 +162,15 @@ impl Inspector {
             _ => None,
         };
         if let Some(list) = list {
-            let room = store.active.as_ref().is_some_and(Active::has_room);
-            if first == "waiting" && put && room {
-                self.all_upset = Some(self.now);
-            }
             match put {
                 true => drop(list.insert(second.to_owned())),
                 false => drop(list.remove(second)),
+            }
+            // Only enough late nodes for a larger size are a reason.
+            let world = store.active.as_ref().map_or(0, |active| active.world as usize);
+            let late = store.waiting.union(&store.spares).count();
+            if put && self.sizes.size(self.limits, world + late).size > world {
+                self.all_upset = Some(self.now);
             }
             return Ok(());
         }

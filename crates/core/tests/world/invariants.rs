@@ -140,7 +140,7 @@ impl World {
         let content = &mut self.inspector.stores[at];
         let Some(active) = &content.active else { return Ok(()) };
         let (world, waiting) = (active.world, active.waiting);
-        let limits = self.inspector.limits;
+        let (limits, sizes) = (self.inspector.limits, self.inspector.sizes.clone());
         let Some(round) = content.rounds.get_mut(&number) else { return Ok(()) };
         let ranks: BTreeMap<String, u32> =
             round.ranks.iter().map(|(id, ranked)| (id.clone(), ranked.rank)).collect();
@@ -149,8 +149,12 @@ impl World {
         if !whole || round.ranks.values().any(|ranked| ranked.world != world) {
             return violation("R1", format!("round {number} of {world}: {ranks:?}"));
         }
-        if (world as usize) < limits.min || world as usize > limits.max {
-            return violation("R1", format!("round {number} has {world} nodes, not {limits}"));
+        if sizes.size(limits, world as usize).size != world as usize {
+            let sizes = sizes.listed(limits);
+            return violation(
+                "R1",
+                format!("round {number} has {world} nodes, not {limits}{sizes}"),
+            );
         }
         let group = Group { at, era, round: number, ranks, store };
         for id in group.ranks.keys() {
@@ -165,14 +169,22 @@ impl World {
         let groups = &mut self.inspector.groups;
         let id = *round.group.get_or_insert(groups.len());
         match groups.get(id) {
-            None => groups.push(group),
+            None => {
+                round.formed_at = self.inspector.now;
+                groups.push(group);
+            }
             Some(before) if *before != group => {
                 return violation("R1", format!("round {number}: {before:?}, then {group:?}"));
             }
             Some(_) => {}
         }
-        if world as usize == limits.max && waiting > 0 {
+        if sizes.next(limits, world as usize).is_none() && waiting > 0 {
             let what = format!("round {number} is full and is told of {waiting} waiting nodes");
+            return violation("surplus", what);
+        }
+        let formed_for = self.inspector.now - round.formed_at;
+        if waiting > 0 && formed_for < sizes.scale_up_after_ms {
+            let what = format!("round {number} is to grow {formed_for} ms after it has formed");
             return violation("surplus", what);
         }
         Ok(())

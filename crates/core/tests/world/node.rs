@@ -128,7 +128,7 @@ impl World {
         if let Some(succession) = &mut config.succession {
             succession.votes = host < self.servers.len() && !self.hosts.voted.contains(&host);
         }
-        let rendezvous = Node::new(config, document, entropy);
+        let rendezvous = Node::new(broken::config(self.broken, config), document, entropy);
         let top = self.new_top();
         tell!(self, "n{who} comes");
         self.nodes.push(SimNode {

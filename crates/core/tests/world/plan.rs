@@ -9,6 +9,7 @@ use rallypoint_core::rendezvous::NodeConfig;
 use rallypoint_core::rendezvous::documents::Limits;
 use rallypoint_core::rendezvous::keys::{DEFAULT_PREFIX, Keys};
 use rallypoint_core::rendezvous::ranks::POLICIES;
+use rallypoint_core::rendezvous::sizes::{SizeRules, Steps};
 
 use super::random::Random;
 use super::succession::Split;
@@ -180,6 +181,26 @@ pub(crate) struct Plan {
     pub(crate) farewell: bool,
 }
 
+/// The rules for the size of the group: none in half of the runs. Of bits that decide nothing else, so that the seeds
+/// keep their meaning.
+fn sizes(bits: u64, limits: Limits) -> SizeRules {
+    let choice = |at: u32, of: u64| (bits >> at & 0xff) % of;
+    let every_other = || Steps::Only((limits.min..=limits.max).step_by(2).collect());
+    let steps = match choice(24, 8) {
+        0 => Steps::Unit(2),
+        1 => Steps::Unit(3),
+        2 => every_other(),
+        3 => Steps::Only(vec![limits.min, limits.max]),
+        _ => Steps::Every,
+    };
+    let rules = SizeRules {
+        steps,
+        planned: (choice(32, 4) == 0).then_some(limits.min.midpoint(limits.max)),
+        scale_up_after_ms: [0, 0, 0, 0, 0, 700, 3_000, 9_000][choice(40, 8) as usize],
+    };
+    if rules.check(limits).is_ok() { rules } else { SizeRules::default() }
+}
+
 /// Draws one fault of the kinds that a run has.
 pub(crate) type Draw = fn(&mut Random, u64) -> Fault;
 
@@ -240,6 +261,7 @@ impl Plan {
                 keys: Keys::new(DEFAULT_PREFIX, "sim"),
                 run_lease: RUN_LEASE,
                 limits: Limits { min, max },
+                sizes: sizes(kinds, Limits { min, max }),
                 timeout: Duration::from_millis(timeout),
                 // Of a bit that decides nothing else, so that the seeds keep their meaning.
                 server_timeout: Duration::from_millis([2_000, timeout][(kinds >> 63) as usize]),
@@ -279,7 +301,14 @@ impl Plan {
         let confirm = Duration::from_secs(3);
         let crash = Fault::Crash(7, Death::Killed, None);
         Self {
-            config: NodeConfig { limits, timeout, last_call, confirm, ..plan.config },
+            config: NodeConfig {
+                limits,
+                sizes: SizeRules::default(),
+                timeout,
+                last_call,
+                confirm,
+                ..plan.config
+            },
             network: Network { delay: 50, loss: 10, twice: 10, later: 1_000, retry: 500 },
             faults: vec![(3_000, crash), (5_000, Fault::WorkersFail(9))],
             chaos: 8_000,

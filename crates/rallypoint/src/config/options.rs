@@ -24,6 +24,7 @@ use rallypoint_core::rendezvous::NodeConfig;
 use rallypoint_core::rendezvous::documents::{Limits, LivenessAddress};
 use rallypoint_core::rendezvous::keys::{DEFAULT_PREFIX, Keys};
 use rallypoint_core::rendezvous::ranks::RankPolicy;
+use rallypoint_core::rendezvous::sizes::SizeRules;
 
 pub use self::connection::{ConnectionOptions, PASSWORD, add_password};
 pub use self::dynamic::DynamicOptions;
@@ -373,6 +374,7 @@ impl HandlerOptions {
             run_lease: keys.run_lease(),
             keys: keys.clone(),
             limits: Limits { min: self.min_nodes, max: self.max_nodes },
+            sizes: SizeRules::default(),
             timeout: self.timeout,
             server_timeout: self.server_timeout,
             last_call: self.last_call,

@@ -31,13 +31,15 @@ enum Watched {
     /// Nodes that may still have workers of the last group.
     LastReady,
     Objectors,
+    /// Nodes for which the group has no room, until there are enough of them for its next size.
+    Spares,
     /// Members of the last group that have left in good order.
     Left,
 }
 
 impl Watched {
     /// The last one only where hosts succeed each other as servers.
-    const ALL: [Self; 8] = [
+    const ALL: [Self; 9] = [
         Self::Nodes,
         Self::Waiting,
         Self::Suspects,
@@ -45,6 +47,7 @@ impl Watched {
         Self::Ready,
         Self::LastReady,
         Self::Objectors,
+        Self::Spares,
         Self::Left,
     ];
 }
@@ -70,6 +73,7 @@ pub(super) fn watches(
         Watched::Ready => Watch { no_delete: true, ..Watch::new(keys.all_ready(round)) },
         Watched::LastReady => Watch::new(keys.all_ready(previous)),
         Watched::Objectors => Watch::new(keys.objectors()),
+        Watched::Spares => Watch::new(keys.spares()),
         Watched::Left => Watch { no_delete: true, ..Watch::new(keys.all_left(previous)) },
     };
     let count = if began.is_some() { Watched::ALL.len() } else { Watched::ALL.len() - 1 };
@@ -126,6 +130,8 @@ pub(super) struct RoundMembership {
     joined: BTreeMap<String, JoinedNode>,
     /// The number of those that were members of the last group.
     returned: usize,
+    /// The number of nodes in the last group, once one of its members has joined.
+    last_world: usize,
     /// Live members of the last group that are expected to join.
     members_to_come: BTreeSet<String>,
     /// Other live nodes that are expected to join.
@@ -136,6 +142,7 @@ pub(super) struct RoundMembership {
     /// When the documents of nodes were deleted.
     departed: BTreeMap<String, Revision>,
     waiting: BTreeSet<String>,
+    spares: BTreeSet<String>,
     /// How long the preceding server had been silent when this server started, if this server kept none of its state.
     predecessor: Option<Duration>,
     /// The terms of nodes that disagree with the round.
@@ -172,7 +179,10 @@ impl RoundMembership {
             kvs.iter().filter_map(|kv| id_of(&kv.key)).collect()
         };
         // A node that registered before this round was opened has joined it since, or is slow, or dead.
-        let waits = |kv: &&KeyValue| kv.mod_revision > context.began;
+        let late = |kvs: &[KeyValue]| -> BTreeSet<String> {
+            let late = kvs.iter().filter(|kv| kv.mod_revision > context.began);
+            late.filter_map(|kv| id_of(&kv.key)).collect()
+        };
         let reported = |kv: &KeyValue| id_of(&kv.key).map(|id| (id, kv.mod_revision));
         let nodes = ids(snapshot.nodes);
         let last_group = ids(snapshot.last_members);
@@ -189,15 +199,12 @@ impl RoundMembership {
             revision: snapshot.revision,
             joined: BTreeMap::new(),
             returned: 0,
+            last_world: 0,
             members_to_come,
             others_to_come,
             unresolved: ids(snapshot.last_ready),
-            waiting: snapshot
-                .waiting
-                .iter()
-                .filter(waits)
-                .filter_map(|kv| id_of(&kv.key))
-                .collect(),
+            waiting: late(snapshot.waiting),
+            spares: late(snapshot.spares),
             departed: BTreeMap::new(),
             predecessor: snapshot.predecessor,
             objections: BTreeMap::new(),
@@ -245,6 +252,8 @@ impl RoundMembership {
             }
             (Watched::Waiting, EventKind::Put) => drop(self.waiting.insert(id)),
             (Watched::Waiting, EventKind::Delete) => drop(self.waiting.remove(&id)),
+            (Watched::Spares, EventKind::Put) => drop(self.spares.insert(id)),
+            (Watched::Spares, EventKind::Delete) => drop(self.spares.remove(&id)),
             (Watched::Suspects, EventKind::Put) => self.suspect(id, event.kv.mod_revision),
             (Watched::Members, EventKind::Put) => self.join(&event.kv),
             (Watched::Members, EventKind::Delete) => self.leave(id, event.kv.mod_revision),
@@ -292,7 +301,10 @@ impl RoundMembership {
             previous_assignment.filter(|last| is_current(last) || self.context.previous == 0);
         let candidate = Candidate { id: id.clone(), arrived, rank_hints, previous, standing: None };
         self.earlier = self.earlier.max(earlier);
-        self.returned += usize::from(self.is_returned(&candidate));
+        if self.is_returned(&candidate) {
+            self.returned += 1;
+            self.last_world = candidate.previous.map_or(0, |last| last.world as usize);
+        }
         let entry = JoinedNode { candidate, since: kv.mod_revision, forgotten };
         if let Some(before) = self.joined.insert(id, entry) {
             self.returned -= usize::from(self.is_returned(&before.candidate));
@@ -377,6 +389,7 @@ impl RoundMembership {
             members_to_come: self.members_to_come.len(),
             others_to_come: self.others_to_come.len(),
             returned: self.returned.max(self.lineage.as_ref().map_or(0, Lineage::returned)),
+            last_world: self.last_world,
         }
     }
 
@@ -443,9 +456,9 @@ impl RoundMembership {
         &self.expired_suspects
     }
 
-    /// The number of late nodes that the group has room for.
-    pub(super) fn waiting(&self) -> usize {
-        self.waiting.len()
+    /// The number of nodes that came after the group had formed, or for which it had no room.
+    pub(super) fn late(&self) -> usize {
+        self.waiting.len() + self.spares.len()
     }
 
     /// Whether the join of a node was deleted, or the node is suspect.

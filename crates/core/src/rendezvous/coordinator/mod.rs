@@ -12,7 +12,9 @@
 //! - `lineage`: what the nodes that joined remember of earlier groups.
 //! - `progress`: when the nodes that joined are told what the round waits for.
 //! - `publish`: what a running group is told of late and lost nodes.
+//! - `growth`: when late nodes make a running group grow.
 
+mod growth;
 mod lineage;
 mod membership;
 mod progress;
@@ -22,15 +24,17 @@ pub mod window;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use self::growth::{Growth, spares};
 use self::membership::{RoundContext, RoundMembership};
-use self::progress::{Progress, names};
+use self::progress::{Progress, details};
 use self::sync::MembershipSync;
-use self::window::{FreezeReason, JoinDecision, JoinWindow, WaitReason};
+use self::window::{JoinDecision, JoinWindow, WaitReason};
 use super::documents::{
     Active, BootstrapStore, Earlier, NodeName, Ranked, RunHistory, Status, decode,
 };
 use super::messages::{NodeConfig, Purpose, RendezvousFailure};
 use super::ranks::{self, Candidate};
+use super::sizes::Chosen;
 use super::succession::quorum::Quorum;
 use super::txn::{OwnedRound, RANKS_PER_TXN, Txns};
 use crate::kv::{Event, Revision, Time, Txn, TxnResult, Watch};
@@ -102,7 +106,8 @@ pub(super) struct Coordinator {
     slow: BTreeSet<String>,
     waits_for: Option<WaitReason>,
     progress: Progress,
-    freeze_reason: Option<FreezeReason>,
+    freeze_reason: Option<String>,
+    growth: Growth,
     /// By then the workers of the last group are gone, which belongs to another server.
     outlives: Option<Time>,
     /// The version of the membership when its lost members were last determined.
@@ -126,7 +131,10 @@ impl Coordinator {
             refusals: 0,
             // There is no round before the first one.
             swept: active.round <= 1,
-            window: JoinWindow::new(config.limits, config.last_call).with_grace(config.confirm),
+            window: JoinWindow::new(config.limits, config.last_call)
+                .with_grace(config.confirm)
+                .with_sizes(config.sizes.clone()),
+            growth: Growth::default(),
             sync: MembershipSync::first(),
             stage: match handed_over {
                 true => RoundStage::Running { publishing: false },
@@ -153,11 +161,11 @@ impl Coordinator {
     }
 
     /// What the round waits for, in a sentence.
-    pub(super) fn waits_for(&self, now: Time) -> Option<String> {
+    pub(super) fn waits_for(&self, now: Time, config: &NodeConfig) -> Option<String> {
         match (self.stage, self.membership()) {
             (RoundStage::Joining, Some(membership)) => self
                 .waits_for
-                .map(|reason| format!("{}{}", reason.describe(now), names(reason, membership))),
+                .map(|reason| reason.describe(now) + &details(reason, config, membership)),
             (RoundStage::Joining, None) => Some("reading the membership".to_owned()),
             (RoundStage::Confirming(_), Some(membership)) => {
                 let (confirmed, world) = (membership.confirmed(), self.ranks.len());
@@ -179,6 +187,7 @@ impl Coordinator {
                 window.chain(self.progress.next_wake()).chain(self.outlives).min()
             }
             (RoundStage::Confirming(until), Some(_)) => Some(until),
+            (RoundStage::Running { publishing: false }, Some(_)) => self.growth.next_wake(),
             _ => None,
         }
     }
@@ -295,10 +304,10 @@ impl Coordinator {
             self.join(now, config, history_since);
         }
         match self.stage {
-            RoundStage::Joining => self.publish_progress(now, txns, own),
+            RoundStage::Joining => self.publish_progress(now, (config, txns), own),
             RoundStage::AssigningRanks(left) => self.assign_ranks(left, txns, own),
             RoundStage::Confirming(until) => self.confirm((now, until), config, txns, own),
-            RoundStage::Running { publishing: false } => self.publish(txns, own),
+            RoundStage::Running { publishing: false } => self.publish(now, (config, txns), own),
             _ => None,
         }
     }
@@ -318,14 +327,18 @@ impl Coordinator {
         // By then no node has workers that were started before the server lost its state.
         let forgotten_for = membership.forgotten_for(config.lease_ttl);
         let forgotten_until = forgotten_for.map(|time| history_since.saturating_add(time));
-        let decision = self.window.decide(now, membership.counts(), forgotten_until);
+        let counts = membership.counts();
+        let decision = self.window.decide(now, counts, forgotten_until);
         if let Some(lineage) = self.sync.lineage() {
             lineage.read(now);
         }
         self.outlives = None;
         match decision {
             JoinDecision::Wait(reason) => return self.waits_for = Some(reason),
-            JoinDecision::Freeze(reason) => self.freeze_reason = Some(reason),
+            JoinDecision::Freeze(reason) => {
+                let chosen = config.sizes.size(config.limits, counts.joined);
+                self.freeze_reason = Some(format!("{reason}{}", spares(counts.joined, chosen)));
+            }
         }
         let Some(chosen) = self.choose(now, config) else { return };
         let world = u32::try_from(chosen.len()).unwrap_or(u32::MAX);
@@ -341,14 +354,15 @@ impl Coordinator {
     /// Selects the members; none if the round has to wait for nodes of the last group, or for its workers to be gone.
     fn choose(&mut self, now: Time, config: &NodeConfig) -> Option<Vec<Candidate>> {
         let membership = self.sync.membership()?;
-        let (candidates, max) = (membership.candidates(), config.limits.max);
+        let candidates = membership.candidates();
         let joined = candidates.len();
+        let Chosen { size, .. } = config.sizes.size(config.limits, joined);
         let last = (self.history, self.previous, membership.remembered().formed);
         let Some(lineage) = membership.lineage() else {
-            return Some(ranks::select(candidates, max));
+            return Some(ranks::select(candidates, size));
         };
         let (chosen, Quorum { lack, until }) =
-            lineage.choose(candidates, max, last, config.lease_ttl);
+            lineage.choose(candidates, size, last, config.lease_ttl);
         self.outlives = until.filter(|until| now < *until);
         let reason = match (lack, self.outlives) {
             (None, None) => return Some(chosen),
@@ -380,7 +394,7 @@ impl Coordinator {
         let frozen = Active {
             status: Status::Frozen,
             world: u32::try_from(self.ranks.len()).unwrap_or(u32::MAX),
-            frozen_because: self.freeze_reason.map(|reason| reason.to_string()).unwrap_or_default(),
+            frozen_because: self.freeze_reason.clone().unwrap_or_default(),
             began: self.began,
             cut: self
                 .membership()

@@ -7,7 +7,7 @@ use super::window::WaitReason;
 use super::{Coordinator, CoordinatorStep};
 use crate::kv::Time;
 use crate::rendezvous::documents::Active;
-use crate::rendezvous::messages::Purpose;
+use crate::rendezvous::messages::{NodeConfig, Purpose};
 use crate::rendezvous::txn::{OwnedRound, Txns};
 
 /// A wait that is shorter than this is not published.
@@ -76,11 +76,11 @@ impl Coordinator {
     pub(super) fn publish_progress(
         &mut self,
         now: Time,
-        txns: &Txns,
+        (config, txns): (&NodeConfig, &Txns),
         own: OwnedRound<'_>,
     ) -> Option<CoordinatorStep> {
         let (reason, membership) = (self.waits_for?, self.membership()?);
-        let waits_for = format!("{}{}", reason.describe_to_others(), names(reason, membership));
+        let waits_for = reason.describe_to_others() + &details(reason, config, membership);
         // A round that no other node has joined has no reader.
         let is_news = membership.counts().joined > 1 && waits_for != own.active.waits_for;
         if !self.progress.is_due(now, is_news) {
@@ -92,14 +92,18 @@ impl Coordinator {
     }
 }
 
-/// The nodes that are here and the nodes that are missing, after a semicolon.
-pub(super) fn names(reason: WaitReason, membership: &RoundMembership) -> String {
+/// The sizes that the group may have, the nodes that are here and the nodes that are missing, each after a semicolon.
+pub(super) fn details(
+    reason: WaitReason,
+    config: &NodeConfig,
+    membership: &RoundMembership,
+) -> String {
+    let sizes = || config.sizes.listed(config.limits);
     match reason {
         WaitReason::ForLastGroup { .. } => membership.names_of_unresolved(),
-        WaitReason::ForEnough { min, .. } => membership.names(min),
+        WaitReason::ForEnough { min, .. } => sizes() + &membership.names(min),
         // The group is large enough, but a gap in the node ranks is worth naming.
-        WaitReason::LastCall { .. }
-        | WaitReason::ForForgottenGroup { .. }
-        | WaitReason::ForQuorum { .. } => membership.names(0),
+        WaitReason::LastCall { .. } => sizes() + &membership.names(0),
+        WaitReason::ForForgottenGroup { .. } | WaitReason::ForQuorum { .. } => membership.names(0),
     }
 }

@@ -2,21 +2,30 @@
 
 use super::membership::RoundMembership;
 use super::{Coordinator, CoordinatorStep, MOST_NAMED, RoundStage};
+use crate::kv::Time;
 use crate::rendezvous::documents::Active;
-use crate::rendezvous::messages::Purpose;
+use crate::rendezvous::messages::{NodeConfig, Purpose};
 use crate::rendezvous::txn::{OwnedRound, Txns};
 
 impl Coordinator {
     /// Deletes earlier rounds, once, and publishes late and lost nodes to the group, and members that do not reach rank 0.
-    pub(super) fn publish(&mut self, txns: &Txns, own: OwnedRound<'_>) -> Option<CoordinatorStep> {
+    pub(super) fn publish(
+        &mut self,
+        now: Time,
+        (config, txns): (&NodeConfig, &Txns),
+        own: OwnedRound<'_>,
+    ) -> Option<CoordinatorStep> {
         let active = own.active;
+        let late = self.membership()?.late();
+        let waiting =
+            self.growth.nodes(now, (config.limits, &config.sizes), (self.ranks.len(), late));
         let membership = self.membership()?;
         if !self.swept {
             let txn = txns.sweep(self.history, self.round, membership.expired_suspects());
             self.swept = true;
             return Some(CoordinatorStep::Request(Purpose::Sweep, txn, None));
         }
-        let (waiting, version) = (membership.waiting(), membership.version());
+        let version = membership.version();
         let unreached = membership.unreached();
         let mut lost = (active.lost, active.lost_names.clone(), active.lost_because.clone());
         if Some(version) != self.checked_version {

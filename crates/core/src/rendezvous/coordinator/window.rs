@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use crate::kv::Time;
-use crate::rendezvous::documents::Limits;
+use crate::rendezvous::sizes::{Limits, SizeReason, SizeRules};
 use crate::rendezvous::succession::quorum::Lack;
 
 /// The coordinator's view of how many nodes have joined, and how many live nodes are still expected.
@@ -22,6 +22,8 @@ pub struct MembershipCounts {
     /// Members of the last group among the nodes that joined. If there are none, the round gathers a new group whose
     /// nodes may still be starting, so the number of nodes to come is unknown.
     pub returned: usize,
+    /// The number of nodes in the last group; 0 unless a member of it has joined.
+    pub last_world: usize,
 }
 
 /// Whether the round goes on taking nodes.
@@ -70,6 +72,10 @@ pub enum WaitReason {
         joined: usize,
         /// The sizes that the group may have.
         limits: Limits,
+        /// The size that the nodes which joined make.
+        size: usize,
+        /// The number of nodes that are planned, if more of them may come.
+        planned: Option<usize>,
         /// The number of live nodes that have not joined yet.
         to_come: usize,
         /// When the last call ends.
@@ -84,6 +90,8 @@ pub enum FreezeReason {
     Full,
     /// Every live node has joined.
     AllLiveCame,
+    /// Every planned node has joined.
+    PlannedCame,
     /// The last call has ended.
     LastCallOver,
 }
@@ -93,9 +101,10 @@ impl WaitReason {
     /// next.
     pub fn describe_to_others(&self) -> String {
         match *self {
-            Self::LastCall { joined, limits, to_come, .. } => {
-                let (max, missing) = (limits.max, still_to_come(to_come));
-                format!("{joined} of {max} nodes in the last call{missing}{}", starts(limits))
+            Self::LastCall { joined, limits, size, planned, to_come, .. } => {
+                let (of, missing) = (of(limits, planned), still_to_come(to_come));
+                let starts = starts(limits, (size, joined));
+                format!("{joined} of {of} in the last call{missing}{starts}")
             }
             Self::ForForgottenGroup { joined, .. } => format!(
                 "{} joined, the server has lost its memory, and workers of the last group may run",
@@ -129,11 +138,11 @@ impl WaitReason {
                 )
             }
             Self::ForQuorum { joined, lack } => format!("{} joined, {lack}", nodes(joined)),
-            Self::LastCall { joined, limits, to_come, until } => {
+            Self::LastCall { joined, limits, size, planned, to_come, until } => {
                 let left = until.saturating_sub(now).as_secs_f64().ceil();
-                let (max, missing) = (limits.max, still_to_come(to_come));
-                let starts = starts(limits);
-                format!("{joined} of {max} nodes, {left} s of last call left{missing}{starts}")
+                let (of, missing) = (of(limits, planned), still_to_come(to_come));
+                let starts = starts(limits, (size, joined));
+                format!("{joined} of {of}, {left} s of last call left{missing}{starts}")
             }
         }
     }
@@ -146,9 +155,18 @@ fn still_to_come(nodes: usize) -> String {
     }
 }
 
+/// How many nodes are waited for.
+fn of(limits: Limits, planned: Option<usize>) -> String {
+    match planned {
+        Some(planned) => format!("{planned} planned nodes"),
+        None => format!("{} nodes", limits.max),
+    }
+}
+
 /// What comes after the last call. A job that may be smaller starts smaller.
-fn starts(limits: Limits) -> String {
-    format!(", then it starts ({limits} nodes)")
+fn starts(limits: Limits, (size, joined): (usize, usize)) -> String {
+    let with = if size < joined { format!(" with {size}") } else { String::new() };
+    format!(", then it starts{with} ({limits} nodes)")
 }
 
 fn nodes(count: usize) -> String {
@@ -160,6 +178,7 @@ impl fmt::Display for FreezeReason {
         f.write_str(match self {
             Self::Full => "the group is full",
             Self::AllLiveCame => "every live node has come",
+            Self::PlannedCame => "every planned node has come",
             Self::LastCallOver => "the last call is over",
         })
     }
@@ -169,6 +188,7 @@ impl fmt::Display for FreezeReason {
 #[derive(Debug, Clone)]
 pub struct JoinWindow {
     limits: Limits,
+    sizes: SizeRules,
     last_call: Duration,
     grace: Duration,
     /// When enough nodes had joined.
@@ -182,7 +202,13 @@ pub struct JoinWindow {
 impl JoinWindow {
     /// A join window that stays open for `last_call` once enough nodes have joined.
     pub fn new(limits: Limits, last_call: Duration) -> Self {
-        Self { limits, last_call, grace: Duration::ZERO, begun: None, resolved: None, wake: None }
+        let (sizes, grace) = (SizeRules::default(), Duration::ZERO);
+        Self { limits, sizes, last_call, grace, begun: None, resolved: None, wake: None }
+    }
+
+    /// Adds rules for the size of the group.
+    pub fn with_sizes(self, sizes: SizeRules) -> Self {
+        Self { sizes, ..self }
     }
 
     /// When enough nodes had joined, and the last call began.
@@ -210,11 +236,11 @@ impl JoinWindow {
         counts: MembershipCounts,
         forgotten_until: Option<Time>,
     ) -> JoinDecision {
-        let Limits { min, max } = self.limits;
         let MembershipCounts { joined, unresolved, .. } = counts;
+        let chosen = self.sizes.size(self.limits, joined);
         self.wake = None;
         self.resolved = if unresolved > 0 { None } else { self.resolved.or(Some(now)) };
-        if joined < min {
+        if let SizeReason::TooFew { smallest: min } = chosen.reason {
             self.begun = None;
             return JoinDecision::Wait(WaitReason::ForEnough { joined, min });
         }
@@ -227,12 +253,19 @@ impl JoinWindow {
             return JoinDecision::Wait(WaitReason::ForForgottenGroup { joined, until });
         }
         // A member of the last group that is expected goes before other nodes that have joined already.
-        let room_for_members = counts.returned < max && counts.members_to_come > 0;
-        if joined >= max && !room_for_members {
+        let largest = self.sizes.largest(self.limits);
+        let room_for_members = counts.returned < largest && counts.members_to_come > 0;
+        if joined >= largest && !room_for_members {
             return JoinDecision::Freeze(FreezeReason::Full);
         }
         let to_come = counts.members_to_come + counts.others_to_come;
-        if counts.returned > 0 && to_come == 0 {
+        let expects_more = self.sizes.expects_more_than(joined);
+        if self.sizes.planned.is_some() && !expects_more && to_come == 0 {
+            return JoinDecision::Freeze(FreezeReason::PlannedCame);
+        }
+        // A group that grows waits for the other planned nodes, so that it need not grow once for each of them.
+        let grows = chosen.size > counts.last_world;
+        if counts.returned > 0 && to_come == 0 && !(grows && expects_more) {
             return JoinDecision::Freeze(FreezeReason::AllLiveCame);
         }
         let mut until = begun.saturating_add(self.last_call);
@@ -245,7 +278,9 @@ impl JoinWindow {
             return JoinDecision::Freeze(FreezeReason::LastCallOver);
         }
         self.wake = Some(until);
-        JoinDecision::Wait(WaitReason::LastCall { joined, limits: self.limits, to_come, until })
+        let (limits, size) = (self.limits, chosen.size);
+        let planned = self.sizes.planned.filter(|_| expects_more);
+        JoinDecision::Wait(WaitReason::LastCall { joined, limits, size, planned, to_come, until })
     }
 
     /// When to decide again if nothing else happens before.

@@ -198,6 +198,8 @@ impl SharedState {
             // Without leases, there are no unresolved nodes: a node without heartbeats is removed from the document.
             unresolved: 0,
             returned: self.participants.keys().filter(|id| self.previous(id).is_some()).count(),
+            // It matters only where nodes are planned.
+            last_world: 0,
         }
     }
 

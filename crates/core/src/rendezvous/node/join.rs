@@ -71,21 +71,16 @@ impl Node {
                 self.open(in_force.guard(), reason, lease);
             }
             (Status::Frozen | Status::Final, state) => {
-                let registration = match active.has_room() {
+                let next = active.next_size();
+                let registration = match next.is_some_and(|next| next == active.world as usize + 1)
+                {
                     true => Registration::Waiting,
                     false => Registration::Spare,
                 };
-                // A waiting node registers in each round that it missed: the coordinator does not wait for nodes that
-                // do not.
-                let is_registered = match state {
-                    AnnouncedState::Registered(Registration::Waiting, of) => {
-                        registration == Registration::Waiting && of == round
-                    }
-                    AnnouncedState::Registered(Registration::Spare, _) => {
-                        registration == Registration::Spare
-                    }
-                    _ => false,
-                };
+                // Where the group may grow, a node registers in each round that it missed: the coordinator does not
+                // count on nodes that do not.
+                let is_registered = matches!(state, AnnouncedState::Registered(before, of)
+                    if before == registration && (of == round || next.is_none()));
                 if !is_registered {
                     self.register(&in_force, registration, "".into(), lease);
                 }
@@ -159,6 +154,7 @@ impl Node {
     ) -> Active {
         Active {
             limits: self.config.limits,
+            sizes: self.config.sizes.clone(),
             rank_policy: self.config.rank_policy.to_string(),
             since: self.config.display_time(self.now),
             reason,
@@ -246,6 +242,13 @@ impl Node {
         if let Some(attempt) = &mut self.attempt {
             attempt.deadline = match state {
                 AnnouncedState::Registered(Registration::Spare, _) => None,
+                // The group has the right to run for so long without the node.
+                AnnouncedState::Registered(Registration::Waiting, _) => {
+                    let after = self.config.sizes.scale_up_after();
+                    let later = (!after.is_zero())
+                        .then(|| now.saturating_add(after).saturating_add(self.config.timeout));
+                    attempt.deadline.max(later)
+                }
                 // The time of a former spare begins when the group may have a place for it.
                 _ => attempt.deadline.or_else(|| Some(now.saturating_add(self.config.timeout))),
             };

@@ -1,4 +1,4 @@
-//! Nodes that disagree on what a group must agree on: its size, and the rank policy.
+//! Nodes that disagree on what a group must agree on: its sizes, and the rank policy.
 //!
 //! Once a group has formed, a node that disagrees with it fails. Before that, the misconfigured node may be the
 //! coordinator. So a node that disagrees with the round in progress registers as an objector and waits for a while. When
@@ -47,9 +47,12 @@ impl NodeConfig {
             let other = other.node.clone();
             (ours != theirs).then_some(RendezvousFailure::Mismatch { what, ours, theirs, other })
         };
-        differ("min:max nodes", self.limits.to_string(), other.limits.to_string()).or_else(|| {
-            differ("rank_policy", self.rank_policy.to_string(), other.rank_policy.clone())
-        })
+        let sizes = || self.sizes.differences(&other.sizes).next();
+        differ("min:max nodes", self.limits.to_string(), other.limits.to_string())
+            .or_else(|| sizes().and_then(|(what, ours, theirs)| differ(what, ours, theirs)))
+            .or_else(|| {
+                differ("rank_policy", self.rank_policy.to_string(), other.rank_policy.clone())
+            })
     }
 }
 
@@ -65,9 +68,10 @@ impl Node {
                 _ => RendezvousFailure::Closed(closed),
             });
         }
-        let Active { limits, rank_policy, coordinator, .. } = active;
-        let (rank_policy, node) = (rank_policy.clone(), coordinator.clone());
-        self.config.differs_from(&Objection { limits: *limits, rank_policy, node })
+        let Active { limits, sizes, rank_policy, coordinator, .. } = active;
+        let (sizes, rank_policy) = (sizes.clone(), rank_policy.clone());
+        let node = coordinator.clone();
+        self.config.differs_from(&Objection { limits: *limits, sizes, rank_policy, node })
     }
 
     /// Whether the round in progress may still give way to nodes that disagree with it.
@@ -82,9 +86,10 @@ impl Node {
         }
         let registered = AnnouncedState::Registered(Registration::Objector, in_force.active.round);
         if self.announced.state != registered {
-            let NodeConfig { limits, rank_policy, .. } = &self.config;
+            let NodeConfig { limits, sizes, rank_policy, .. } = &self.config;
             let objection = encode(&Objection {
                 limits: *limits,
+                sizes: sizes.clone(),
                 rank_policy: rank_policy.to_string(),
                 node: self.announced.document.name(),
             });
@@ -120,13 +125,22 @@ mod tests {
     use super::*;
     use crate::rendezvous::documents::Limits;
     use crate::rendezvous::documents::NodeName;
+    use crate::rendezvous::sizes::SizeRules;
 
     fn objections(sizes: &[usize]) -> BTreeMap<String, Objection> {
         let object = |(number, size): (usize, &usize)| {
             let id = format!("node-{number}");
             let node = NodeName { id: id.clone(), address: "host".into() };
             let limits = Limits { min: *size, max: *size };
-            (id, Objection { limits, rank_policy: "stable".into(), node })
+            (
+                id,
+                Objection {
+                    limits,
+                    sizes: SizeRules::default(),
+                    rank_policy: "stable".into(),
+                    node,
+                },
+            )
         };
         sizes.iter().enumerate().map(object).collect()
     }

@@ -120,12 +120,12 @@ impl Node {
         let Some(active) = self.observed.active() else {
             return "no round was open".to_owned();
         };
-        let Active { round, world, limits, .. } = active;
+        let Active { round, world, limits, sizes, .. } = active;
         match active.status {
             Status::Joinable => {
-                let (count, min) = (members.count, limits.min);
-                let here = some_of(&names(members));
-                format!("round {round} has {count} of at least {min} nodes: {here}")
+                let (count, min) = (members.count, sizes.smallest(*limits));
+                let (here, sizes) = (some_of(&names(members)), sizes.listed(*limits));
+                format!("round {round} has {count} of at least {min} nodes: {here}{sizes}")
             }
             Status::Frozen => {
                 let (count, confirmed) = (ready.count, names(ready));

@@ -1,10 +1,12 @@
 //! What a node knows of its group and its run, for callers.
 
+use std::time::Duration;
+
 use super::Node;
 use super::announced::{AnnouncedState, Registration};
 use crate::kv::Time;
 use crate::rendezvous::documents::{Active, Status};
-use crate::rendezvous::messages::{RendezvousView, RunClosed};
+use crate::rendezvous::messages::{RendezvousFailure, RendezvousView, RunClosed};
 use crate::rendezvous::succession::claims::Claims;
 
 /// How the run was closed, by this document.
@@ -91,9 +93,8 @@ impl Node {
                 ),
             };
         }
-        if let Some(why) =
-            self.coordinator.as_ref().and_then(|(coordinator, _)| coordinator.waits_for(now))
-        {
+        let coordinator = self.coordinator.as_ref().map(|(coordinator, _)| coordinator);
+        if let Some(why) = coordinator.and_then(|one| one.waits_for(now, &self.config)) {
             return why;
         }
         let Some(active) = self.observed.active() else {
@@ -102,11 +103,13 @@ impl Node {
         let Active { round, world, coordinator, .. } = active;
         match (active.status, self.announced.state) {
             (Status::Joinable, AnnouncedState::Registered(Registration::Objector, _)) => {
-                let Active { limits: theirs, .. } = active;
-                let ours = self.config.limits;
-                format!(
-                    "others who disagree with {coordinator}: it has min:max nodes {theirs}, this node {ours}"
-                )
+                let differs = match self.disagrees(active) {
+                    Some(RendezvousFailure::Mismatch { what, ours, theirs, .. }) => {
+                        format!(": it has {what} {theirs}, this node {ours}")
+                    }
+                    _ => String::new(),
+                };
+                format!("others who disagree with {coordinator}{differs}")
             }
             // The coordinator alone reads the membership, and publishes what the round waits for.
             (Status::Joinable, _) if !active.waits_for.is_empty() => active.waits_for.clone(),
@@ -114,10 +117,24 @@ impl Node {
             (Status::Frozen, AnnouncedState::Confirmed(..)) => {
                 format!("the other nodes of round {round} to confirm, {world} in all")
             }
-            (_, AnnouncedState::Registered(Registration::Spare, _)) => {
-                format!("a place to become free; round {round} is full with {world} nodes")
-            }
-            _ => format!("the {world} nodes of round {round} to make room"),
+            (_, AnnouncedState::Registered(Registration::Spare, _)) => match active.next_size() {
+                None => format!("a place to become free; round {round} is full with {world} nodes"),
+                Some(next) => {
+                    let more = next.saturating_sub(*world as usize);
+                    let sizes = active.sizes.listed(active.limits);
+                    format!(
+                        "a place to become free, or for {more} spares in all: round {round} has {world} nodes, and \
+                         the next size is {next}{sizes}"
+                    )
+                }
+            },
+            _ => match active.sizes.scale_up_after() {
+                Duration::ZERO => format!("the {world} nodes of round {round} to make room"),
+                after => format!(
+                    "the {world} nodes of round {round} to make room, {after:?} after they formed their group or \
+                     later (scale_up_after)"
+                ),
+            },
         }
     }
 }

@@ -354,6 +354,7 @@ impl Txns {
             last_ready: reads(keys_of(self.keys.all_ready(previous))),
             ranks: reads(Range::new(self.keys.ranks(round))),
             objectors: reads(Range::new(self.keys.objectors())),
+            spares: reads(keys_of(self.keys.spares())),
             history: reads(Range::new(KeyRange::key(self.keys.history()))),
             predecessor: reads(Range::new(KeyRange::key(keys::PREDECESSOR))),
             lineage: self.succession.then(|| LineageReader {

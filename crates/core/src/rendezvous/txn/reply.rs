@@ -165,6 +165,8 @@ pub(in crate::rendezvous) struct MembershipSnapshot<'a> {
     pub(in crate::rendezvous) ranks: &'a [KeyValue],
     /// Nodes that disagree with the round.
     pub(in crate::rendezvous) objectors: &'a [KeyValue],
+    /// Nodes for which the last group had no room.
+    pub(in crate::rendezvous) spares: &'a [KeyValue],
     pub(in crate::rendezvous) history: Option<RunHistory>,
     /// How long the preceding server had been silent when this server started, if this server kept none of its state.
     pub(in crate::rendezvous) predecessor: Option<Duration>,
@@ -205,6 +207,7 @@ pub(in crate::rendezvous) struct MembershipReader {
     pub(super) last_ready: Slot,
     pub(super) ranks: Slot,
     pub(super) objectors: Slot,
+    pub(super) spares: Slot,
     pub(super) history: Slot,
     pub(super) predecessor: Slot,
     pub(super) lineage: Option<LineageReader>,
@@ -223,6 +226,7 @@ impl MembershipReader {
             last_ready: self.last_ready.all(reply),
             ranks: self.ranks.all(reply),
             objectors: self.objectors.all(reply),
+            spares: self.spares.all(reply),
             history: parse_history(self.history.first(reply)),
             predecessor: self.predecessor.first(reply).map(|kv| {
                 // An unreadable predecessor may have been alive a moment ago.

@@ -67,9 +67,9 @@ fn only_those_who_wait_since_the_round_began_are_counted() {
     let snapshot = MembershipSnapshot { revision: 7, waiting, ..MembershipSnapshot::default() };
     let mut membership =
         RoundMembership::new(&snapshot, RoundContext { began: 5, ..CONTEXT }, &BTreeSet::new());
-    assert_eq!(membership.waiting(), 1);
+    assert_eq!(membership.late(), 1);
     membership.apply(WAITING, &event(EventKind::Put, "waiting/slow", 8));
-    assert_eq!(membership.waiting(), 2, "it says that it still waits");
+    assert_eq!(membership.late(), 2, "it says that it still waits");
 }
 
 #[test]

@@ -1,4 +1,5 @@
 use super::*;
+use crate::rendezvous::sizes::Steps;
 
 const SECOND: Time = Time::from_secs(1);
 
@@ -8,7 +9,8 @@ fn counts(
     others_to_come: usize,
     returned: usize,
 ) -> MembershipCounts {
-    MembershipCounts { joined, members_to_come, others_to_come, returned, unresolved: 0 }
+    let counts = MembershipCounts::default();
+    MembershipCounts { joined, members_to_come, others_to_come, returned, ..counts }
 }
 
 /// A window for 2 to 4 nodes with a last call of 10 s, which began at 0 if there were enough then.
@@ -72,6 +74,8 @@ fn a_wait_is_told_in_a_sentence() {
     let call = |to_come| WaitReason::LastCall {
         joined: 2,
         limits: Limits { min: 1, max: 4 },
+        size: 2,
+        planned: None,
         to_come,
         until: 10 * SECOND,
     };
@@ -82,6 +86,17 @@ fn a_wait_is_told_in_a_sentence() {
     assert_eq!(
         call(1).describe(11 * SECOND),
         "2 of 4 nodes, 0 s of last call left, 1 live nodes still to come, then it starts (1:4 nodes)"
+    );
+    let limits = Limits { min: 2, max: 8 };
+    let (planned, until) = (Some(6), 10 * SECOND);
+    let planned = WaitReason::LastCall { joined: 5, limits, size: 4, planned, to_come: 0, until };
+    assert_eq!(
+        planned.describe(SECOND),
+        "5 of 6 planned nodes, 9 s of last call left, then it starts with 4 (2:8 nodes)"
+    );
+    assert_eq!(
+        planned.describe_to_others(),
+        "5 of 6 planned nodes in the last call, then it starts with 4 (2:8 nodes)"
     );
 }
 
@@ -138,4 +153,65 @@ fn a_group_that_the_server_has_forgotten_is_waited_out() {
     assert_eq!(window.next_wake(), until);
     let closes = window.decide(5 * SECOND, counts(2, 0, 0, 0), until);
     assert_eq!(closes, JoinDecision::Freeze(FreezeReason::Full));
+}
+
+#[test]
+fn a_round_waits_for_the_smallest_allowed_size_and_is_full_at_the_largest() {
+    let unit = SizeRules { steps: Steps::Unit(3), ..SizeRules::default() };
+    let window = JoinWindow::new(Limits { min: 2, max: 8 }, 10 * SECOND).with_sizes(unit);
+    for (joined, expected) in [
+        (2, JoinDecision::Wait(WaitReason::ForEnough { joined: 2, min: 3 })),
+        (6, JoinDecision::Freeze(FreezeReason::Full)),
+        (7, JoinDecision::Freeze(FreezeReason::Full)),
+    ] {
+        let found = window.clone().decide(Time::ZERO, counts(joined, 0, 0, 0), None);
+        assert_eq!(found, expected, "{joined} nodes");
+    }
+    let waits = window.clone().decide(Time::ZERO, counts(5, 0, 0, 0), None);
+    assert!(
+        matches!(waits, JoinDecision::Wait(WaitReason::LastCall { size: 3, planned: None, .. })),
+        "{waits:?}"
+    );
+}
+
+#[test]
+fn planned_nodes_are_waited_for_and_their_coming_ends_the_last_call() {
+    use FreezeReason::{AllLiveCame, LastCallOver, PlannedCame};
+    let planned = SizeRules { planned: Some(6), ..SizeRules::default() };
+    let window =
+        JoinWindow::new(Limits { min: 2, max: 8 }, 10 * SECOND).with_sizes(planned.clone());
+    let of = |last_world, counts| MembershipCounts { last_world, ..counts };
+    // The time, who is there since 0, and why the round closes if it does.
+    let table = [
+        (0, counts(2, 0, 0, 0), None, "a new group waits for the planned nodes"),
+        (9, counts(5, 0, 0, 0), None, "until the last one is there"),
+        (10, counts(5, 0, 0, 0), Some(LastCallOver), "or the last call is over"),
+        (0, counts(6, 0, 0, 0), Some(PlannedCame), "all of them are there"),
+        (0, counts(7, 0, 0, 0), Some(PlannedCame), "and one more"),
+        (0, counts(6, 0, 1, 0), None, "another live node is about to join"),
+        (0, of(6, counts(5, 0, 0, 5)), Some(AllLiveCame), "a loss is not waited out"),
+        (0, of(5, counts(5, 0, 0, 5)), Some(AllLiveCame), "nor is a failure"),
+        (0, of(4, counts(5, 0, 0, 4)), None, "a group that grows waits for the other ones"),
+        (10, of(4, counts(5, 0, 0, 4)), Some(LastCallOver), "but not for ever"),
+        (0, of(5, counts(6, 0, 0, 5)), Some(PlannedCame), "it has grown to its size"),
+    ];
+    for (now, counts, expected, why) in table {
+        let mut window = window.clone();
+        window.decide(
+            Time::ZERO,
+            MembershipCounts { joined: 2, ..MembershipCounts::default() },
+            None,
+        );
+        let found = match window.decide(now * SECOND, counts, None) {
+            JoinDecision::Freeze(reason) => Some(reason),
+            JoinDecision::Wait(_) => None,
+        };
+        assert_eq!(found, expected, "{why}: {counts:?} at {now}");
+    }
+    let steps = SizeRules { steps: Steps::Only(vec![2, 4, 8]), planned: Some(8), ..planned };
+    let window = JoinWindow::new(Limits { min: 2, max: 8 }, 10 * SECOND).with_sizes(steps);
+    let same = window.clone().decide(Time::ZERO, of(2, counts(3, 0, 0, 2)), None);
+    assert_eq!(same, JoinDecision::Freeze(AllLiveCame), "three nodes are no larger group than two");
+    let waits = window.clone().decide(Time::ZERO, of(2, counts(4, 0, 0, 2)), None);
+    assert!(matches!(waits, JoinDecision::Wait(_)), "{waits:?}");
 }
