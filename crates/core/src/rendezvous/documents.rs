@@ -226,6 +226,9 @@ pub struct Active {
     /// long.
     #[serde(default, skip_serializing_if = "is_default")]
     pub waits_for: String,
+    /// Whether it waits because too few nodes of the last group have come, which belongs to another server.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub lacks_quorum: bool,
     /// The number of events of the run up to this document: see [`Keys::event`](super::keys::Keys::event).
     #[serde(default, skip_serializing_if = "is_default")]
     pub events: u64,
@@ -330,6 +333,7 @@ impl Active {
             lost_because: Vec::new(),
             unreached: Vec::new(),
             waits_for: String::new(),
+            lacks_quorum: false,
             events: 0,
             extra: Extra::new(),
         }

@@ -380,6 +380,8 @@ pub enum RendezvousFailure {
     ServerLost {
         /// How long the node waited for a server.
         waited: Duration,
+        /// What a successor of the server lacks; none if there is none.
+        missing: Option<String>,
     },
     /// Two nodes disagree on a setting that all nodes must agree on.
     Mismatch {

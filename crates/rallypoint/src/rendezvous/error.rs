@@ -46,8 +46,12 @@ pub enum RendezvousError {
     },
     /// This node had a group, and no server has answered since. PyTorch's kind for it is that of `Connection`.
     #[error(
-        "no server of run {run_id:?} ({servers}) has answered for {waited:.0?} (server_timeout); start the launcher of \
-         the host that serves again, and then this node, and the job goes on from its last checkpoint"
+        "{} for {waited:.0?} (server_timeout); start the launcher of the host that serves again, and then this node, \
+         and the job goes on from its last checkpoint",
+        match .missing {
+            None => format!("no server of run {run_id:?} ({servers}) has answered"),
+            Some(missing) => format!("the server of run {run_id:?} is lost, and its successor has waited: {missing};"),
+        }
     )]
     ServerLost {
         /// The id of the run.
@@ -56,6 +60,8 @@ pub enum RendezvousError {
         servers: String,
         /// How long the node waited for one of them.
         waited: Duration,
+        /// What a successor of the server lacks; none if there is none.
+        missing: Option<String>,
         /// The error of the last attempt to reach one, if it is known.
         source: Option<Box<dyn StdError + Send + Sync>>,
     },

@@ -164,8 +164,11 @@ fn failed(failure: &RendezvousFailure) -> String {
             let missing = missing.as_deref().unwrap_or("no server told what was missing");
             format!("no group formed in {} s: {missing}", waited.as_secs())
         }
-        RendezvousFailure::ServerLost { waited } => {
+        RendezvousFailure::ServerLost { waited, missing: None } => {
             format!("no server has answered for {} s", waited.as_secs())
+        }
+        RendezvousFailure::ServerLost { waited, missing: Some(missing) } => {
+            format!("the server was lost {} s ago: {missing}", waited.as_secs())
         }
         RendezvousFailure::Mismatch { what, ours, theirs, other } => {
             format!("{what} is {ours} here, and {theirs} on {other}")

@@ -160,6 +160,12 @@ impl Coordinator {
         self.window.last_call_since()
     }
 
+    /// Whether the round waits because too few nodes of the last group have come, which belongs to another server.
+    pub(super) fn lacks_quorum(&self) -> bool {
+        let joining = self.stage == RoundStage::Joining;
+        joining && matches!(self.waits_for, Some(WaitReason::ForQuorum { .. }))
+    }
+
     /// What the round waits for, in a sentence.
     pub(super) fn waits_for(&self, now: Time, config: &NodeConfig) -> Option<String> {
         match (self.stage, self.membership()) {
@@ -403,6 +409,7 @@ impl Coordinator {
             outlived: own.active.outlived.max(self.remembered().formed),
             rank0: rank0.map(|(id, _)| id.clone()).unwrap_or_default(),
             waits_for: String::new(),
+            lacks_quorum: false,
             ..own.active.clone()
         };
         let frozen = own.followed_by(frozen);

@@ -86,7 +86,8 @@ impl Coordinator {
         if !self.progress.is_due(now, is_news) {
             return None;
         }
-        let changed = Active { waits_for, ..own.active.clone() };
+        let lacks_quorum = self.lacks_quorum();
+        let changed = Active { waits_for, lacks_quorum, ..own.active.clone() };
         let txn = txns.replace(own, &changed);
         Some(CoordinatorStep::Request(Purpose::PublishChanges, txn, Some(Box::new(changed))))
     }

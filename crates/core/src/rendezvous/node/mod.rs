@@ -196,7 +196,10 @@ impl Node {
             NodeInput::SessionOpened { lease } => {
                 self.lease = Some(lease);
                 self.opening_session = false;
-                self.server_answers(now);
+                // A successor may have too few nodes of the last group, which is as good as no server.
+                if self.config.succession.is_none() {
+                    self.server_answers(now);
+                }
             }
             NodeInput::SessionLost { slept, silent } => {
                 self.memory.hears(now.saturating_sub(silent));

@@ -31,11 +31,28 @@ impl Node {
         }
     }
 
+    /// Whether the round waits because too few nodes of the last group have come to this server, which is a successor.
+    pub(super) fn lacks_quorum(&self) -> bool {
+        match &self.coordinator {
+            Some((coordinator, _)) => coordinator.lacks_quorum(),
+            None => self.observed.active().is_some_and(|active| active.lacks_quorum),
+        }
+    }
+
+    /// Since when the node, which was a member of a group, has no server that could form another one.
+    fn server_lost(&self, attempt: &JoinAttempt) -> Option<Time> {
+        attempt.server_lost.filter(|_| self.lease.is_none() || self.lacks_quorum())
+    }
+
     /// The end of an attempt, as far as it is known now.
     pub(super) fn ends(&self, attempt: &JoinAttempt) -> Option<Time> {
-        let lost =
-            attempt.server_lost.map(|since| since.saturating_add(self.config.server_timeout));
-        lost.or(attempt.deadline)
+        let patience = self.config.server_timeout;
+        match (self.server_lost(attempt), attempt.server_lost) {
+            (Some(since), _) => Some(since.saturating_add(patience)),
+            // The time without a server is no part of the attempt.
+            (None, Some(_)) => attempt.deadline.map(|deadline| deadline.saturating_add(patience)),
+            (None, None) => attempt.deadline,
+        }
     }
 
     /// When to give [`NodeInput::Wake`](crate::rendezvous::NodeInput::Wake), if no other input comes before.
@@ -58,10 +75,11 @@ impl Node {
         let over = |attempt: &JoinAttempt| self.ends(attempt).is_some_and(|end| end <= now);
         if let Some(attempt) = self.attempt.filter(over) {
             self.drop_join_request();
-            if let Some(since) = attempt.server_lost {
-                // No server can tell what is missing.
+            if let Some(since) = self.server_lost(&attempt) {
                 let waited = now.saturating_sub(since);
-                return self.fail(RendezvousFailure::ServerLost { waited });
+                // Without a successor, no server can tell what is missing.
+                let missing = self.lease.map(|_| self.waits_for(now));
+                return self.fail(RendezvousFailure::ServerLost { waited, missing });
             }
             self.attempt = None;
             self.timed_out = Some((attempt, now.saturating_add(DIAGNOSIS)));

@@ -53,10 +53,11 @@ pub(super) fn rendezvous_error(
         (RendezvousFailure::TimedOut { waited, missing: Some(missing) }, _) => {
             RendezvousError::Timeout { run_id, waited, missing }
         }
-        (RendezvousFailure::ServerLost { waited }, last_error) => {
+        (RendezvousFailure::ServerLost { waited, missing }, last_error) => {
             let source = last_error
                 .map(|error| -> Box<dyn std::error::Error + Send + Sync> { error.into() });
-            RendezvousError::ServerLost { run_id, servers: servers.to_owned(), waited, source }
+            let servers = servers.to_owned();
+            RendezvousError::ServerLost { run_id, servers, waited, missing, source }
         }
         (RendezvousFailure::Mismatch { what, ours, theirs, other }, _) => RendezvousError::State {
             what: format!(
