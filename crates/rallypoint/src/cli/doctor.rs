@@ -79,7 +79,7 @@ Examples:
   The same under Slurm:
     srun --ntasks-per-node 1 rallypoint doctor --nproc-per-node gpu
   For a script:
-    rallypoint doctor --json --nnodes 4 --rdzv-endpoint a:2379,b:2379,c:2379
+    rallypoint doctor --json --nnodes 4 --rdzv-backend etcd --rdzv-endpoint a,b,c
 
 Exit codes: 0 no check failed; 1 a check failed; 2 the command line is wrong.";
 

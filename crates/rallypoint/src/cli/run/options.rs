@@ -40,12 +40,14 @@ Examples:
   A Python script, one worker for each GPU, on two to four hosts; the same line on each of them:
     rallypoint run --nnodes 2:4 --nproc-per-node gpu --rdzv-endpoint head --rdzv-id job7 \\
         --max-restarts 3 train.py --epochs 10
+  On three hosts that succeed each other as the host of the server, so that any one of them may be lost:
+    rallypoint run --nnodes 2:4 --rdzv-endpoint a,b,c --rdzv-id job7 ./train
   The same under Slurm, which supplies the other values:
     srun --ntasks-per-node 1 rallypoint run --nproc-per-node gpu train.py
-  On three of its own hosts that have an etcd binary, so that the job survives the loss of any of its hosts:
+  With an etcd of its own on three of its hosts, which need the etcd binary:
     rallypoint run --nnodes 2:4 --engine etcd --rdzv-endpoint a,b,c --rdzv-id job7 ./train
-  On an etcd cluster, so that the job survives the loss of any of its hosts:
-    rallypoint run --nnodes 4 --rdzv-endpoint a:2379,b:2379,c:2379 --rdzv-id job7 ./train
+  On an existing etcd cluster:
+    rallypoint run --nnodes 4 --rdzv-backend etcd --rdzv-endpoint a,b,c --rdzv-id job7 ./train
   A node joins only if its GPUs answer:
     rallypoint run --nnodes 2:4 --rdzv-endpoint head --rdzv-id job7 --preflight 'nvidia-smi -L' train.py
   Print the resolved job without running it:
@@ -100,9 +102,9 @@ pub(crate) struct Options {
     #[arg(long, value_name = "NAME", default_value = "default", value_parser = name, help_heading = NODES)]
     pub(super) role: String,
 
-    /// Rendezvous server. One host: that host runs the server, on port 29400 by default. Several hosts,
-    /// separated by commas: an existing etcd cluster, on port 2379 by default, or with --engine etcd, the hosts that
-    /// run its members
+    /// Rendezvous server: the host that runs it, on port 29400 by default. Of several hosts, separated by commas, the
+    /// first one serves, and the others succeed it when it is lost; with --engine etcd they run the members of an etcd
+    /// cluster. With --rdzv-backend etcd: an existing etcd, on port 2379 by default
     #[arg(long, value_name = "HOST[:PORT],...", help_heading = MEETING)]
     pub(super) rdzv_endpoint: Option<String>,
     /// Server that the named hosts run: embedded, Rallypoint's own on one host; or etcd, one member of an etcd cluster
