@@ -178,3 +178,46 @@ def test_ctrl_c_on_the_one_that_serves_while_others_wait(jobs):
     job.group("bcd")
     job.stop_workers()
     assert job.wait("b", "c", "d") == {"b": 0, "c": 0, "d": 0}
+
+
+def test_groups_grow_and_shrink_by_units(jobs):
+    """A third node is a spare, and four nodes are the next group."""
+    job = jobs(nnodes="2:4", conf="last_call_timeout=1,lease_ttl=600,node_unit=2")
+    job.start_host("a")
+    job.start("b")
+    job.group("ab")
+    job.start("c")
+    job.said("c", "the next size is 4")
+    assert len(job.masters()) == 1
+    job.start("d")
+    four = job.group("abcd")
+    before = job.masters()
+    victim = next(event["agent"] for event in four if event["agent"] != "a" and event["rank"] > 0)
+    job.kill(victim)
+
+    def shrunk():
+        members = [event for event in job.events(world=2) if event["master"] not in before]
+        return members if len(members) == 2 else None
+
+    members = {event["agent"] for event in job.until(shrunk, "a group of two")}
+    (spare,) = set("abcd") - members - {victim}
+    job.said(spare, "a place to become free")
+    job.stop_workers()
+    codes = job.wait()
+    assert codes.pop(victim) == -signal.SIGKILL
+    assert set(codes.values()) == {0}, job.report()
+
+
+def test_planned_nodes_and_sizes_are_options_of_the_backend(jobs):
+    job = jobs(nnodes="1:4", conf="last_call_timeout=600,planned=2,sizes=1/2/4,scale_up_after=600")
+    job.start_host("a")
+    job.said("a", "1 of 2 planned nodes")
+    job.start("b")
+    job.group("ab")
+    job.stop_workers()
+    assert job.wait() == {"a": 0, "b": 0}
+    bad = jobs(nnodes="1:4", conf="sizes=1/8")
+    bad.start("a")
+    assert bad.wait() == {"a": 1}
+    line = bad.output("a").splitlines()[-1]
+    assert line.startswith('rallypoint.errors.ParameterError: sizes "1/8": 8 is not within 1:4 nodes'), line

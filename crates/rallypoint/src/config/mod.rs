@@ -12,6 +12,7 @@ mod error;
 mod options;
 mod parameters;
 pub(crate) mod progress;
+pub(crate) mod sizes;
 mod suggest;
 mod url;
 pub(crate) mod values;

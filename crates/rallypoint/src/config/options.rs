@@ -35,6 +35,7 @@ use super::backend::Backend;
 use super::error::ConfigError;
 use super::parameters::{RendezvousParameters, validate_run};
 use super::progress::{ProgressSign, hang_policy};
+use super::sizes::SizeOptions;
 use super::values::{MIN_SECONDS, PortRange, http_address};
 use crate::client::ClientOptions;
 use crate::events::EventRecorder;
@@ -146,6 +147,15 @@ pub(crate) const OPTIONS: &[OptionSpec] = &[
         "a node that misses this number of heartbeats counts as dead"),
     row("cas_backoff_max_seconds", SECONDS_OR_ZERO, Some("0.1"), DYNAMIC,
         "the longest backoff before a write that lost against another node is retried"),
+    row("planned", Kind::Count { least: 1 }, None, ETCD,
+        "number of nodes that are planned to come: when they are there, a group forms without a last call, and a group \
+         that would grow to fewer waits for them until the last call is over"),
+    row("sizes", Kind::Text, None, ETCD,
+        "the only sizes that a group may have, such as `2/4/8`; further nodes are spares"),
+    row("node_unit", Kind::Count { least: 1 }, None, ETCD,
+        "a group has a multiple of this number of nodes; further nodes are spares"),
+    row("scale_up_after", SECONDS_OR_ZERO, Some("0"), ETCD,
+        "how long after it has formed a group does not meet again for late nodes alone"),
     row("etcd_prefix", Kind::Text, Some(DEFAULT_PREFIX), ETCD,
         "prefix of the keys of all runs"),
     row("lease_ttl", Kind::WholeSeconds { least: 2 }, Some("10"), ETCD,
@@ -198,15 +208,22 @@ pub(crate) const OPTIONS: &[OptionSpec] = &[
 
 /// The options for which `rallypoint run` has options of its own.
 #[cfg(any(feature = "cli", test))]
-const OWN_OF_LAUNCHER: [(&str, &str); 3] =
-    [("hang_after", "--hang-after"), ("progress", "--progress"), ("http", "--http")];
+const OWN_OF_LAUNCHER: [(&str, &str); 7] = [
+    ("hang_after", "--hang-after"),
+    ("progress", "--progress"),
+    ("http", "--http"),
+    ("planned", "--planned"),
+    ("sizes", "--sizes"),
+    ("node_unit", "--node-unit"),
+    ("scale_up_after", "--scale-up-after"),
+];
 
 #[cfg(any(feature = "cli", test))]
 fn is_own_of_launcher(name: &str) -> bool {
     OWN_OF_LAUNCHER.iter().any(|(known, _)| *known == name)
 }
 
-/// Refuses options of the plugin of torchrun, for which `rallypoint run` has options of its own.
+/// Refuses options for which `rallypoint run` has options of its own.
 #[cfg(feature = "cli")]
 pub(crate) fn check_launcher(config: &BTreeMap<String, String>) -> Result<(), ConfigError> {
     match OWN_OF_LAUNCHER.into_iter().find_map(|(name, own)| Some((name, config.get(name)?, own))) {
@@ -249,6 +266,9 @@ pub struct HandlerOptions {
     pub min_nodes: usize,
     /// The largest number of nodes of a group.
     pub max_nodes: usize,
+    /// Which of these sizes a group may have, how many nodes are planned, and when a group grows (`sizes`, `node_unit`,
+    /// `planned`, `scale_up_after`).
+    pub sizes: SizeRules,
     /// The prefix of the keys of all runs (`etcd_prefix`).
     pub prefix: String,
     /// How long [`next_rendezvous`](RendezvousHandler::next_rendezvous) may take (`timeout`, `join_timeout`).
@@ -340,10 +360,18 @@ impl HandlerOptions {
             recorder,
             ..
         } = reader.parameters();
+        let sizes = SizeOptions {
+            planned: reader.optional_count("planned")?,
+            sizes: reader.parsed("sizes", super::sizes::sizes)?,
+            node_unit: reader.optional_count("node_unit")?,
+            scale_up_after: reader.time("scale_up_after")?,
+        };
+        let limits = Limits { min: *min_nodes, max: *max_nodes };
         Ok(Self {
             run_id: run_id.clone(),
             min_nodes: *min_nodes,
             max_nodes: *max_nodes,
+            sizes: sizes.rules(limits, str::to_owned)?,
             prefix: format!("/{}", prefix.trim_matches('/')),
             timeout: reader.optional_time("join_timeout")?.unwrap_or(timeout),
             server_timeout: reader.time("server_timeout")?,
@@ -368,13 +396,18 @@ impl HandlerOptions {
         })
     }
 
+    /// The smallest and the largest number of nodes of a group.
+    pub(crate) fn limits(&self) -> Limits {
+        Limits { min: self.min_nodes, max: self.max_nodes }
+    }
+
     /// The configuration of the protocol, which keeps the run under `keys`.
     pub(crate) fn node_config(&self, keys: &Keys) -> NodeConfig {
         NodeConfig {
             run_lease: keys.run_lease(),
             keys: keys.clone(),
-            limits: Limits { min: self.min_nodes, max: self.max_nodes },
-            sizes: SizeRules::default(),
+            limits: self.limits(),
+            sizes: self.sizes.clone(),
             timeout: self.timeout,
             server_timeout: self.server_timeout,
             last_call: self.last_call,
@@ -394,6 +427,7 @@ impl HandlerOptions {
         const SHORTEST_LEASE: Duration = Duration::from_secs(2);
         let Self { min_nodes, max_nodes, run_id, lease_ttl, timeout, .. } = self;
         validate_run(run_id, *min_nodes, *max_nodes)?;
+        super::sizes::check(&self.sizes, self.limits(), str::to_owned)?;
         // Less is not to be had: the node would count itself dead before any server did, or a server
         // would keep it for longer than was asked for.
         if *lease_ttl < SHORTEST_LEASE {

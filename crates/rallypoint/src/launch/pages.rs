@@ -29,13 +29,14 @@ impl NodePages {
     /// `max_restarts`: the restarts of the job, if the agent knows them.
     pub(crate) fn new(parameters: &RendezvousParameters, max_restarts: Option<u32>) -> Arc<Self> {
         let waits_for = Mutex::new(Some("the launcher is starting".to_owned()));
-        let options = EtcdOptions::from_parameters(parameters).ok();
+        let options = EtcdOptions::from_parameters(parameters).ok().map(|options| options.handler);
         let run = RunMetrics::new(RunFacts {
             run_id: parameters.run_id.clone(),
             min_nodes: parameters.min_nodes,
             max_nodes: parameters.max_nodes,
+            planned_nodes: options.as_ref().and_then(|options| options.sizes.planned),
             max_restarts,
-            lease_ttl: options.map(|options| options.handler.lease_ttl).unwrap_or_default(),
+            lease_ttl: options.map(|options| options.lease_ttl).unwrap_or_default(),
         });
         Arc::new(Self { waits_for, server: OnceLock::new(), run: Arc::new(run) })
     }

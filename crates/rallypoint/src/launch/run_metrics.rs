@@ -33,6 +33,7 @@ pub(crate) struct RunFacts {
     pub(crate) run_id: String,
     pub(crate) min_nodes: usize,
     pub(crate) max_nodes: usize,
+    pub(crate) planned_nodes: Option<usize>,
     /// The restarts of the job, if the agent knows them.
     pub(crate) max_restarts: Option<u32>,
     pub(crate) lease_ttl: Duration,
@@ -198,8 +199,11 @@ impl RunMetrics {
             ("suspect", f64::from(state.suspected)),
             ("missing", state.lost as f64),
         ];
-        let RunFacts { run_id, min_nodes, max_nodes, max_restarts, lease_ttl } = &self.facts;
-        let wanted = [("min", *min_nodes as f64), ("max", *max_nodes as f64)];
+        let RunFacts { run_id, min_nodes, max_nodes, planned_nodes, max_restarts, lease_ttl } =
+            &self.facts;
+        let planned = planned_nodes.map(|planned| ("planned", planned as f64));
+        let limits = [("min", *min_nodes as f64), ("max", *max_nodes as f64)];
+        let wanted: Vec<_> = limits.into_iter().chain(planned).collect();
         let run = one_of(&RUN_STATES, state.run);
         let node = one_of(&NODE_STATES, Some(state.node));
         let margin = state.lease_margin.map(|left| {
@@ -220,7 +224,12 @@ impl RunMetrics {
             gauge("rallypoint_run_round", "Number of the round.", state.round as f64),
             gauges("rallypoint_node_state", "State of this node.", "state", &node),
             gauges("rallypoint_nodes", "Nodes of the group.", "state", &nodes),
-            gauges("rallypoint_nodes_wanted", "Limits of --nnodes.", "bound", &wanted),
+            gauges(
+                "rallypoint_nodes_wanted",
+                "Limits of --nnodes, and --planned.",
+                "bound",
+                &wanted,
+            ),
             restarts.unwrap_or_default(),
             margin.unwrap_or_default(),
             gauge(

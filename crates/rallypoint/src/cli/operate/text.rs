@@ -120,7 +120,7 @@ fn optional(value: Option<impl ToString>) -> String {
     value.map_or_else(|| "-".to_owned(), |value| value.to_string())
 }
 
-/// `7/8`, or `3/2:4` if the size may vary, and the spare nodes.
+/// `7/8`, or `3/2:4` if the size may vary, the planned nodes while some of them are missing, and the spare nodes.
 fn nodes(run: &RunStatus) -> String {
     let counts = run.counts;
     let wanted = match counts.limits() {
@@ -128,8 +128,10 @@ fn nodes(run: &RunStatus) -> String {
         Some(limits) if limits.min == limits.max => limits.max.to_string(),
         Some(limits) => limits.to_string(),
     };
+    let planned = run.sizes.planned.filter(|planned| counts.present < *planned);
+    let planned = planned.map(|planned| format!(" ({planned} planned)")).unwrap_or_default();
     let spare = if counts.spare > 0 { format!(" +{} spare", counts.spare) } else { String::new() };
-    format!("{}/{wanted}{spare}", counts.present)
+    format!("{}/{wanted}{planned}{spare}", counts.present)
 }
 
 fn restarts(run: &RunStatus) -> String {

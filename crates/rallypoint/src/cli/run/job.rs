@@ -59,7 +59,7 @@ pub(super) fn job(
         no_restart_exit_code: options.no_restart_exit_code.0,
         restart_backoff: options.restart_delay.0,
         hang: options.hang_after.map(|limits| limits.0),
-        on_hang: on_hang(options, nodes, &mut notes),
+        on_hang: on_hang(options, smallest(&rendezvous), &mut notes),
         ..AgentSettings::default()
     };
     if agent.hang.is_none() && options.progress != ProgressSign::default() {
@@ -131,12 +131,13 @@ fn nodes(
     Ok(ONE)
 }
 
-/// What users should know who wait for nodes: how many the scheduler has started, if the job may have another size; and
-/// that nodes on other hosts mean themselves by this endpoint.
+/// What users should know who wait for nodes: how many the scheduler has started, if the job may have another size and
+/// the user has not said how many to wait for; and that nodes on other hosts mean themselves by this endpoint.
 fn remark(known: &Known<'_>, rendezvous: &RendezvousConfig) -> Option<String> {
     let Known { scheduler, nodes, node_rank, .. } = *known;
     let mut remarks = Vec::new();
     if nodes.min != nodes.max
+        && known.options.planned.is_none()
         // What is not needed need not be right.
         && let Ok(Some(found)) = scheduler.nodes(&known.host.environment)
     {
@@ -226,7 +227,7 @@ fn store_ports(rendezvous: &RendezvousConfig) -> Option<PortRange> {
 }
 
 /// What follows from a hang, with warnings of what would have no effect, or another one than was meant.
-fn on_hang(options: &Options, nodes: Nodes, notes: &mut Notes) -> OnHang {
+fn on_hang(options: &Options, smallest: usize, notes: &mut Notes) -> OnHang {
     if options.on_hang == HangAction::Report {
         return OnHang::Report;
     }
@@ -238,7 +239,15 @@ fn on_hang(options: &Options, nodes: Nodes, notes: &mut Notes) -> OnHang {
                 .to_owned(),
         );
     }
-    OnHang::Restart { min_nodes: u32::try_from(nodes.min).unwrap_or(u32::MAX) }
+    OnHang::Restart { min_nodes: u32::try_from(smallest).unwrap_or(u32::MAX) }
+}
+
+/// The smallest size that the group may have.
+fn smallest(rendezvous: &RendezvousConfig) -> usize {
+    let options = EtcdOptions::from_parameters(&rendezvous.parameters).ok();
+    options.map_or(rendezvous.parameters.min_nodes, |EtcdOptions { handler, .. }| {
+        handler.sizes.smallest(handler.limits())
+    })
 }
 
 /// Warns of a notice that exceeds the last call: nodes end their notice at different times, and the first to rejoin

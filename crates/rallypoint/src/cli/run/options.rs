@@ -10,8 +10,8 @@ use std::time::Duration;
 use clap::Parser;
 
 use super::values::{
-    Delay, Engine, HangAction, HangAfter, NoRestart, Nodes, NoticeOption, TimeLimit, Workers,
-    interval, name, ports, seconds, shell_command,
+    Delay, Engine, HangAction, HangAfter, NoRestart, Nodes, NoticeOption, SizeList, TimeLimit,
+    Workers, interval, name, ports, seconds, shell_command,
 };
 use crate::config::RALLYPOINT_BACKEND;
 use crate::launch::job::{
@@ -44,6 +44,9 @@ Examples:
     rallypoint run --nnodes 2:4 --rdzv-endpoint a,b,c --rdzv-id job7 ./train
   The same under Slurm, which supplies the other values:
     srun --ntasks-per-node 1 rallypoint run --nproc-per-node gpu train.py
+  In groups of 4 or 8 hosts, whose workers are not restarted for new hosts within 10 minutes of a start:
+    rallypoint run --nnodes 4:8 --node-unit 4 --planned 8 --scale-up-after 600 --rdzv-endpoint head \\
+        --rdzv-id job7 train.py
   With an etcd of its own on three of its hosts, which need the etcd binary:
     rallypoint run --nnodes 2:4 --engine etcd --rdzv-endpoint a,b,c --rdzv-id job7 ./train
   On an existing etcd cluster:
@@ -86,6 +89,21 @@ pub(crate) struct Options {
     /// Number of nodes: N, or MIN:MAX for an elastic job [default: 1]
     #[arg(long, value_name = "N|MIN:MAX", help_heading = NODES)]
     pub(super) nnodes: Option<Nodes>,
+    /// Number of nodes that are planned to come, within --nnodes MIN:MAX. When they are there, the job starts without
+    /// waiting for more; with fewer it starts when the last call is over
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), help_heading = NODES)]
+    pub(super) planned: Option<u32>,
+    /// The only sizes that the group may have, such as 2,4,8. The largest that fits is taken, and further nodes are
+    /// spares
+    #[arg(long, value_name = "N,...", help_heading = NODES)]
+    pub(super) sizes: Option<SizeList>,
+    /// The group has a multiple of this number of nodes, and further nodes are spares
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), help_heading = NODES)]
+    pub(super) node_unit: Option<u32>,
+    /// Seconds after a group has formed in which it does not re-form for late nodes alone. A failure or a lost node
+    /// re-forms it at once, with the late nodes
+    #[arg(long, value_name = "SECONDS", default_value = "0", value_parser = seconds, help_heading = NODES)]
+    pub(super) scale_up_after: Duration,
     /// Number of workers on this node: a number, cpu, gpu, or auto (GPUs if there are any, else CPUs)
     #[arg(long, value_name = "N|auto|cpu|gpu", default_value = "1", help_heading = NODES)]
     pub(super) nproc_per_node: Workers,

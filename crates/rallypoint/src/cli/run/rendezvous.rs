@@ -5,6 +5,8 @@ mod place;
 
 use std::collections::BTreeMap;
 
+use rallypoint_core::rendezvous::sizes::Limits;
+
 pub(super) use self::place::static_endpoint;
 use self::place::{Origin, Place, place, run_id};
 use super::error::RunError;
@@ -13,6 +15,7 @@ use super::options::Options;
 use super::scheduler::Scheduler;
 use super::secret::Secret;
 use super::values::{Engine, Nodes};
+use crate::config::sizes::{SizeOptions, written as written_sizes};
 use crate::config::{Backend, RALLYPOINT_BACKEND, check_launcher, suggest};
 use crate::embedded::{
     FieldNames, RendezvousConfig, SECRET_USER, ServerHints, given_credential, written,
@@ -50,6 +53,7 @@ pub(super) fn rendezvous_config(
     let mut parameters = RendezvousParameters::new(backend, endpoint, run_id, min, max)?;
     parameters.local_addr.clone_from(&known.options.local_addr);
     parameters.config = config(known)?;
+    parameters.config.extend(sizes(known)?);
     let given = given_credential(&parameters);
     let hints = ServerHints {
         is_rank0: is_rank0(known, &place)?,
@@ -142,6 +146,27 @@ fn config(known: &Known<'_>) -> Result<BTreeMap<String, String>, RunError> {
         unless_given("node_rank", rank.to_string());
     }
     Ok(config)
+}
+
+/// The options for the size of the group, if they allow one.
+fn sizes(known: &Known<'_>) -> Result<BTreeMap<String, String>, RunError> {
+    let Options { planned, sizes, node_unit, scale_up_after, .. } = known.options;
+    let given = SizeOptions {
+        planned: *planned,
+        sizes: sizes.clone().map(|sizes| sizes.0),
+        node_unit: *node_unit,
+        scale_up_after: *scale_up_after,
+    };
+    let Nodes { min, max } = known.nodes;
+    given.rules(Limits { min, max }, |name| format!("--{}", name.replace('_', "-")))?;
+    let after = Some(scale_up_after.as_secs_f64()).filter(|after| *after > 0.0);
+    let options = [
+        ("planned", planned.map(|planned| planned.to_string())),
+        ("sizes", given.sizes.as_deref().map(written_sizes)),
+        ("node_unit", node_unit.map(|unit| unit.to_string())),
+        ("scale_up_after", after.map(|after| after.to_string())),
+    ];
+    Ok(options.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect())
 }
 
 /// Says that a secret is not used, where the servers run already or the options give a user.

@@ -10,6 +10,7 @@ use clap::builder::PossibleValue;
 use rallypoint_core::agent::{HangPolicy, RestartBackoff, signal_name};
 
 use crate::config::progress::hang_policy;
+use crate::config::sizes::sizes;
 use crate::config::values;
 use crate::launch::job::{LocalRanks, NumaBinding, SignalList, StreamSelection, Streams};
 
@@ -29,6 +30,18 @@ impl FromStr for Nodes {
             (Ok(min), Ok(max)) if 0 < min && min <= max => Ok(Self { min, max }),
             _ => Err("give a number of nodes, such as 4, or MIN:MAX, such as 2:4".to_owned()),
         }
+    }
+}
+
+/// The only sizes that a group may have: `2,4,8`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct SizeList(pub(crate) Vec<usize>);
+
+impl FromStr for SizeList {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        sizes(text).map(Self).map_err(|_| "give numbers of nodes, such as 2,4,8".to_owned())
     }
 }
 

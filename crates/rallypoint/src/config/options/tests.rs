@@ -127,6 +127,12 @@ fn wrong_options_are_named_with_what_would_be_right() {
         ("hang_after", "0", "give seconds from 0.001 to 31536000, such as 30 or 0.5; the limit"),
         ("progress", "moon", "give auto, output, beat or file:PATH"),
         ("http", "9480", "give an IP address and a port, such as 127.0.0.1:9480"),
+        ("planned", "0", "give a whole number from 1 to"),
+        ("planned", "16", "give a number that a group may have: from "),
+        ("sizes", "2/x", "give numbers of nodes, such as 2/4/8"),
+        ("sizes", "1/16", "16 is not within "),
+        ("node_unit", "16", "no multiple of 16 is within "),
+        ("scale_up_after", "-1", "give seconds from 0 to 31536000, such as 30 or 0.5"),
         ("protocol", "grpc", "give http or https"),
         ("user", "", "give a value, or leave it out"),
     ] {
@@ -166,8 +172,8 @@ fn an_unknown_option_is_refused_with_a_guess() {
     let error = etcd(&[("last_call_timout", "5")]).unwrap_err();
     assert!(matches!(error, ConfigError::UnknownOption { .. }));
     let words = "unknown option \"last_call_timout\" of backend \"etcd\": did you mean \
-                 last_call_timeout? It knows: timeout, join_timeout, server_timeout, last_call_timeout, etcd_prefix, \
-                 lease_ttl, rank_policy, node_rank, topology, local_world_size, use_agent_store, store_ports, reopen, \
+                 last_call_timeout? It knows: timeout, join_timeout, server_timeout, last_call_timeout, planned, sizes, \
+                 node_unit, scale_up_after, etcd_prefix, lease_ttl, rank_policy, node_rank, topology, local_world_size, use_agent_store, store_ports, reopen, \
                  hang_after, progress, http, protocol, cacert, ca_cert, cert, ssl_cert, key, ssl_cert_key, read_timeout, user, password, \
                  password_file, is_host";
     assert_eq!(error.to_string(), words);

@@ -11,6 +11,7 @@ fn after(events: &[(u64, &str)]) -> String {
         run_id: "job".to_owned(),
         min_nodes: 2,
         max_nodes: 4,
+        planned_nodes: Some(3),
         max_restarts: Some(3),
         lease_ttl: Duration::from_secs(10),
     });
@@ -60,6 +61,7 @@ fn before_the_first_event_everything_is_known_to_be_nothing() {
             r#"rallypoint_node_state{state="out"} 1"#,
             r#"rallypoint_nodes_wanted{bound="min"} 2"#,
             r#"rallypoint_nodes_wanted{bound="max"} 4"#,
+            r#"rallypoint_nodes_wanted{bound="planned"} 3"#,
             "rallypoint_restarts_left 3",
             "rallypoint_restarts_max 3",
             "rallypoint_lease_ttl_seconds 10",

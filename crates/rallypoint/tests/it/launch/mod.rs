@@ -40,6 +40,7 @@ mod programs;
 mod reopening;
 mod security;
 mod serving;
+mod sizes;
 mod stopping;
 mod surplus;
 mod terminal;

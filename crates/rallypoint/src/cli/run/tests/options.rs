@@ -49,7 +49,11 @@ fn rows() -> Vec<Row> {
         option("nnodes", "nn", "2:4", |p| format!("{}:{}", p.rendezvous.parameters.min_nodes, p.rendezvous.parameters.max_nodes),
             "1:1", "2:4", "4:2", "give a number of nodes"),
         option("nproc-per-node", "nproc", "3", |p| p.agent.local_workers.to_string(), "1", "3", "0", "give a number of at least 1"),
-        option("node-rank", "node", "1", |p| conf(p, "node_rank"), "-", "1", "-1", "is not in 0..="),
+        option("planned", "plan", "3", |p| conf(p, "planned"), "-", "3", "0", "0 is not in 1..="),
+        option("sizes", "siz", "4,2", |p| conf(p, "sizes"), "-", "2/4", "2-4", "give numbers of nodes, such as 2,4,8"),
+        option("node-unit", "node-u", "2", |p| conf(p, "node_unit"), "-", "2", "0", "0 is not in 1..="),
+        option("scale-up-after", "sc", "7.5", |p| conf(p, "scale_up_after"), "-", "7.5", "-1", "give seconds"),
+        option("node-rank", "node-r", "1", |p| conf(p, "node_rank"), "-", "1", "-1", "is not in 0..="),
         option("local-addr", "local-a", "10.0.0.1", |p| format!("{:?}", p.rendezvous.parameters.local_addr),
             "None", "Some(\"10.0.0.1\")", "", "give a name"),
         option("role", "ro", "learner", |p| p.role.clone(), "default", "learner", "", "give a name"),
@@ -95,7 +99,7 @@ fn rows() -> Vec<Row> {
         option("preflight-timeout", "preflight-t", "7", |p| format!("{:?}", p.preflight.as_ref().map(|preflight| preflight.timeout)),
             "Some(300s)", "Some(7s)", "0", "give seconds above 0"),
         option("ports", "po", "2", |p| p.ports.count.to_string(), "0", "2", "65", "give a number of ports from 0 to 64"),
-        flag("placeholders", "pl", |p| p.program.placeholders.to_string(), "false", "true"),
+        flag("placeholders", "plac", |p| p.program.placeholders.to_string(), "false", "true"),
         flag("virtual-local-rank", "v", |p| p.virtual_local_rank.to_string(), "false", "true"),
         option("stdin", "std", "0", |p| format!("{:?}", p.stdin), "None", "Some(0)", "1", "0 to 0"),
         option("numa-binding", "nu", "core-complex", |p| format!("{:?}", p.numa_binding), "None", "Some(CoreComplex)",
@@ -119,6 +123,9 @@ fn rows() -> Vec<Row> {
 fn context(name: &str) -> &'static [&'static str] {
     match name {
         "nnodes" => &["--rdzv-endpoint=other", "--rdzv-id=a"],
+        "planned" | "sizes" | "node-unit" => {
+            &["--nnodes=2:4", "--rdzv-endpoint=other", "--rdzv-id=a"]
+        }
         "node-rank" => &["--nnodes=2", "--rdzv-endpoint=other", "--rdzv-id=a"],
         "cert" => &["--key=k.pem", "--cacert=ca.pem", "--rdzv-endpoint=other"],
         "key" => &["--cert=c.pem", "--cacert=ca.pem", "--rdzv-endpoint=other"],

@@ -35,6 +35,30 @@ fn a_beginning_of_several_options_names_them() {
 }
 
 #[test]
+fn sizes_that_allow_no_group_are_refused() {
+    let several = ["--nnodes=2:8", "--rdzv-endpoint=other", "--rdzv-id=a"];
+    for (given, words) in [
+        (&["--sizes=2,16"][..], "--sizes \"2/16\": 16 is not within 2:8 nodes"),
+        (&["--node-unit=9"], "--node-unit \"9\": no multiple of 9 is within 2:8 nodes"),
+        (&["--planned=9"], "--planned \"9\": give a number that a group may have: from 2 to 8"),
+        (
+            &["--sizes=2,4", "--node-unit=2"],
+            "--sizes 2/4 and --node-unit 2 contradict each other: give the one or the other",
+        ),
+        (
+            &["--rdzv-conf=sizes=2/4"],
+            "sizes \"2/4\": it is for torchrun; give rallypoint run --sizes instead",
+        ),
+    ] {
+        let line: Vec<&str> = several.iter().chain(given).copied().chain(["true"]).collect();
+        let error = refusal(&line, &[]);
+        assert!(error.starts_with(words), "{given:?}: {error}");
+    }
+    let error = refusal(&["--standalone", "--planned=2", "true"], &[]);
+    assert!(error.starts_with("--planned \"2\": give a number"), "{error}");
+}
+
+#[test]
 fn an_unknown_option_is_an_error_of_usage() {
     for line in [
         &["--bogus", "true"][..],
