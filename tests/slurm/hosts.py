@@ -142,6 +142,13 @@ class Network:
             self.close()
             raise
 
+    def unplug(self, name):
+        """Cuts a host off from all others. Nobody is told."""
+        self.switch.ip("link", "set", name, "down")
+
+    def plug(self, name):
+        self.switch.ip("link", "set", name, "up")
+
     def close(self):
         for host in [*self.hosts.values(), self.switch]:
             host.close()

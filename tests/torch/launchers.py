@@ -80,9 +80,9 @@ class Job:
         with socket.create_server((HOST, 0)) as listener:
             self.port = listener.getsockname()[1]
 
-    def start(self, *arguments, host=None, **environment):
-        """One more launcher. The first one hosts what they meet at, unless told otherwise. A variable that is None
-        is not there."""
+    def start(self, *arguments, host=None, by=(), **environment):
+        """One more launcher, ``by`` a program that becomes it. The first one hosts what they meet at, unless told
+        otherwise. A variable that is None is not there."""
         number = len(self.launchers)
         host = number == 0 if host is None else host
         meeting = self.meeting or self.kind.meeting(str(self.nodes), self.port, self.run_id, host)
@@ -93,7 +93,7 @@ class Job:
             "GLOO_SOCKET_IFNAME": "lo", "LC_ALL": "C.UTF-8", **environment,
         }  # fmt: skip
         variables = {name: value for name, value in variables.items() if value is not None}
-        command = [*self.kind.command, *meeting, *map(str, arguments)]
+        command = [*by, *self.kind.command, *meeting, *map(str, arguments)]
         launcher = Launcher(command, self.directory / f"{self.kind.name}-{number}.log", variables)
         self.launchers.append(launcher)
         return launcher

@@ -1,9 +1,10 @@
 """A worker under torchrun. It writes down what it was told, and does what files in its directory say.
 
-    plugin_job.py <directory> <name of its agent> [train] [count] [stubborn] [hang]
+    plugin_job.py <directory> <name of its agent> [train] [count] [stubborn] [look] [hang]
 
 `stop` ends it well, and `stop-<agent>` if it is that agent's. `fail-<agent>` makes one worker of that agent fail, after
 it killed the processes in that file.
+With `look` it writes down which workers of other groups live when it starts.
 With `hang` it beats until the file `hang` holds a rank. Then that rank waits in another place than the others do.
 To start quickly it does without PyTorch, unless it is to train. Then it adds up ones with the others all the time.
 """
@@ -22,6 +23,7 @@ import time
 
 directory, agent, *deeds = sys.argv[1:]
 directory = pathlib.Path(directory)
+MASTER = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
 
 
 def write_down(**what):
@@ -50,14 +52,24 @@ def start_helper():
     return pid
 
 
-def predecessors():
-    """Earlier workers of this agent that are still about."""
+def living(condition):
+    """The processes that have written down what meets the condition, and are still about."""
     from agents import lives
 
     with open(directory / "events", "a+") as events:
         events.seek(0)
-        pids = [event["pid"] for event in map(json.loads, events) if event["agent"] == agent]
+        pids = [event["pid"] for event in map(json.loads, events) if condition(event)]
     return [pid for pid in pids if lives(pid)]
+
+
+def predecessors():
+    """Earlier workers of this agent that are still about."""
+    return living(lambda event: event["agent"] == agent)
+
+
+def strangers():
+    """Workers of other groups that are still about."""
+    return living(lambda event: event.get("master", MASTER) != MASTER)
 
 
 def starts():
@@ -138,10 +150,13 @@ write_down(
     rank=int(os.environ["RANK"]),
     world=int(os.environ["WORLD_SIZE"]),
     node=int(os.environ["GROUP_RANK"]),
-    master=f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}",
+    master=MASTER,
     restarts=int(os.environ["TORCHELASTIC_RESTART_COUNT"]),
     **found,
 )
+if "look" in deeds and (seen := strangers()):
+    # After it has written that it is there itself: of two that start together, one sees the other.
+    write_down(strangers=seen)
 if "hang" in deeds:
     hang()
 while not most(any((directory / name).exists() for name in ("stop", f"stop-{agent}"))):

@@ -7,6 +7,7 @@ import signal
 
 import pytest
 import torch
+from hosts import Network
 from launchers import EXAMPLE, Job, Ours, Stock
 from servers import Serve
 
@@ -108,6 +109,29 @@ def test_the_node_of_rank_0_is_lost(tmp_path):
         begun, *resumed = starts(job)
         assert begun == (3, 0) and resumed[-1][0] == 2 and resumed[-1][1] > 0, job.said()
         assert weights(tmp_path)
+
+
+def test_the_host_of_the_head_is_killed_and_replaced(tmp_path, undisturbed):
+    """Another host serves, and the job goes on there as soon as a new node is there, on a host that was not in it."""
+    names = [f"node{number}" for number in range(5)]
+    network = Network(tmp_path, names)
+    try:
+        with Job(Ours(), tmp_path, nodes=4) as job:
+            meeting = ["--nnodes", "4", "--rdzv-id", job.run_id, "--rdzv-endpoint", ",".join(names[:3])]
+            job.meeting = [*meeting, "--rdzv-conf", "lease_ttl=4"]
+
+            def start_on(name):
+                options = ["--max-restarts", 1, *training(tmp_path), *SLOWLY]
+                job.start(*options, by=network.hosts[name].enter(), GLOO_SOCKET_IFNAME="eth0")
+
+            for name in names[:4]:
+                start_on(name)
+            job.wait_for("a checkpoint", lambda: saved(tmp_path))
+            network.hosts["node0"].kill()
+            start_on("node4")
+            check(job, tmp_path, undisturbed, [-signal.SIGKILL, 0, 0, 0, 0])
+    finally:
+        network.close()
 
 
 def test_a_node_comes_in_mid_run(tmp_path):

@@ -72,11 +72,17 @@ class Place:
         while len(processes) < count:
             if not select.select([self._reader], [], [], PATIENCE.total_seconds())[0]:
                 sys.exit(f"only {len(processes)} of {count} workers came")
-            # A line is written at once, and short enough not to be mixed with others.
-            for line in os.read(self._reader, 4096).decode().splitlines():
-                rank, process = map(int, line.split())
-                processes[rank] = process
+            processes |= self._read()
         return processes
+
+    def hear_some(self, seconds):
+        """Those that come first, within this time."""
+        return self._read() if select.select([self._reader], [], [], seconds)[0] else {}
+
+    def _read(self):
+        # A line is written at once, and short enough not to be mixed with others.
+        lines = os.read(self._reader, 4096).decode().splitlines()
+        return dict(map(int, line.split()) for line in lines)
 
     def __enter__(self):
         return self

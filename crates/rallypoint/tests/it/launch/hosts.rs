@@ -6,6 +6,8 @@
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
+use rustix::process::{Pid, Signal, kill_process};
+
 use super::until_true;
 use crate::support::process::{Directory, Process};
 use crate::support::tools::ip;
@@ -14,11 +16,15 @@ use crate::support::tools::ip;
 const KEEPER: &str = r#"hostname "$0" && mount --bind "$1" /etc/hosts && mount --bind /dev/null /etc/resolv.conf &&
     exec sleep infinity"#;
 
+/// Where all hosts are plugged in, and where those are that are cut off together.
+const BRIDGE: &str = "bridge";
+const ISLAND: &str = "island";
+
 /// A switch and the hosts that are plugged into it, numbered from 0.
 pub struct Network {
     switch: Host,
     pub hosts: Vec<Host>,
-    _directory: Directory,
+    directory: Directory,
 }
 
 /// A host is its namespaces, and the process that keeps them.
@@ -28,8 +34,9 @@ pub struct Host {
 }
 
 impl Host {
-    fn new(directory: &Directory, name: &str) -> Self {
-        let path = |end: &str| directory.path().join(format!("{name}.{end}"));
+    /// A host of this name. Its files begin with `stem`, since two hosts may have one name.
+    fn new(directory: &Directory, stem: &str, name: &str) -> Self {
+        let path = |end: &str| directory.path().join(format!("{stem}.{end}"));
         let (log, file) = (path("log"), path("hosts"));
         std::fs::write(&file, "127.0.0.1 localhost\n").unwrap();
         let output = std::fs::File::create(&log).unwrap();
@@ -64,6 +71,24 @@ impl Host {
         words.into_iter().chain([self.keeper.id().to_string()]).collect()
     }
 
+    /// Kills all that runs there, at once.
+    pub fn kill(&self) {
+        let network = |pid: &str| std::fs::read_link(format!("/proc/{pid}/ns/net")).ok();
+        let keeper = self.keeper.id().to_string();
+        let own = network(&keeper).unwrap();
+        until_true("nothing runs on the host", || {
+            let names = std::fs::read_dir("/proc").unwrap().map(|entry| entry.unwrap().file_name());
+            let pids = names.filter_map(|name| name.into_string().ok());
+            let there = pids.filter(|pid| *pid != keeper && network(pid).as_ref() == Some(&own));
+            let pids: Vec<i32> = there.filter_map(|pid| pid.parse().ok()).collect();
+            for pid in &pids {
+                // It may have ended by itself.
+                let _ = kill_process(Pid::from_raw(*pid).unwrap(), Signal::KILL);
+            }
+            pids.is_empty()
+        });
+    }
+
     /// Changes its network.
     pub fn ip(&self, words: &[&str]) {
         let enter = self.enter();
@@ -82,27 +107,58 @@ impl Network {
     /// Hosts, called `node0` and so on.
     pub fn new(hosts: usize) -> Self {
         let directory = Directory::new();
-        let switch = Host::new(&directory, "switch");
-        switch.ip(&["link", "add", "bridge", "type", "bridge"]);
-        switch.ip(&["link", "set", "bridge", "up"]);
-        let plug = |number: usize| {
-            let host = Host::new(&directory, &format!("node{number}"));
-            let (port, pid) = (port(number), host.keeper.id().to_string());
-            switch
-                .ip(&["link", "add", &port, "type", "veth", "peer", "name", "eth0", "netns", &pid]);
-            switch.ip(&["link", "set", &port, "master", "bridge"]);
-            switch.ip(&["link", "set", &port, "up"]);
-            host.ip(&["address", "add", &format!("{}/24", address(number)), "dev", "eth0"]);
-            host.ip(&["link", "set", "eth0", "up"]);
-            host
-        };
-        let hosts = (0..hosts).map(plug).collect();
-        Self { switch, hosts, _directory: directory }
+        let switch = Host::new(&directory, "switch", "switch");
+        for bridge in [BRIDGE, ISLAND] {
+            switch.ip(&["link", "add", bridge, "type", "bridge"]);
+            switch.ip(&["link", "set", bridge, "up"]);
+        }
+        let mut network = Self { switch, hosts: Vec::new(), directory };
+        for number in 0..hosts {
+            network.add(&format!("node{number}"));
+        }
+        network
+    }
+
+    /// One more host, with the next address. Returns its number.
+    pub fn add(&mut self, name: &str) -> usize {
+        let number = self.hosts.len();
+        let host = Host::new(&self.directory, &format!("host{number}"), name);
+        let (port, pid) = (port(number), host.keeper.id().to_string());
+        let switch = &self.switch;
+        switch.ip(&["link", "add", &port, "type", "veth", "peer", "name", "eth0", "netns", &pid]);
+        switch.ip(&["link", "set", &port, "master", BRIDGE]);
+        switch.ip(&["link", "set", &port, "up"]);
+        host.ip(&["address", "add", &format!("{}/24", address(number)), "dev", "eth0"]);
+        host.ip(&["link", "set", "eth0", "up"]);
+        self.hosts.push(host);
+        number
+    }
+
+    /// All hosts know each other by these names, in the order of their numbers.
+    pub fn know(&self, names: &[&str]) {
+        let addresses: Vec<String> = (0..names.len()).map(address).collect();
+        let lines: Vec<(&str, &str)> =
+            addresses.iter().map(String::as_str).zip(names.iter().copied()).collect();
+        self.hosts.iter().for_each(|host| host.knows(&lines));
     }
 
     /// Pulls a host's plug, or puts it back. Nobody is told.
     pub fn plug(&self, number: usize, how: &str) {
         self.switch.ip(&["link", "set", &port(number), how]);
+    }
+
+    /// Cuts some hosts off from the others, but not from each other. Nobody is told.
+    pub fn part(&self, numbers: &[usize]) {
+        for number in numbers {
+            self.switch.ip(&["link", "set", &port(*number), "master", ISLAND]);
+        }
+    }
+
+    /// Ends that.
+    pub fn join(&self, numbers: &[usize]) {
+        for number in numbers {
+            self.switch.ip(&["link", "set", &port(*number), "master", BRIDGE]);
+        }
     }
 }
 

@@ -42,6 +42,7 @@ mod security;
 mod serving;
 mod sizes;
 mod stopping;
+mod succession;
 mod surplus;
 mod terminal;
 mod trouble;

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::hosts::{Network, address};
+use super::hosts::Network;
 use super::{Group, Job, Launcher, until};
 use crate::secure::Authority;
 use crate::support::Version;
@@ -18,13 +18,7 @@ struct Ground {
 impl Ground {
     fn new(nnodes: &str, hosts: usize) -> Self {
         let network = Network::new(hosts);
-        let addresses: Vec<(String, String)> =
-            (0..hosts).map(|number| (address(number), format!("node{number}"))).collect();
-        for host in &network.hosts {
-            let names: Vec<(&str, &str)> =
-                addresses.iter().map(|(address, name)| (address.as_str(), name.as_str())).collect();
-            host.knows(&names);
-        }
+        network.know(&["node0", "node1", "node2", "node3"][..hosts]);
         let job = Job::with_conf("node0,node1,node2", nnodes, CONF);
         Self { network, job }
     }

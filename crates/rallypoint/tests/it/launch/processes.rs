@@ -26,6 +26,16 @@ pub fn has_environment(pid: u32, text: &Path) -> bool {
 
 /// Where a process listens for TCP connections.
 pub fn listening(pid: u32) -> Vec<SocketAddr> {
+    connections(pid, "0A").into_iter().map(|(local, _)| local).collect()
+}
+
+/// What the TCP connections of a process lead to.
+pub fn connected(pid: u32) -> Vec<SocketAddr> {
+    connections(pid, "01").into_iter().map(|(_, remote)| remote).collect()
+}
+
+/// Both ends of the TCP connections of a process that are in this state.
+fn connections(pid: u32, wanted: &str) -> Vec<(SocketAddr, SocketAddr)> {
     let sockets = sockets(pid);
     let mut found = Vec::new();
     // Of its own network namespace.
@@ -33,9 +43,9 @@ pub fn listening(pid: u32) -> Vec<SocketAddr> {
         let table = std::fs::read_to_string(format!("/proc/{pid}/net/{table}")).unwrap_or_default();
         for line in table.lines().skip(1) {
             let fields: Vec<&str> = line.split_whitespace().collect();
-            let [_, local, _, state, _, _, _, _, _, inode, ..] = fields[..] else { continue };
-            if state == "0A" && sockets.contains(inode) {
-                found.push(address(local));
+            let [_, local, remote, state, _, _, _, _, _, inode, ..] = fields[..] else { continue };
+            if state == wanted && sockets.contains(inode) {
+                found.push((address(local), address(remote)));
             }
         }
     }

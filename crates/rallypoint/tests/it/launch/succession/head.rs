@@ -1,0 +1,101 @@
+//! The head is lost, and all others are there.
+
+use std::thread::sleep;
+use std::time::Instant;
+
+use rustix::process::Signal;
+
+use super::{Ground, LEASE};
+use crate::launch::Launcher;
+
+/// One of three hosts is lost as `lose` says. The second host serves the other two.
+fn lose_the_head(lose: impl FnOnce(&Ground, &mut Launcher) -> Instant) {
+    let ground = Ground::new("2:3", 3);
+    let (mut nodes, first) = ground.starts();
+    let lost = lose(&ground, &mut nodes[0]);
+    let second = ground.regroups(lost, &first, &[1, 2]);
+    ground.is_served_by(1, &nodes[2..]);
+    ground.ends(&mut nodes[1..], &second);
+}
+
+#[test]
+fn its_host_is_killed() {
+    lose_the_head(|ground, _| ground.kill(0));
+}
+
+#[test]
+fn its_host_vanishes() {
+    lose_the_head(|ground, _| ground.vanish(0));
+}
+
+#[test]
+fn its_launcher_is_killed() {
+    lose_the_head(|_, head| {
+        let lost = Instant::now();
+        head.kill();
+        lost
+    });
+}
+
+/// It leaves in good order, and no node has to wait for anything.
+#[test]
+fn its_launcher_is_told_to_stop() {
+    let ground = Ground::new("2:3", 3);
+    let (mut nodes, first) = ground.starts();
+    let lost = Instant::now();
+    nodes[0].signal(Signal::TERM);
+    let second = ground.regroups(lost, &first, &[1, 2]);
+    second.tell("exit 0");
+    for node in &mut nodes[1..] {
+        node.ends_with(0);
+    }
+    nodes[0].ends_with(128 + 15);
+    ground.is_over(&[0, 1, 2]);
+}
+
+/// Its workers are killed by their guard before the others go on. Then it finds that there is another server.
+#[test]
+fn its_launcher_stands_still_and_comes_back_as_a_node() {
+    let ground = Ground::new("2:3", 3);
+    let (mut nodes, first) = ground.starts();
+    let old = first.of(&nodes[0])[0].clone();
+    let lost = Instant::now();
+    nodes[0].signal(Signal::STOP);
+    let second = ground.regroups(lost, &first, &[1, 2]);
+    assert!(!old.lives());
+    // Longer than any lease that it granted.
+    sleep((LEASE * 2).saturating_sub(lost.elapsed()));
+    nodes[0].signal(Signal::CONT);
+    let third = ground.regroups_late(Instant::now(), &second, &[0, 1, 2]);
+    ground.is_served_by(1, [&nodes[0], &nodes[2]]);
+    ground.ends(&mut nodes, &third);
+}
+
+/// Its host lives on and has workers that do not end when they are asked to.
+#[test]
+fn its_host_is_cut_off_and_comes_back_as_a_node() {
+    let ground = Ground::new("2:3", 3);
+    let (mut nodes, first) = ground.starts_with(&[], &[0]);
+    let old = first.of(&nodes[0])[0].clone();
+    let lost = ground.cut(0);
+    let second = ground.regroups(lost, &first, &[1, 2]);
+    assert!(!old.lives() && !nodes[0].has_ended());
+    ground.network.plug(0, "up");
+    let third = ground.regroups_late(Instant::now(), &second, &[0, 1, 2]);
+    ground.ends(&mut nodes, &third);
+}
+
+/// Shorter than a lease: nobody goes elsewhere.
+#[test]
+fn its_launcher_stands_still_for_a_moment() {
+    let ground = Ground::new("2:3", 3);
+    let (mut nodes, group) = ground.starts();
+    nodes[0].signal(Signal::STOP);
+    sleep(LEASE / 4);
+    nodes[0].signal(Signal::CONT);
+    sleep(LEASE * 2);
+    assert!(group.lives());
+    assert_eq!(ground.job.rounds().len(), 1);
+    ground.is_served_by(0, &nodes[1..]);
+    ground.ends(&mut nodes, &group);
+}

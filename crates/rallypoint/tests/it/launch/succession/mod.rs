@@ -1,0 +1,206 @@
+//! A job outlives the host of its server: launchers on hosts that are network namespaces, where the first hosts of the
+//! endpoint may serve, one after another.
+//!
+//! Each worker looks at its start for live workers of other rounds. Hosts share the processes and files of this machine,
+//! so a worker sees all of them, whatever its network does.
+
+mod beyond_help;
+mod head;
+mod newcomers;
+mod parted;
+mod turns;
+
+use std::cell::RefCell;
+use std::time::{Duration, Instant};
+
+use super::hosts::{Network, address};
+use super::processes::connected;
+use super::{Group, Job, Launcher, until_true};
+
+/// Short, and long enough for a busy machine to renew it.
+const LEASE: Duration = Duration::from_secs(4);
+
+/// The longest time from the loss of a head to the workers of the next group: one and a half leases for the old side to
+/// end, and what a busy machine takes to form a group.
+const PROMISE: Duration = Duration::from_secs(8);
+
+/// How long a node waits when no host may serve. Longer than a succession.
+const SERVER_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The port of the endpoint, which names none.
+const PORT: u16 = 29400;
+
+/// What a worker does first: it says that it lives, and then looks who else does. Of two workers that do so at the same
+/// time, one sees the other.
+const LOOK: &str = r#"
+: > "$mine.lives"
+for other in "$here"/*.lives; do
+    name=${other##*/}; name=${name%.lives}; pid=${name##*.}; round=${name%%.*}
+    [ "$round" != "$RALLYPOINT_ROUND" ] || continue
+    ! grep -q '^State:.[^ZX]' /proc/$pid/status 2>/dev/null ||
+        echo "$pid of round $round lives beside $$ of round $RALLYPOINT_ROUND" >> "$JOB/overlap"
+done
+"#;
+
+/// A worker of the first group does not end when it is asked to. If it must end, it has to be killed in time.
+const STUBBORN: &str = "[ $RALLYPOINT_ATTEMPT != 0 ] || trap '' TERM;";
+
+/// A job on hosts that know each other's names.
+struct Ground {
+    network: Network,
+    job: Job,
+    /// The hosts that were killed, which leave their files behind.
+    killed: RefCell<Vec<usize>>,
+}
+
+impl Ground {
+    /// A job on hosts of which the first three may serve.
+    fn new(nnodes: &str, hosts: usize) -> Self {
+        Self::with_order(nnodes, hosts, "node0,node1,node2")
+    }
+
+    /// The same with another order of hosts that may serve.
+    fn with_order(nnodes: &str, hosts: usize, order: &str) -> Self {
+        let network = Network::new(hosts);
+        let names: Vec<String> = (0..hosts).map(|number| format!("node{number}")).collect();
+        network.know(&names.iter().map(String::as_str).collect::<Vec<_>>());
+        let (lease, server_timeout) = (LEASE.as_secs(), SERVER_TIMEOUT.as_secs());
+        let conf =
+            format!("lease_ttl={lease},last_call_timeout=30,server_timeout={server_timeout}");
+        let job = Job::with_conf(order, nnodes, &conf);
+        Self { network, job, killed: RefCell::default() }
+    }
+
+    fn start(&self, host: usize) -> Launcher {
+        self.start_with(host, &[], "")
+    }
+
+    /// With more options, and an order that its workers get first.
+    fn start_with(&self, host: usize, options: &[&str], order: &str) -> Launcher {
+        let enter = self.network.hosts[host].enter();
+        let enter: Vec<&str> = enter.iter().map(String::as_str).collect();
+        let line = self.job.recorded();
+        // A host has its own temporary files.
+        let temporary = self.temporary(line.number);
+        std::fs::create_dir(&temporary).unwrap();
+        let order = format!("{order}{LOOK}");
+        let line = line.with(options).by(&enter).env("TMPDIR", &temporary);
+        line.program(&["sh", &self.job.file("worker.sh"), &order]).start()
+    }
+
+    fn temporary(&self, launcher: usize) -> String {
+        self.job.file(&format!("tmp{launcher}"))
+    }
+
+    /// A launcher on each host, and the group of all of them. The first host serves.
+    fn starts(&self) -> (Vec<Launcher>, Group) {
+        self.starts_with(&[], &[])
+    }
+
+    /// The same with more options, and with stubborn workers on some hosts.
+    fn starts_with(&self, options: &[&str], stubborn: &[usize]) -> (Vec<Launcher>, Group) {
+        let start = |host: usize| match stubborn.contains(&host) {
+            false => self.start_with(host, options, ""),
+            true => {
+                self.start_with(host, &[options, &["--shutdown-timeout", "600"]].concat(), STUBBORN)
+            }
+        };
+        let nodes: Vec<Launcher> = (0..self.network.hosts.len()).map(start).collect();
+        let group = self.job.group(nodes.len());
+        self.is_served_by(0, &nodes[1..]);
+        (nodes, group)
+    }
+
+    /// Waits until these launchers are connected to the server of this host, and to that of no other.
+    fn is_served_by<'a>(&self, host: usize, launchers: impl IntoIterator<Item = &'a Launcher>) {
+        let server = format!("{}:{PORT}", address(host)).parse().unwrap();
+        for launcher in launchers {
+            until_true(
+                &format!("launcher {} uses the server of host {host}", launcher.number),
+                || {
+                    let mut servers = connected(launcher.id());
+                    servers.retain(|address| address.port() == PORT && !address.ip().is_loopback());
+                    !servers.is_empty() && servers.iter().all(|address| *address == server)
+                },
+            );
+        }
+    }
+
+    /// Kills all processes of a host. Its kernel lives, and tells everybody.
+    fn kill(&self, host: usize) -> Instant {
+        let lost = Instant::now();
+        self.network.hosts[host].kill();
+        self.killed.borrow_mut().push(host);
+        lost
+    }
+
+    /// A host loses its power: nobody is told.
+    fn vanish(&self, host: usize) -> Instant {
+        let lost = self.cut(host);
+        self.kill(host);
+        lost
+    }
+
+    /// A host loses its network: nobody is told, and it lives on.
+    fn cut(&self, host: usize) -> Instant {
+        let lost = Instant::now();
+        self.network.plug(host, "down");
+        lost
+    }
+
+    /// Waits for the group after this one, which has these launchers. The loss consumed no restart.
+    fn regroups(&self, lost: Instant, before: &Group, launchers: &[usize]) -> Group {
+        let group = self.regroups_late(lost, before, launchers);
+        let restarts = |group: &Group| group.workers[0].number("TORCHELASTIC_RESTART_COUNT");
+        assert_eq!(restarts(&group), restarts(before), "no worker has failed");
+        let taken = lost.elapsed();
+        assert!(taken < PROMISE, "it took {taken:?}");
+        group
+    }
+
+    /// The same, however long it takes and whatever it costs.
+    #[expect(
+        clippy::print_stderr,
+        reason = "the time is to be seen, and a test is no place to judge it"
+    )]
+    fn regroups_late(&self, lost: Instant, before: &Group, launchers: &[usize]) -> Group {
+        let group = self.job.group_after(before, launchers.len());
+        let test = std::thread::current();
+        let name = test.name().unwrap_or_default().to_owned();
+        eprintln!("{name}: round {} after {:.2?}", group.round, lost.elapsed());
+        assert!(group.launchers().into_iter().eq(launchers.iter().copied()), "{group:?}");
+        self.had_one_group();
+        group
+    }
+
+    /// No worker has seen one of another round.
+    fn had_one_group(&self) {
+        let overlap = std::fs::read_to_string(self.job.path().join("overlap")).unwrap_or_default();
+        assert_eq!(overlap, "", "two groups at once");
+    }
+
+    /// The workers are done, these nodes end well, and nothing is left.
+    fn ends(&self, nodes: &mut [Launcher], group: &Group) {
+        group.tell("exit 0");
+        for node in nodes.iter_mut() {
+            node.ends_with(0);
+        }
+        let finished: Vec<usize> = nodes.iter().map(|node| node.number).collect();
+        self.is_over(&finished);
+    }
+
+    /// Nothing is left of the launchers, of which these have ended by themselves.
+    fn is_over(&self, finished: &[usize]) {
+        self.had_one_group();
+        self.job.nothing_is_left();
+        let launchers =
+            (0..).take_while(|number| std::fs::exists(self.temporary(*number)).unwrap());
+        let launchers: Vec<usize> = launchers.collect();
+        for launcher in &launchers {
+            let left: Vec<_> = std::fs::read_dir(self.temporary(*launcher)).unwrap().collect();
+            let is_clean = left.is_empty() || self.killed.borrow().contains(launcher);
+            assert!(is_clean, "launcher {launcher}: {left:?}");
+        }
+        self.job.replays(launchers.len(), |launcher| finished.contains(&launcher));
+    }
+}

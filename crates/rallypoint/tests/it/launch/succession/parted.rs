@@ -1,0 +1,61 @@
+//! The network parts the hosts of a job: one side goes on, and it is the only one.
+
+use std::time::Instant;
+
+use super::Ground;
+use crate::launch::{Group, Launcher};
+
+/// A job of five on hosts of which these are cut off from the others, together with their stubborn workers.
+fn parted(nnodes: &str, cut: &[usize]) -> (Ground, Vec<Launcher>, Group, Instant) {
+    let ground = Ground::new(nnodes, 5);
+    let (nodes, first) = ground.starts_with(&[], cut);
+    let lost = Instant::now();
+    ground.network.part(cut);
+    (ground, nodes, first, lost)
+}
+
+/// The network is whole again: all of them meet in one group.
+fn meet(ground: &Ground, nodes: &mut [Launcher], cut: &[usize], before: &Group) {
+    assert!(nodes.iter_mut().all(|node| !node.has_ended()));
+    ground.network.join(cut);
+    let all: Vec<usize> = (0..nodes.len()).collect();
+    let last = ground.regroups_late(Instant::now(), before, &all);
+    ground.ends(nodes, &last);
+}
+
+#[test]
+fn the_head_is_alone() {
+    let (ground, mut nodes, first, lost) = parted("1:5", &[0]);
+    let second = ground.regroups(lost, &first, &[1, 2, 3, 4]);
+    ground.is_served_by(1, &nodes[2..]);
+    meet(&ground, &mut nodes, &[0], &second);
+}
+
+/// Two would be enough for a group, and the next host of the order is with the head. Most of the group is elsewhere.
+#[test]
+fn the_head_is_with_the_smaller_part() {
+    let (ground, mut nodes, first, lost) = parted("2:5", &[0, 1]);
+    let second = ground.regroups(lost, &first, &[2, 3, 4]);
+    ground.is_served_by(2, &nodes[3..]);
+    meet(&ground, &mut nodes, &[0, 1], &second);
+}
+
+/// Both other hosts that may serve are cut off, and would be enough for a group.
+#[test]
+fn the_head_is_with_the_larger_part() {
+    let (ground, mut nodes, first, lost) = parted("2:5", &[1, 2]);
+    let second = ground.regroups(lost, &first, &[0, 3, 4]);
+    ground.is_served_by(0, &nodes[3..]);
+    meet(&ground, &mut nodes, &[1, 2], &second);
+}
+
+/// Neither part is the larger one. The one with the head goes on.
+#[test]
+fn the_head_is_with_one_half() {
+    let ground = Ground::new("2:4", 4);
+    let (mut nodes, first) = ground.starts_with(&[], &[1, 2]);
+    let lost = Instant::now();
+    ground.network.part(&[1, 2]);
+    let second = ground.regroups(lost, &first, &[0, 3]);
+    meet(&ground, &mut nodes, &[1, 2], &second);
+}
