@@ -3,9 +3,9 @@ torchrun with `c10d`:
 
     python -m bench.succession [--rounds N] [--limit S] [--only launcher|plugin|c10d] [--json]
 
-Four nodes on hosts that are network namespaces, with the defaults of each backend. A worker holds a connection to rank 0
-and fails as soon as that breaks, as a collective does: so whatever learns of a loss from its workers has its chance.
-Seconds from the loss until all workers of the three other nodes have started again.
+Four nodes on hosts that are network namespaces, with the defaults of each backend. A worker holds a connection to
+rank 0 and fails as soon as that breaks, as a collective does: so whatever learns of a loss from its workers has its
+chance. Seconds from the loss until all workers of the three other nodes have started again.
 """
 
 import argparse

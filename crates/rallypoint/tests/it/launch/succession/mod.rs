@@ -8,6 +8,7 @@ mod beyond_help;
 mod head;
 mod newcomers;
 mod parted;
+mod secured;
 mod turns;
 
 use std::cell::RefCell;
