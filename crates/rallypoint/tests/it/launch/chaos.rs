@@ -24,7 +24,7 @@ const LOOK: &str = r#"
     done"#;
 
 /// A number from the environment, for those who want another seed or a longer story.
-fn given(name: &str) -> Option<u64> {
+pub fn given(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
 }
 

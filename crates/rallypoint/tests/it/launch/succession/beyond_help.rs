@@ -3,14 +3,20 @@
 use std::time::{Duration, Instant};
 
 use super::{Ground, SERVER_TIMEOUT};
-use crate::launch::Launcher;
+use crate::launch::{Launcher, until_true};
 
-/// Each of these says so at once, and waits as long as it is told to. Then it ends with 75, and its workers long before.
-fn give_up(nodes: &mut [Launcher], lost: Instant, words: &str) {
-    for node in nodes.iter() {
-        node.says_soon(words);
+/// The head is lost. Each of these nodes says soon what it lacks and how long it waits, and ends with 75 after that time.
+fn give_up(nodes: &mut [Launcher], words: &str, lose: impl FnOnce() -> Instant) {
+    let said: Vec<usize> = nodes.iter().map(|node| node.stderr().len()).collect();
+    let lost = lose();
+    for (node, before) in nodes.iter().zip(said) {
         let limit = format!("{}s (server_timeout)", SERVER_TIMEOUT.as_secs());
-        node.says_soon(&limit);
+        for words in [words, &limit] {
+            until_true(&format!("launcher {} says {words:?}", node.number), || {
+                node.stderr()[before..].contains(words)
+            });
+        }
+        assert!(lost.elapsed() < SERVER_TIMEOUT, "it said so after {:?}", lost.elapsed());
     }
     for node in nodes {
         node.ends_with(75);
@@ -23,8 +29,7 @@ fn give_up(nodes: &mut [Launcher], lost: Instant, words: &str) {
 fn one_of_two_nodes_cannot_outvote_the_head() {
     let ground = Ground::with_order("1:2", 2, "node0,node1");
     let (mut nodes, first) = ground.starts();
-    let lost = ground.vanish(0);
-    give_up(&mut nodes[1..], lost, "two nodes cannot outvote each other");
+    give_up(&mut nodes[1..], "two nodes cannot outvote each other", || ground.vanish(0));
     assert_eq!(ground.job.rounds().len(), 1, "{first:?}");
     ground.is_over(&[1]);
 }
@@ -33,9 +38,13 @@ fn one_of_two_nodes_cannot_outvote_the_head() {
 fn half_of_a_group_does_not_go_on_without_the_other_half() {
     let ground = Ground::new("1:4", 4);
     let (mut nodes, _) = ground.starts();
-    let lost = ground.kill(0);
-    ground.kill(3);
-    give_up(&mut nodes[1..3], lost, "more than half");
+    give_up(&mut nodes[1..3], "more than half", || {
+        // Both at once: after the loss of one, three others are enough for the next.
+        ground.cut(3);
+        let lost = ground.vanish(0);
+        ground.kill(3);
+        lost
+    });
     assert_eq!(ground.job.rounds().len(), 1);
     ground.is_over(&[1, 2]);
 }
@@ -47,8 +56,7 @@ fn succession_can_be_turned_off() {
     let options =
         ["--rdzv-conf", "succession=off,lease_ttl=4,last_call_timeout=30,server_timeout=10"];
     let (mut nodes, _) = ground.starts_with(&options, &[]);
-    let lost = ground.kill(0);
-    give_up(&mut nodes[1..], lost, "the server to answer again");
+    give_up(&mut nodes[1..], "the server to answer again", || ground.kill(0));
     assert_eq!(ground.job.rounds().len(), 1);
     ground.is_over(&[1, 2]);
 }

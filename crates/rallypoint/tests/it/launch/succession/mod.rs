@@ -5,6 +5,7 @@
 //! so a worker sees all of them, whatever its network does.
 
 mod beyond_help;
+mod chaos;
 mod head;
 mod newcomers;
 mod parted;
@@ -12,6 +13,7 @@ mod secured;
 mod turns;
 
 use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use super::hosts::{Network, address};
@@ -50,8 +52,10 @@ const STUBBORN: &str = "[ $RALLYPOINT_ATTEMPT != 0 ] || trap '' TERM;";
 struct Ground {
     network: Network,
     job: Job,
-    /// The hosts that were killed, which leave their files behind.
-    killed: RefCell<Vec<usize>>,
+    /// The launcher of each host that has one.
+    launchers: RefCell<BTreeMap<usize, usize>>,
+    /// The launchers of hosts that were killed, which leave their files behind.
+    killed: RefCell<BTreeSet<usize>>,
 }
 
 impl Ground {
@@ -69,7 +73,7 @@ impl Ground {
         let conf =
             format!("lease_ttl={lease},last_call_timeout=30,server_timeout={server_timeout}");
         let job = Job::with_conf(order, nnodes, &conf);
-        Self { network, job, killed: RefCell::default() }
+        Self { network, job, launchers: RefCell::default(), killed: RefCell::default() }
     }
 
     fn start(&self, host: usize) -> Launcher {
@@ -84,6 +88,7 @@ impl Ground {
         // A host has its own temporary files.
         let temporary = self.temporary(line.number);
         std::fs::create_dir(&temporary).unwrap();
+        self.launchers.borrow_mut().insert(host, line.number);
         let order = format!("{order}{LOOK}");
         let line = line.with(options).by(&enter).env("TMPDIR", &temporary);
         line.program(&["sh", &self.job.file("worker.sh"), &order]).start()
@@ -131,7 +136,7 @@ impl Ground {
     fn kill(&self, host: usize) -> Instant {
         let lost = Instant::now();
         self.network.hosts[host].kill();
-        self.killed.borrow_mut().push(host);
+        self.killed.borrow_mut().extend(self.launchers.borrow().get(&host));
         lost
     }
 
