@@ -46,3 +46,28 @@ fn a_store_is_measured() {
     );
     assert!(rows.iter().all(|row| row["median_us"].as_f64() > Some(0.0)), "{rows:?}");
 }
+
+#[test]
+fn an_idle_group_renews_its_leases_and_does_nothing_else() {
+    let words =
+        ["rendezvous", "--nodes", "3", "--idle", "2", "--lease-ttl", "3", "--stores", "--json"];
+    let lines = bench(&words);
+    assert_eq!(lines[0]["nodes"], 3, "{lines:?}");
+    // Three nodes renew leases of three seconds once a second.
+    let requests = lines[1]["requests"].as_u64().unwrap();
+    assert!((3..=9).contains(&requests), "{lines:?}");
+    assert!(lines[1]["bytes"].as_u64() > Some(0), "{lines:?}");
+}
+
+#[test]
+fn a_group_of_any_size_is_formed_without_a_network() {
+    let phases = bench(&["scale", "--nodes", "300", "--json"]);
+    let names: Vec<&str> = phases.iter().filter_map(|phase| phase["phase"].as_str()).collect();
+    assert_eq!(names, ["open", "round 1", "round 2", "idle"]);
+    for phase in phases.iter().filter(|phase| phase["phase"] != "open") {
+        // A node asks a constant number of times, and the coordinator's share is small.
+        let requests = phase["requests"].as_u64().unwrap();
+        assert!((300..=1200).contains(&requests), "{phase}");
+        assert!(phase["server_seconds"].as_f64() > Some(0.0), "{phase}");
+    }
+}

@@ -2,6 +2,7 @@
 
 mod observed;
 mod rendezvous;
+mod scale;
 mod store;
 
 use std::io::Write;
@@ -20,6 +21,9 @@ pub(super) enum Bench {
     /// Time for many nodes to form a group
     #[command(after_help = rendezvous::AFTER_HELP)]
     Rendezvous(rendezvous::RendezvousBench),
+    /// Cost of a group of any size, without a network
+    #[command(after_help = scale::AFTER_HELP)]
+    Scale(scale::ScaleBench),
     /// Latency of the calls of a store on etcd
     #[command(after_help = store::AFTER_HELP)]
     Store(store::StoreBench),
@@ -31,6 +35,7 @@ impl Bench {
         raise_descriptor_limit(None);
         match self {
             Self::Rendezvous(bench) => runtime.block_on(bench.run()),
+            Self::Scale(bench) => bench.run(),
             Self::Store(bench) => runtime.block_on(bench.run()),
         }
     }

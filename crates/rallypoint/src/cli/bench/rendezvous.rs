@@ -18,16 +18,20 @@ use crate::rendezvous::{EtcdRendezvousHandler, HandlerOptions, RendezvousHandler
 pub(super) const AFTER_HELP: &str = "\
 Each node is a handler with a connection and a session of its own, over gRPC and TCP, all in one
 process; the server is another. The handlers are made before the clock starts; it stops when the last node has its rank.
-They serve no store for workers: members connect to that only when the group has formed, and for all of
-them one process has too few descriptors.
+Without --stores they serve no store for workers: members connect to that only when the group has formed, and for many
+thousands of them one process has too few descriptors.
 
 --observed compares nodes that record events to files, keep those of the run in its keys, and serve
 metrics over HTTP, with nodes that do none of it, and with nodes that also record what a replay needs.
 They take turns. After its rounds, each group idles for a while, and then once more with a scraper.
 
+--idle without --observed tells what the group sends and receives while nothing happens. For that, give the lease and
+the stores of a job: --lease-ttl 10 --stores.
+
 Examples:
   rallypoint bench rendezvous --nodes 1024
   rallypoint bench rendezvous --nodes 1024 --rounds 5 --observed --idle 60
+  rallypoint bench rendezvous --nodes 1024 --idle 20 --lease-ttl 10 --stores
   rallypoint bench rendezvous --nodes 256 --endpoint 127.0.0.1:2379 --json";
 
 #[derive(Args)]
@@ -44,9 +48,15 @@ pub(in crate::cli) struct RendezvousBench {
     /// Compare with and without events and metrics
     #[arg(long)]
     observed: bool,
-    /// Time for which each group idles
-    #[arg(long, value_name = "SECONDS", default_value_t = 60, requires = "observed")]
-    idle: u64,
+    /// Time for which each group idles after its rounds [default with --observed: 60]
+    #[arg(long, value_name = "SECONDS")]
+    idle: Option<u64>,
+    /// Lease of each node. A host that runs ten thousand nodes must not lose one to its own load
+    #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(2..))]
+    lease_ttl: u64,
+    /// Serve a store for workers, to which each member connects
+    #[arg(long)]
+    stores: bool,
     /// Time between two scrapes of a node; 0 for no scraper
     #[arg(long, value_name = "SECONDS", default_value_t = 15, requires = "observed")]
     scrape: u64,
@@ -69,6 +79,16 @@ pub(super) struct RoundMeasurement {
     /// Bytes sent and received by a node, on average.
     bytes_per_node: f64,
     /// Of all nodes together.
+    bytes: u64,
+}
+
+/// What all nodes of an idle group sent and received.
+#[derive(Debug, Serialize)]
+struct IdleMeasurement {
+    nodes: u32,
+    idle_seconds: f64,
+    requests: u64,
+    messages: u64,
     bytes: u64,
 }
 
@@ -99,7 +119,40 @@ impl RendezvousBench {
                 ));
             }
         }
+        if let Some(idle) = self.idle {
+            let IdleMeasurement { idle_seconds, requests, messages, bytes, .. } =
+                self.idles(&handlers, Duration::from_secs(idle)).await?;
+            if !self.json {
+                print(&format!(
+                    "idle for {idle_seconds:.1} s: {requests} requests, {messages} messages, {bytes} bytes"
+                ));
+            }
+        }
         end(handlers).await
+    }
+
+    /// Measures a group in which nothing happens.
+    async fn idles(
+        &self,
+        handlers: &[Arc<EtcdRendezvousHandler>],
+        time: Duration,
+    ) -> Result<IdleMeasurement, AnyError> {
+        // The last messages of the round are on their way.
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let (before, begun) = (total(handlers), Instant::now());
+        tokio::time::sleep(time).await;
+        let (after, idle_seconds) = (total(handlers), begun.elapsed().as_secs_f64());
+        let measured = IdleMeasurement {
+            nodes: self.nodes,
+            idle_seconds,
+            requests: after.requests - before.requests,
+            messages: after.messages - before.messages,
+            bytes: bytes(&after) - bytes(&before),
+        };
+        if self.json {
+            print(&serde_json::to_string(&measured)?);
+        }
+        Ok(measured)
     }
 
     /// How a group with or without observation is measured.
@@ -107,7 +160,7 @@ impl RendezvousBench {
         ObservedPlan {
             nodes: self.nodes,
             rounds: self.rounds,
-            idle: Duration::from_secs(self.idle),
+            idle: Duration::from_secs(self.idle.unwrap_or(60)),
             scrape: Duration::from_secs(self.scrape),
         }
     }
@@ -128,9 +181,8 @@ impl RendezvousBench {
                 keeps_events: !self.observed || observation.is_some(),
                 local_addr: Some("127.0.0.1".to_owned()),
                 timeout: Duration::from_secs(300),
-                // A host that runs ten thousand nodes must not lose one to its own load.
-                lease_ttl: Duration::from_secs(60),
-                use_agent_store: false,
+                lease_ttl: Duration::from_secs(self.lease_ttl),
+                use_agent_store: self.stores,
                 ..HandlerOptions::new(run_id.clone(), nodes, nodes)
             };
             let client = ClientOptions {
@@ -183,8 +235,7 @@ impl RendezvousBench {
         let seconds = begun.elapsed().as_secs_f64();
         let after = total(handlers);
         let per_node = |count: u64| count as f64 / handlers.len() as f64;
-        let bytes =
-            after.bytes_sent + after.bytes_received - before.bytes_sent - before.bytes_received;
+        let bytes = bytes(&after) - bytes(&before);
         Ok(RoundMeasurement {
             nodes: self.nodes,
             round,
@@ -209,6 +260,10 @@ pub(super) async fn end(handlers: Vec<Arc<EtcdRendezvousHandler>>) -> Result<(),
     }
     leaving.join_all().await;
     Ok(())
+}
+
+fn bytes(traffic: &Traffic) -> u64 {
+    traffic.bytes_sent + traffic.bytes_received
 }
 
 /// The traffic of all handlers so far.
