@@ -1,5 +1,5 @@
 # What people and CI run. `verify` changes nothing; `fix` does.
-.PHONY: help check verify docs fix fuzz package-check test test-python test-torch test-wheel test-slurm test-frameworks wheel dist bench bench-stores bench-launcher bench-succession tools
+.PHONY: help check verify docs fix fuzz package-check test test-python test-torch test-wheel test-slurm test-frameworks wheel dist bench bench-stores bench-launcher bench-succession bench-peers tools
 
 help:
 	@echo "make check           format, lints, unit tests, 10,000 seeds of each simulator: for every change, a few minutes (SEEDS=1000000: more)"
@@ -20,6 +20,7 @@ help:
 	@echo "make bench-stores    our stores and PyTorch's side by side, a few minutes (OPTIONS=--json)"
 	@echo "make bench-launcher  rallypoint run, and torchrun with our plugin, beside torchrun, a few minutes (OPTIONS=--json)"
 	@echo "make bench-succession the loss of the head beside other losses, for the launcher, the plugin and c10d (needs root; OPTIONS=--json)"
+	@echo "make bench-peers     ours and all peers in turns, a quarter of an hour; writes docs/benchmarks and the README's figures (QUICK=1: a few minutes, into target; OPTIONS='--only a,c'; needs root)"
 
 # A test that runs for longer than this, in seconds, hangs: it is named, and the run ends.
 HANGS = 900
@@ -120,3 +121,10 @@ bench-succession: tools
 	scripts/python-env >/dev/null
 	python=$$(scripts/torch-env) && site=$$(cd $${CARGO_TARGET_DIR:-target}/wheel/site && pwd) && \
 		cd tests/torch && PYTHONPATH=$$site:$$(cd ../slurm && pwd) "$$python" -m bench.succession $(OPTIONS)
+
+bench-peers: tools
+	scripts/test-tools h2load
+	cargo build --release --locked --example agent_store --bin rallypoint
+	scripts/python-env >/dev/null
+	python=$$(scripts/torch-env) && site=$$(cd $${CARGO_TARGET_DIR:-target}/wheel/site && pwd) && \
+		cd tests/torch && PYTHONPATH=$$site "$$python" -m bench.peers $(if $(QUICK),--quick) $(OPTIONS)

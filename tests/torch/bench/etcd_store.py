@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import urllib.request
 import uuid
 
 import etcd
@@ -23,17 +24,18 @@ ADDING = (1, 32, 128)
 
 
 class Etcd:
-    """A real etcd 3.5, with both of its APIs, in a directory of its own."""
+    """A real etcd, 3.5 unless it is given, in a directory of its own. 3.5 can have both of its APIs."""
 
-    def __init__(self):
-        program = os.environ.get("RALLYPOINT_ETCD_3_5", TARGET / "tools" / "etcd-3.5" / "etcd")
+    def __init__(self, program=None, v2=True):
+        program = program or os.environ.get("RALLYPOINT_ETCD_3_5", TARGET / "tools" / "etcd-3.5" / "etcd")
+        self.v2 = v2
         self.directory = tempfile.mkdtemp(prefix="rallypoint-bench-")
         with socket.create_server((HOST, 0)) as client, socket.create_server((HOST, 0)) as peer:
             self.port, peer_port = (listener.getsockname()[1] for listener in (client, peer))
         url, peer_url = f"http://{HOST}:{self.port}", f"http://{HOST}:{peer_port}"
         self.process = subprocess.Popen(
             [
-                program, "--enable-v2", "--data-dir", self.directory, "--log-level", "error",
+                program, *(["--enable-v2"] if v2 else []), "--data-dir", self.directory, "--log-level", "error",
                 "--listen-client-urls", url, "--advertise-client-urls", url,
                 "--listen-peer-urls", peer_url, "--initial-advertise-peer-urls", peer_url,
                 "--initial-cluster", f"default={peer_url}",
@@ -45,8 +47,10 @@ class Etcd:
         deadline = time.monotonic() + 60
         while True:
             try:
-                return etcd.Client(host=HOST, port=self.port).write("/ready", "")
-            except etcd.EtcdException:
+                if self.v2:
+                    return etcd.Client(host=HOST, port=self.port).write("/ready", "")
+                return urllib.request.urlopen(f"http://{HOST}:{self.port}/health", timeout=10).close()
+            except (etcd.EtcdException, OSError):
                 if self.process.poll() is not None or time.monotonic() > deadline:
                     self.stop()
                     sys.exit("etcd did not start; what it said is above")
