@@ -72,7 +72,11 @@ impl World {
             return Ok(());
         }
         // While a round takes nodes, its coordinator changes nothing but what it says that it waits for.
-        let silent = |active: &Active| Active { waits_for: String::new(), ..active.clone() };
+        let silent = |active: &Active| Active {
+            waits_for: String::new(),
+            lacks_quorum: false,
+            ..active.clone()
+        };
         let is_told = status == Status::Joinable
             && inspector.active.as_ref().is_some_and(|before| silent(before) == silent(&active));
         let round = inspector.rounds.entry(number).or_default();

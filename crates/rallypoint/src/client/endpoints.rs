@@ -139,6 +139,13 @@ impl Endpoints {
         }
     }
 
+    /// Closes the connection, once no call is under way on it. The next call opens another one.
+    pub(super) fn disconnect(&self) {
+        let mut current = self.lock();
+        current.generation += 1;
+        current.open = None;
+    }
+
     /// Moves to the next server; returns false if another call has done so since `connection` was obtained. Calls under
     /// way on the old connection may still be answered.
     ///

@@ -132,6 +132,11 @@ impl Client {
         self.shared.endpoints.pin_to(position);
     }
 
+    /// Closes the connection of a client that is not needed at present.
+    pub(crate) fn disconnect(&self) {
+        self.shared.endpoints.disconnect();
+    }
+
     /// Asks the host of a job whether it serves, and tells it which group this node remembers. Returns its answer and the
     /// id of its node; nothing if it belongs to another run.
     ///

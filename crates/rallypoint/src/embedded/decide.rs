@@ -322,10 +322,10 @@ fn order(
         None => OwnPlaces::find(endpoints, parameters, hints, host),
     };
     let mut warnings = own_places.warnings.clone();
-    if endpoints.len() == 2 || parameters.max_nodes == 2 {
+    if parameters.max_nodes == 2 {
         warnings.push(
-            "two hosts cannot outvote each other: if the one that serves is lost, the other one waits for it. Three \
-             hosts that may serve and three nodes go on without any one of them"
+            "two nodes cannot outvote each other: if the host that serves is lost, the other one waits for it. A job of \
+             three nodes goes on without any one of them"
                 .to_owned(),
         );
     }

@@ -46,11 +46,14 @@ pub enum RendezvousError {
     },
     /// This node had a group, and no server has answered since. PyTorch's kind for it is that of `Connection`.
     #[error(
-        "{} for {waited:.0?} (server_timeout); start the launcher of the host that serves again, and then this node, \
-         and the job goes on from its last checkpoint",
+        "{}; start the launcher of the host that serves again, and then this node, and the job goes on from its last \
+         checkpoint",
         match .missing {
-            None => format!("no server of run {run_id:?} ({servers}) has answered"),
-            Some(missing) => format!("the server of run {run_id:?} is lost, and its successor has waited: {missing};"),
+            None => format!("no server of run {run_id:?} ({servers}) has answered for {waited:.0?} (server_timeout)"),
+            Some(missing) => format!(
+                "the server of run {run_id:?} is lost, and its successor has waited in vain for {waited:.0?} \
+                 (server_timeout): {missing}"
+            ),
         }
     )]
     ServerLost {

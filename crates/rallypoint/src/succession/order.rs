@@ -152,14 +152,8 @@ impl HostOrder {
         }
     }
 
-    /// The node whose process serves at this host, if it does.
-    pub(super) async fn serving_node(&self, host: usize) -> Option<String> {
-        if let Some((_, own)) = self.own().filter(|(position, _)| *position == host) {
-            return Some(own.node_id().to_owned());
-        }
-        match timeout(PATIENCE, self.ask_other(host, 0, PATIENCE)).await.ok()?? {
-            (HostAnswer::Serves { .. }, node) => Some(node),
-            _ => None,
-        }
+    /// Closes the connections to the hosts. They are opened again by the next question.
+    pub(super) fn disconnect(&self) {
+        self.0.clients.iter().for_each(Client::disconnect);
     }
 }

@@ -37,6 +37,8 @@ pub(crate) struct Seeker {
     asking: Option<Answers>,
     /// The node whose process serves, as far as it is known.
     head: Option<String>,
+    /// Whether there may be connections to the hosts that were asked.
+    has_asked: bool,
 }
 
 impl Seeker {
@@ -45,7 +47,8 @@ impl Seeker {
         client.pin_to(0);
         let first = if order.own().is_some() { Duration::ZERO } else { FIRST_QUESTION };
         let next = Instant::now() + first;
-        Self { order, client, max_nodes, at: 0, next, asking: None, head: None }
+        let has_asked = false;
+        Self { order, client, max_nodes, at: 0, next, asking: None, head: None, has_asked }
     }
 
     /// The name of the host whose server the node uses.
@@ -66,6 +69,7 @@ impl Seeker {
             own.give_up_lost_right();
         }
         let order = self.order.clone();
+        self.has_asked = true;
         let asking = self.asking.get_or_insert_with(|| {
             let patience = if first { FIRST_PATIENCE } else { PATIENCE };
             Box::pin(async move { order.ask(remembers, patience).await })
@@ -74,6 +78,14 @@ impl Seeker {
         self.asking = None;
         self.next = Instant::now() + self.pause(has_session);
         self.decide(&answers)
+    }
+
+    /// The node has its server: the connections to all other hosts are closed.
+    pub(crate) fn rest(&mut self) {
+        self.asking = None;
+        if std::mem::take(&mut self.has_asked) {
+            self.order.disconnect();
+        }
     }
 
     /// Asks at once.
@@ -118,15 +130,21 @@ impl Seeker {
     }
 
     /// Asks the host of the node's server whether it still serves.
-    pub(crate) fn still_serves(&self) -> impl Future<Output = HostAnswer> + Send + 'static {
+    pub(crate) fn still_serves(&mut self) -> impl Future<Output = HostAnswer> + Send + 'static {
         let (order, at) = (self.order.clone(), self.at);
+        self.has_asked = true;
         async move { order.ask_one(at, 0, PATIENCE).await }
     }
 
-    /// Finds out which node runs the server.
+    /// Finds out which node runs the server, over the node's own connection to it.
     pub(crate) fn find_head(&self) -> impl Future<Output = Option<String>> + Send + 'static {
-        let (order, at) = (self.order.clone(), self.at);
-        async move { order.serving_node(at).await }
+        let (order, client) = (self.order.clone(), self.client.with_timeout(PATIENCE));
+        async move {
+            match client.ask_host(&order.setup().run_id, 0).await.ok()?? {
+                (HostAnswer::Serves { .. }, node) => Some(node),
+                _ => None,
+            }
+        }
     }
 
     /// The node that runs the server.

@@ -78,7 +78,7 @@ impl Node {
             if let Some(since) = self.server_lost(&attempt) {
                 let waited = now.saturating_sub(since);
                 // Without a successor, no server can tell what is missing.
-                let missing = self.lease.map(|_| self.waits_for(now));
+                let missing = self.lease.map(|_| self.missing_now(now));
                 return self.fail(RendezvousFailure::ServerLost { waited, missing });
             }
             self.attempt = None;

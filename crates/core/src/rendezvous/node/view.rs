@@ -81,8 +81,23 @@ impl Node {
         self.observed.rounds().map_or(0, |rounds| rounds.formed)
     }
 
-    /// What the node waits for, in a sentence.
+    /// What the node waits for, in a sentence; and for how long, where that is not the time of the whole attempt.
     pub(super) fn waits_for(&self, now: Time) -> String {
+        let why = self.missing_now(now);
+        let lost = self.attempt.and_then(|attempt| attempt.server_lost);
+        match self.lease.filter(|_| lost.is_some() && self.lacks_quorum()) {
+            Some(_) => {
+                format!(
+                    "{why}; this node waits for up to {:?} (server_timeout)",
+                    self.config.server_timeout
+                )
+            }
+            None => why,
+        }
+    }
+
+    /// What is missing for a group, in a sentence.
+    pub(super) fn missing_now(&self, now: Time) -> String {
         if self.lease.is_none() {
             let lost = self.attempt.and_then(|attempt| attempt.server_lost);
             return match lost {

@@ -55,9 +55,15 @@ impl fmt::Display for Lack {
                 "{here} of the {hosts} hosts that may serve are here, and {needed} are needed for the first group"
             ),
             (round, 0) => write!(f, "and no member of the last group, of round {round}, is here"),
+            (round, 2) => write!(
+                f,
+                "and two nodes cannot outvote each other: both nodes of the group of round {round} are needed, and {here} \
+                 is here"
+            ),
             (round, world) => write!(
                 f,
-                "{here} of the last group are here, and {needed} are needed, since the group of round {round} had {world}"
+                "{here} of the last group are here, and {needed} are needed, more than half of the {world} that the group of \
+                 round {round} had"
             ),
         }
     }

@@ -131,11 +131,11 @@ fn a_host_of_an_order_is_known_by_its_names_its_rank_or_its_position() {
 }
 
 #[test]
-fn two_hosts_are_told_that_they_cannot_outvote_each_other() {
+fn two_nodes_are_told_that_they_cannot_outvote_each_other() {
     let warned = |endpoint: &str, max: usize| {
         let warnings = config(endpoint, max, &[]).unwrap().warnings;
-        warnings.iter().any(|warning| warning.starts_with("two hosts cannot outvote each other"))
+        warnings.iter().any(|warning| warning.starts_with("two nodes cannot outvote each other"))
     };
-    assert!(warned("alias,other", 4) && warned("alias,other,b", 2));
-    assert!(!warned("alias,other,b", 4) && !warned("alias", 2));
+    assert!(warned("alias,other", 2) && warned("alias,other,b", 2));
+    assert!(!warned("alias,other,b", 3) && !warned("alias", 2));
 }

@@ -114,10 +114,16 @@ impl ServerSearch {
         let Some(Search { seeker, doubt, finding_head, .. }) = &mut self.0 else {
             return pending().await;
         };
+        if seeks.is_none() && doubt.is_none() {
+            seeker.rest();
+        }
         loop {
             tokio::select! {
                 (why, answer) = doubted(doubt) => {
                     *doubt = None;
+                    if seeks.is_none() {
+                        seeker.rest();
+                    }
                     let ended = match answer {
                         HostAnswer::Serves { .. } => false,
                         HostAnswer::StandsBy { .. } => true,
