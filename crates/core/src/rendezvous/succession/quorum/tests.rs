@@ -155,7 +155,7 @@ fn what_is_missing_is_said_in_a_sentence() {
     let table = [
         (
             lack(7, 2, 3, 5),
-            "2 of the last group are here, and 3 are needed, since the group of round 7 had 5",
+            "2 of the last group are here, and 3 are needed, more than half of the 5 that the group of round 7 had",
         ),
         (lack(7, 0, 1, 0), "and no member of the last group, of round 7, is here"),
         (
