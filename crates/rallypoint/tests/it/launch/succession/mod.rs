@@ -13,7 +13,7 @@ mod secured;
 mod turns;
 
 use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use super::hosts::{Network, address};
@@ -52,10 +52,8 @@ const STUBBORN: &str = "[ $RALLYPOINT_ATTEMPT != 0 ] || trap '' TERM;";
 struct Ground {
     network: Network,
     job: Job,
-    /// The launcher of each host that has one.
-    launchers: RefCell<BTreeMap<usize, usize>>,
-    /// The launchers of hosts that were killed, which leave their files behind.
-    killed: RefCell<BTreeSet<usize>>,
+    /// The host of each launcher.
+    launched: RefCell<Vec<usize>>,
 }
 
 impl Ground {
@@ -73,7 +71,7 @@ impl Ground {
         let conf =
             format!("lease_ttl={lease},last_call_timeout=30,server_timeout={server_timeout}");
         let job = Job::with_conf(order, nnodes, &conf);
-        Self { network, job, launchers: RefCell::default(), killed: RefCell::default() }
+        Self { network, job, launched: RefCell::default() }
     }
 
     fn start(&self, host: usize) -> Launcher {
@@ -85,17 +83,17 @@ impl Ground {
         let enter = self.network.hosts[host].enter();
         let enter: Vec<&str> = enter.iter().map(String::as_str).collect();
         let line = self.job.recorded();
+        self.launched.borrow_mut().push(host);
         // A host has its own temporary files.
-        let temporary = self.temporary(line.number);
-        std::fs::create_dir(&temporary).unwrap();
-        self.launchers.borrow_mut().insert(host, line.number);
+        let temporary = self.temporary(host);
+        std::fs::create_dir_all(&temporary).unwrap();
         let order = format!("{order}{LOOK}");
         let line = line.with(options).by(&enter).env("TMPDIR", &temporary);
         line.program(&["sh", &self.job.file("worker.sh"), &order]).start()
     }
 
-    fn temporary(&self, launcher: usize) -> String {
-        self.job.file(&format!("tmp{launcher}"))
+    fn temporary(&self, host: usize) -> String {
+        self.job.file(&format!("tmp{host}"))
     }
 
     /// A launcher on each host, and the group of all of them. The first host serves.
@@ -117,16 +115,21 @@ impl Ground {
         (nodes, group)
     }
 
-    /// Waits until these launchers are connected to the server of this host, and to that of no other.
+    /// Waits until these launchers use the server of this host. To the others that may serve they have a connection at
+    /// most, over which they ask.
     fn is_served_by<'a>(&self, host: usize, launchers: impl IntoIterator<Item = &'a Launcher>) {
-        let server = format!("{}:{PORT}", address(host)).parse().unwrap();
+        let server = |number: usize| format!("{}:{PORT}", address(number)).parse().unwrap();
         for launcher in launchers {
             until_true(
                 &format!("launcher {} uses the server of host {host}", launcher.number),
                 || {
-                    let mut servers = connected(launcher.id());
-                    servers.retain(|address| address.port() == PORT && !address.ip().is_loopback());
-                    !servers.is_empty() && servers.iter().all(|address| *address == server)
+                    let connected = connected(launcher.id());
+                    let count = |number: usize| {
+                        let address: SocketAddr = server(number);
+                        connected.iter().filter(|remote| **remote == address).count()
+                    };
+                    let hosts = 0..self.network.hosts.len();
+                    hosts.into_iter().all(|other| other == host || count(other) < count(host))
                 },
             );
         }
@@ -136,7 +139,6 @@ impl Ground {
     fn kill(&self, host: usize) -> Instant {
         let lost = Instant::now();
         self.network.hosts[host].kill();
-        self.killed.borrow_mut().extend(self.launchers.borrow().get(&host));
         lost
     }
 
@@ -199,14 +201,16 @@ impl Ground {
     fn is_over(&self, finished: &[usize]) {
         self.had_one_group();
         self.job.nothing_is_left();
-        let launchers =
-            (0..).take_while(|number| std::fs::exists(self.temporary(*number)).unwrap());
-        let launchers: Vec<usize> = launchers.collect();
-        for launcher in &launchers {
-            let left: Vec<_> = std::fs::read_dir(self.temporary(*launcher)).unwrap().collect();
-            let is_clean = left.is_empty() || self.killed.borrow().contains(launcher);
-            assert!(is_clean, "launcher {launcher}: {left:?}");
+        let launched = self.launched.borrow();
+        let is_clean = |host: &usize| {
+            let mut there = (0..launched.len()).filter(|launcher| launched[*launcher] == *host);
+            there.all(|launcher| finished.contains(&launcher))
+        };
+        for host in (0..self.network.hosts.len()).filter(is_clean) {
+            let left = std::fs::read_dir(self.temporary(host)).into_iter().flatten();
+            let left: Vec<_> = left.collect();
+            assert!(left.is_empty(), "host {host}: {left:?}");
         }
-        self.job.replays(launchers.len(), |launcher| finished.contains(&launcher));
+        self.job.replays(launched.len(), |launcher| finished.contains(&launcher));
     }
 }
