@@ -21,6 +21,9 @@ use crate::server::{ServeError, Server, ServerOptions, ServerRight};
 /// How often a server checks its right in the time to live of a lease.
 const CHECKS_PER_TTL: u32 = 4;
 
+/// How long a host that begins to serve answers the questions that were under way.
+const LAST_ANSWERS: Duration = Duration::from_millis(300);
+
 /// The part of a server in the succession.
 #[derive(Debug, Clone)]
 pub(crate) struct HostRole {
@@ -162,8 +165,19 @@ impl OwnHost {
         let server = Server::open(self.options(options, false)).await?;
         let (ends, listener) = (stop.child_token(), again(listener)?);
         let ended = ends.clone().cancelled_owned();
+        let answered = {
+            let ends = ends.clone();
+            async move {
+                ends.cancelled().await;
+                sleep(LAST_ANSWERS).await;
+            }
+        };
         let mut task = AbortOnDropHandle::new(tokio::spawn(async move {
-            if let Err(error) = server.run(listener, ended).await {
+            let ended = tokio::select! {
+                ended = server.run(listener, ended) => ended,
+                () = answered => Ok(()),
+            };
+            if let Err(error) = ended {
                 tracing::warn!(target: EMBEDDED, %error, "the stand-by of this host has ended");
             }
         }));

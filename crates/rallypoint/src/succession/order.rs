@@ -1,7 +1,7 @@
 //! The hosts that may serve, in their order, and the question which of them does.
 
 use std::fmt;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use futures_util::future::join_all;
@@ -40,6 +40,8 @@ struct OrderShared {
     own: OnceLock<(usize, Arc<OwnHost>)>,
     /// Whether it is known if this host is one of the order.
     decided: watch::Sender<bool>,
+    /// The last refusal of this node's credentials.
+    refusal: Mutex<Option<ClientError>>,
 }
 
 impl fmt::Debug for HostOrder {
@@ -69,7 +71,8 @@ impl HostOrder {
             clients.push(Client::connect(options).await?);
         }
         let decided = watch::Sender::new(false);
-        Ok(Self(Arc::new(OrderShared { setup, clients, own: OnceLock::new(), decided })))
+        let (own, refusal) = (OnceLock::new(), Mutex::default());
+        Ok(Self(Arc::new(OrderShared { setup, clients, own, decided, refusal })))
     }
 
     /// The number of hosts.
@@ -148,8 +151,17 @@ impl HostOrder {
         let run_id = &self.0.setup.run_id;
         match client.ask_host(run_id, remembers).await {
             Ok(answer) => answer,
+            Err(error) if error.is_unauthenticated() => {
+                *self.0.refusal.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+                None
+            }
             Err(_) => client.ask_host(run_id, remembers).await.ok().flatten(),
         }
+    }
+
+    /// The refusal of this node's credentials by a host, if there was one since the last call.
+    pub(super) fn take_refusal(&self) -> Option<ClientError> {
+        self.0.refusal.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
     /// Closes the connections to the hosts. They are opened again by the next question.

@@ -7,7 +7,7 @@ use rallypoint_core::rendezvous::succession::order::{Course, HostAnswer, choose}
 use tokio::time::{Instant, sleep_until};
 
 use super::order::{HostOrder, PATIENCE};
-use crate::client::Client;
+use crate::client::{Client, ClientError};
 use crate::log_target::EMBEDDED;
 
 /// How long the first host waits for the answers of the remaining ones before it serves, if it knows of no group.
@@ -116,6 +116,11 @@ impl Seeker {
             host.close();
         }
         (uses != self.at).then_some(uses)
+    }
+
+    /// The refusal of this node's credentials by a host, if there was one since the last call.
+    pub(crate) fn take_refusal(&self) -> Option<ClientError> {
+        self.order.take_refusal()
     }
 
     /// Uses the server of this host from now on.

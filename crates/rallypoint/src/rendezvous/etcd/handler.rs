@@ -102,7 +102,7 @@ impl EtcdRendezvousHandler {
         let mut search = ServerSearch::begin(order, &client, *max_nodes);
         let votes = search.votes(deadline).await;
         let answered = wait_for_server(&client, &keys, options.timeout, &servers);
-        search.during(answered).await?;
+        search.during(answered, &servers).await?;
 
         let address = address(options.local_addr.as_deref(), &addresses, *max_nodes == 1).await;
         let address = address.map_err(|error| RendezvousError::State {

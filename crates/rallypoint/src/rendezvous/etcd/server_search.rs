@@ -8,7 +8,9 @@ use rallypoint_core::rendezvous::succession::order::HostAnswer;
 use tokio::time::{Instant, sleep, timeout_at};
 
 use super::driver::Boxed;
+use super::errors::connection_error;
 use crate::client::Client;
+use crate::rendezvous::RendezvousError;
 use crate::succession::{HostOrder, Seeker, VoteNote};
 
 /// The shortest interval between two notes of a membership.
@@ -91,20 +93,28 @@ impl ServerSearch {
     }
 
     /// Searches while a first answer of a server is awaited.
-    pub(super) async fn during<T>(&mut self, answered: impl Future<Output = T>) -> T {
+    ///
+    /// # Errors
+    /// That of `answered`; or that of a host which refuses this node's credentials, as all of them would.
+    pub(super) async fn during(
+        &mut self,
+        answered: impl Future<Output = Result<(), RendezvousError>>,
+        servers: &str,
+    ) -> Result<(), RendezvousError> {
         let searching = async {
-            match &mut self.0 {
-                Some(search) => loop {
-                    if let Some(host) = search.seeker.next(0, false).await {
-                        search.seeker.go_to(host);
-                    }
-                },
-                None => pending().await,
+            let Some(Search { seeker, .. }) = &mut self.0 else { return pending().await };
+            loop {
+                if let Some(host) = seeker.next(0, false).await {
+                    seeker.go_to(host);
+                }
+                if let Some(refusal) = seeker.take_refusal() {
+                    return Err(connection_error(servers, refusal));
+                }
             }
         };
         tokio::select! {
             answered = answered => answered,
-            () = searching => pending().await,
+            refused = searching => refused,
         }
     }
 

@@ -28,7 +28,7 @@ const LEASE: Duration = Duration::from_secs(4);
 const PROMISE: Duration = Duration::from_secs(8);
 
 /// How long a node waits when no host may serve. Longer than a succession.
-const SERVER_TIMEOUT: Duration = Duration::from_secs(10);
+const SERVER_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The port of the endpoint, which names none.
 const PORT: u16 = 29400;
