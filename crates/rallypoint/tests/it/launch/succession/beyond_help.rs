@@ -27,7 +27,7 @@ fn give_up(nodes: &mut [Launcher], words: &str, lose: impl FnOnce() -> Instant) 
 
 #[test]
 fn one_of_two_nodes_cannot_outvote_the_head() {
-    let ground = Ground::with_order("1:2", 2, "node0,node1");
+    let ground = Ground::with_order("1:2", 2, "node0,node1", SERVER_TIMEOUT);
     let (mut nodes, first) = ground.starts();
     give_up(&mut nodes[1..], "two nodes cannot outvote each other", || ground.vanish(0));
     assert_eq!(ground.job.rounds().len(), 1, "{first:?}");
@@ -36,7 +36,7 @@ fn one_of_two_nodes_cannot_outvote_the_head() {
 
 #[test]
 fn half_of_a_group_does_not_go_on_without_the_other_half() {
-    let ground = Ground::new("1:4", 4);
+    let ground = Ground::impatient("1:4", 4);
     let (mut nodes, _) = ground.starts();
     give_up(&mut nodes[1..3], "more than half", || {
         // Both at once: after the loss of one, three others are enough for the next.
@@ -52,7 +52,7 @@ fn half_of_a_group_does_not_go_on_without_the_other_half() {
 /// Without succession, the other hosts do not serve.
 #[test]
 fn succession_can_be_turned_off() {
-    let ground = Ground::with_order("1:3", 3, "node0");
+    let ground = Ground::with_order("1:3", 3, "node0", SERVER_TIMEOUT);
     let options =
         ["--rdzv-conf", "succession=off,lease_ttl=4,last_call_timeout=30,server_timeout=30"];
     let (mut nodes, _) = ground.starts_with(&options, &[]);

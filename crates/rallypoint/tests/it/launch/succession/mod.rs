@@ -27,8 +27,8 @@ const LEASE: Duration = Duration::from_secs(4);
 /// end, and what a busy machine takes to form a group.
 const PROMISE: Duration = Duration::from_secs(8);
 
-/// How long a node waits when no host may serve. Longer than a succession.
-const SERVER_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long a node waits when no host may serve, where that is what a test is about. Longer than a succession.
+const SERVER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The port of the endpoint, which names none.
 const PORT: u16 = 29400;
@@ -59,15 +59,20 @@ struct Ground {
 impl Ground {
     /// A job on hosts of which the first three may serve.
     fn new(nnodes: &str, hosts: usize) -> Self {
-        Self::with_order(nnodes, hosts, "node0,node1,node2")
+        Self::with_order(nnodes, hosts, "node0,node1,node2", Duration::from_secs(60))
     }
 
-    /// The same with another order of hosts that may serve.
-    fn with_order(nnodes: &str, hosts: usize, order: &str) -> Self {
+    /// The same, whose nodes give up before a test does.
+    fn impatient(nnodes: &str, hosts: usize) -> Self {
+        Self::with_order(nnodes, hosts, "node0,node1,node2", SERVER_TIMEOUT)
+    }
+
+    /// A job with another order of hosts that may serve.
+    fn with_order(nnodes: &str, hosts: usize, order: &str, server_timeout: Duration) -> Self {
         let network = Network::new(hosts);
         let names: Vec<String> = (0..hosts).map(|number| format!("node{number}")).collect();
         network.know(&names.iter().map(String::as_str).collect::<Vec<_>>());
-        let (lease, server_timeout) = (LEASE.as_secs(), SERVER_TIMEOUT.as_secs());
+        let (lease, server_timeout) = (LEASE.as_secs(), server_timeout.as_secs());
         let conf =
             format!("lease_ttl={lease},last_call_timeout=30,server_timeout={server_timeout}");
         let job = Job::with_conf(order, nnodes, &conf);

@@ -5,7 +5,7 @@ use super::{Ground, SERVER_TIMEOUT};
 /// Each of the hosts that may serve, in turn. The two nodes that are left have nobody to go to.
 #[test]
 fn the_head_and_its_successors_are_killed_in_turn() {
-    let ground = Ground::new("2:5", 5);
+    let ground = Ground::impatient("2:5", 5);
     let (mut nodes, first) = ground.starts();
     let second = ground.regroups(ground.kill(0), &first, &[1, 2, 3, 4]);
     ground.is_served_by(1, &nodes[2..]);
