@@ -32,7 +32,8 @@ pub(crate) fn plan(random: &mut Random) -> Plan {
     let mut config = plan.config;
     config.limits = Limits { min, max };
     // A group that shrinks to its next size may have less than a quorum of the last one.
-    config.sizes = SizeRules::default();
+    let planned = config.sizes.planned.map(|_| min.midpoint(max));
+    config.sizes = SizeRules { planned, ..SizeRules::default() };
     config.succession = Some(Succession { hosts: hosts as u32, votes: false });
     config.timeout = std::time::Duration::from_secs(600);
     config.server_timeout = std::time::Duration::from_secs(600);

@@ -66,6 +66,13 @@ impl Lineage {
         self.claims.values().filter(|(claims, _)| was_member(claims)).count()
     }
 
+    /// The number of nodes in the latest of these groups; 0 if there is none.
+    pub(super) fn last_world(&self) -> usize {
+        let groups = self.claims.values().filter_map(|(claims, _)| claims.formed);
+        let last = groups.filter(|group| group.round > 0).max();
+        last.map_or(0, |group| group.world as usize)
+    }
+
     /// Up to which revision every node that joined is one of these members; 0 if that is not certain.
     pub(super) fn cut(&self, members: &BTreeMap<String, u32>) -> Revision {
         let (ids, revision) = &self.reported;

@@ -389,7 +389,7 @@ impl RoundMembership {
             members_to_come: self.members_to_come.len(),
             others_to_come: self.others_to_come.len(),
             returned: self.returned.max(self.lineage.as_ref().map_or(0, Lineage::returned)),
-            last_world: self.last_world,
+            last_world: self.last_world.max(self.lineage.as_ref().map_or(0, Lineage::last_world)),
         }
     }
 

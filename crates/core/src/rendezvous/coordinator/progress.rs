@@ -104,7 +104,9 @@ pub(super) fn details(
         WaitReason::ForLastGroup { .. } => membership.names_of_unresolved(),
         WaitReason::ForEnough { min, .. } => sizes() + &membership.names(min),
         // The group is large enough, but a gap in the node ranks is worth naming.
-        WaitReason::LastCall { .. } => sizes() + &membership.names(0),
-        WaitReason::ForForgottenGroup { .. } | WaitReason::ForQuorum { .. } => membership.names(0),
+        WaitReason::LastCall { .. } | WaitReason::ForQuorum { .. } => {
+            sizes() + &membership.names(0)
+        }
+        WaitReason::ForForgottenGroup { .. } => membership.names(0),
     }
 }

@@ -1,5 +1,6 @@
 use super::*;
 use crate::rendezvous::documents::{RankHints, encode};
+use crate::rendezvous::succession::claims::{Claims, GroupClaim};
 
 const WAITING: usize = 1;
 const SUSPECTS: usize = 2;
@@ -70,6 +71,48 @@ fn only_those_who_wait_since_the_round_began_are_counted() {
     assert_eq!(membership.late(), 1);
     membership.apply(WAITING, &event(EventKind::Put, "waiting/slow", 8));
     assert_eq!(membership.late(), 2, "it says that it still waits");
+}
+
+#[test]
+fn spares_are_late_nodes_too() {
+    const SPARES: usize = 7;
+    let spares = &kvs(&[("spare/old", 4), ("spare/new", 6)]);
+    let snapshot = MembershipSnapshot { revision: 7, spares, ..MembershipSnapshot::default() };
+    let mut membership =
+        RoundMembership::new(&snapshot, RoundContext { began: 5, ..CONTEXT }, &BTreeSet::new());
+    assert_eq!(membership.late(), 1);
+    membership.apply(SPARES, &event(EventKind::Put, "spare/old", 8));
+    membership.apply(WAITING, &event(EventKind::Put, "waiting/other", 9));
+    assert_eq!(membership.late(), 3);
+    membership.apply(SPARES, &event(EventKind::Delete, "spare/new", 10));
+    assert_eq!(membership.late(), 2);
+}
+
+#[test]
+fn the_size_of_the_last_group_is_known_from_those_who_return() {
+    let history = CONTEXT.history;
+    let previous = PreviousAssignment { history, round: 3, rank: 0, world: 6, held: false };
+    let group = |round, world| GroupClaim { round, history: RunHistory::new(2), world };
+    let of_another_server = |group| Joined {
+        claims: Claims { formed: Some(group), ..Claims::default() },
+        ..Joined::default()
+    };
+    for (joined, expected, why) in [
+        (Joined::default(), (0, 0), "a newcomer"),
+        (Joined { previous_assignment: Some(previous), ..Joined::default() }, (1, 6), "a member"),
+        (of_another_server(group(2, 4)), (1, 4), "a member of a group at another server"),
+        (of_another_server(group(0, 3)), (0, 0), "a host that may serve, before any group"),
+    ] {
+        let context = RoundContext { previous: 3, ..CONTEXT };
+        let mut membership =
+            RoundMembership::new(&MembershipSnapshot::default(), context, &BTreeSet::new());
+        membership.lineage = Some(Lineage::default());
+        let mut event = event(EventKind::Put, "member/a", 5);
+        event.kv.value = encode(&joined);
+        membership.apply(MEMBERS, &event);
+        let counts = membership.counts();
+        assert_eq!((counts.returned, counts.last_world), expected, "{why}");
+    }
 }
 
 #[test]
