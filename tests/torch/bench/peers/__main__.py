@@ -78,7 +78,10 @@ def arguments():
     mode.add_argument("--quick", action="store_true", help="a few minutes, into target/bench-peers")
     mode.add_argument("--long", action="store_true", help="more rounds and longer limits: an hour and more")
     parser.add_argument("--only", metavar="PARTS", help="measure these parts, as a,c or forming,stores")
-    parser.add_argument("--heads", type=int, default=1, metavar="N", help="hosts in ours' endpoint when a head is lost")
+    parser.add_argument(
+        "--heads", type=int, default=3, metavar="N",
+        help="hosts in the endpoint of ours when a head is lost, which succeed each other (default 3)",
+    )  # fmt: skip
     parser.add_argument("--write-only", action="store_true", help="measure nothing, and write pages and plots again")
     parser.add_argument(
         "--out", type=pathlib.Path, metavar="DIRECTORY",

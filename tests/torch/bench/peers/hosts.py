@@ -99,7 +99,11 @@ class HostJob:
         endpoint = ",".join(f"node{number}:{port}" for number in range(heads))
         common = ["--nnodes", f"{nodes - 1}:{nodes}", "--nproc-per-node", "1", "--max-restarts", "100"]
         for number in range(nodes):
-            environment = {"BENCH_NODE": str(number), "TMPDIR": str(self.directory), "OMP_NUM_THREADS": "1"}
+            # Hosts have files of their own: a launcher leaves notes there for the next one on its host.
+            own = self.directory / f"host{number}"
+            own.mkdir(mode=0o700)
+            environment = {"BENCH_NODE": str(number), "OMP_NUM_THREADS": "1"}
+            environment.update(TMPDIR=str(own), XDG_RUNTIME_DIR=str(own))
             arguments = [*common, "--rdzv-id", run_id, *kind.meeting(endpoint), "--no-python"]
             arguments += [str(self.script), str(self.pipe)]
             self.agents[number] = kind.start(self, number, arguments, environment)

@@ -113,7 +113,7 @@ def plots(part):
 def blocks(part):
     limit = part.facts["limit"]
     heads = (
-        f"The endpoint names {part.facts['heads']} hosts in the rows of the head."
+        f"In the rows of the head, the endpoint of ours names {part.facts['heads']} hosts, which succeed each other."
         if part.facts["heads"] > 1
         else "The endpoint names one host, so a lost head is lost for ours, too."
     )
