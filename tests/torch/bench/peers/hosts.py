@@ -130,7 +130,7 @@ class HostJob:
 
     def bystander(self):
         """A node that neither serves nor has rank 0."""
-        return next(node for node, (rank, _) in sorted(self.workers.items(), reverse=True) if node > 2 and rank)
+        return next(node for node, (rank, _) in sorted(self.workers.items(), reverse=True) if node and rank)
 
     def kill_worker(self, node):
         os.kill(self.workers[node][1], signal.SIGKILL)
