@@ -54,7 +54,7 @@ fn half_of_a_group_does_not_go_on_without_the_other_half() {
 fn succession_can_be_turned_off() {
     let ground = Ground::with_order("1:3", 3, "node0", SERVER_TIMEOUT);
     let options =
-        ["--rdzv-conf", "succession=off,lease_ttl=4,last_call_timeout=30,server_timeout=30"];
+        ["--rdzv-conf", "succession=off,lease_ttl=4,last_call_timeout=30,server_timeout=10"];
     let (mut nodes, _) = ground.starts_with(&options, &[]);
     give_up(&mut nodes[1..], "the server to answer again", || ground.kill(0));
     assert_eq!(ground.job.rounds().len(), 1);
