@@ -136,8 +136,12 @@ impl HostOrder {
         if let Some((_, own)) = self.own().filter(|(position, _)| *position == host) {
             return own.answer(remembers);
         }
-        let asked = timeout(patience, self.ask_other(host, remembers, patience)).await;
-        asked.ok().flatten().map_or(HostAnswer::Silent, |(answer, _)| answer)
+        let Ok(asked) = timeout(patience, self.ask_other(host, remembers, patience)).await else {
+            // An attempt to connect to a host that was cut off goes on in ever longer intervals.
+            self.0.clients[host].disconnect();
+            return HostAnswer::Silent;
+        };
+        asked.map_or(HostAnswer::Silent, |(answer, _)| answer)
     }
 
     /// Asks another host, and once more over a new connection if the first one has ended.

@@ -139,8 +139,10 @@ impl ServerSearch {
                         HostAnswer::StandsBy { .. } => true,
                         HostAnswer::Silent => why == Doubt::Rank0Parted,
                     };
-                    if ended {
+                    if ended || answer == HostAnswer::Silent {
                         seeker.hurry();
+                    }
+                    if ended {
                         return SearchEvent::ServerEnded;
                     }
                 }
