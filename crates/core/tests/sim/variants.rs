@@ -57,9 +57,9 @@ pub(crate) const ONE_GROUP: [(Broken, u64, &[&str]); 7] = [
 /// matters only if more than half of them lose their memory before the first group is known to any other node.
 pub(crate) const SUCCESSION: [(Broken, u64, &[&str]); 6] = [
     (Broken::NoMajority, 5_000, &["L1", "R1", "R2"]),
-    (Broken::NoSteppingDown, 10_000, &["L1"]),
+    (Broken::NoSteppingDown, 10_000, &["L1", "precedence"]),
     (Broken::NoMargin, 5_000, &["L1"]),
-    (Broken::ArrivalConfirms, 50_000, &["L1"]),
+    (Broken::ArrivalConfirms, 100_000, &["L1"]),
     (Broken::OrderSkipped, 5_000, &["liveness", "quiet"]),
     (Broken::ConfirmedForgotten, 5_000, &["L1", "R1", "R2"]),
 ];

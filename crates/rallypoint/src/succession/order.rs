@@ -9,6 +9,7 @@ use rallypoint_core::rendezvous::keys::Keys;
 use rallypoint_core::rendezvous::succession::order::HostAnswer;
 use tokio::sync::watch;
 use tokio::time::timeout;
+use tonic::Code;
 
 use super::host::OwnHost;
 use crate::client::{Client, ClientError, ClientOptions};
@@ -40,7 +41,7 @@ struct OrderShared {
     own: OnceLock<(usize, Arc<OwnHost>)>,
     /// Whether it is known if this host is one of the order.
     decided: watch::Sender<bool>,
-    /// The last refusal of this node's credentials.
+    /// The last refusal: of this node's credentials, or by a server that is none of the job's.
     refusal: Mutex<Option<ClientError>>,
 }
 
@@ -155,15 +156,22 @@ impl HostOrder {
         let run_id = &self.0.setup.run_id;
         match client.ask_host(run_id, remembers).await {
             Ok(answer) => answer,
-            Err(error) if error.is_unauthenticated() => {
-                *self.0.refusal.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
-                None
+            Err(error) if error.is_unauthenticated() => self.refused(error),
+            Err(ClientError::Refused { source, .. }) if source.code() == Code::Unimplemented => {
+                let fix = "a server that is no host of this job answers there, such as an etcd; give --rdzv-backend etcd \
+                           to use it, or name hosts of this job";
+                self.refused(ClientError::invalid("endpoint", self.name(host), fix))
             }
             Err(_) => client.ask_host(run_id, remembers).await.ok().flatten(),
         }
     }
 
-    /// The refusal of this node's credentials by a host, if there was one since the last call.
+    fn refused<T>(&self, error: ClientError) -> Option<T> {
+        *self.0.refusal.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+        None
+    }
+
+    /// The refusal of this node by a host, if there was one since the last call.
     pub(super) fn take_refusal(&self) -> Option<ClientError> {
         self.0.refusal.lock().unwrap_or_else(PoisonError::into_inner).take()
     }

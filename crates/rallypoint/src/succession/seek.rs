@@ -118,7 +118,7 @@ impl Seeker {
         (uses != self.at).then_some(uses)
     }
 
-    /// The refusal of this node's credentials by a host, if there was one since the last call.
+    /// The refusal of this node by a host, if there was one since the last call.
     pub(crate) fn take_refusal(&self) -> Option<ClientError> {
         self.order.take_refusal()
     }

@@ -52,7 +52,9 @@ impl Node {
             return self.take_up_own_round(&in_force, lease);
         }
         match (active.status, state) {
-            (Status::Joinable, AnnouncedState::Joined(joined)) if joined == round => {}
+            // Where hosts succeed each other, the round may wait for what the node has learned since it joined.
+            (Status::Joinable, AnnouncedState::Joined(joined))
+                if joined == round && self.has_told(active.history) => {}
             (Status::Joinable, _) => self.join(&in_force, lease),
             (Status::Frozen, AnnouncedState::Confirmed(..)) if confirmed => {}
             // The node requested to join. The rank tells whether the request was in time, and granted a place.
@@ -195,7 +197,9 @@ impl Node {
 
     fn join(&mut self, in_force: &InForce, lease: LeaseId) {
         let Active { round, history, .. } = in_force.active;
-        let ops = self.announced.join_ops(round, self.remembered(Some(history)), lease);
+        let remembered = self.remembered(Some(history));
+        self.told = remembered.1.clone();
+        let ops = self.announced.join_ops(round, remembered, lease);
         let txn = self.txns.announce(in_force.guard(), self.stale_writer_guard(), ops);
         self.send_request(Purpose::Join, txn, PendingRequest::Join(round));
     }
@@ -231,6 +235,11 @@ impl Node {
     pub(super) fn remembered(&self, history: Option<RunHistory>) -> (Earlier, Claims) {
         let claims = self.config.succession.map(|_| self.memory.claims(self.now, history));
         (self.earlier, claims.unwrap_or_default())
+    }
+
+    /// Whether the node has told all that it remembers of groups.
+    fn has_told(&self, history: RunHistory) -> bool {
+        self.remembered(Some(history)).1.tells_no_more_than(&self.told)
     }
 
     fn acknowledged(&mut self, now: Time, state: AnnouncedState, revision: Revision) {

@@ -39,7 +39,7 @@ use super::messages::{
     CommandDone, FenceCause, NodeConfig, NodeInput, NodeOutput, Purpose, RendezvousFailure,
     RequestId, WatchSetId,
 };
-use super::succession::claims::Memory;
+use super::succession::claims::{Claims, Memory};
 use super::txn::{
     AnnouncementOps, ConfirmReader, DiagnosisReader, LeaveReader, RoundGuard, StaleWriterGuard,
     Txns,
@@ -107,6 +107,8 @@ pub struct Node {
     earlier: Earlier,
     /// What the node remembers of groups, for the succession of servers.
     memory: Memory,
+    /// What it told of that when it joined last.
+    told: Claims,
     /// The name of the next history that this node begins.
     next_history: u64,
     /// When the node first observed the present history.
@@ -152,6 +154,7 @@ impl Node {
             sent_after: BTreeMap::new(),
             earlier: Earlier::default(),
             memory,
+            told: Claims::default(),
             next_history: entropy,
             history_since: Time::ZERO,
             resuming: None,

@@ -99,6 +99,14 @@ pub struct Claims {
 }
 
 impl Claims {
+    /// Whether these claims, which a node has now, have nothing new for a coordinator that has read `told`. Time goes on
+    /// in any case.
+    pub(in crate::rendezvous) fn tells_no_more_than(&self, told: &Self) -> bool {
+        let Self { formed, confirmed, witnessed, silent_ms: _, dead } = self;
+        (formed, confirmed, witnessed, dead)
+            == (&told.formed, &told.confirmed, &told.witnessed, &told.dead)
+    }
+
     /// Whether the node is certainly a member of the group of this claim, if that group has formed.
     pub fn include(&self, group: GroupClaim) -> bool {
         let confirmed = |one: &ConfirmedRound| one.group == group && one.ranked;

@@ -95,7 +95,7 @@ impl ServerSearch {
     /// Searches while a first answer of a server is awaited.
     ///
     /// # Errors
-    /// That of `answered`; or that of a host which refuses this node's credentials, as all of them would.
+    /// That of `answered`; or that of a host which refuses this node, as all of them would.
     pub(super) async fn during(
         &mut self,
         answered: impl Future<Output = Result<(), RendezvousError>>,
