@@ -45,8 +45,6 @@ fn at_a_cluster_of_etcds_that_loses_a_member() {
         .collect();
     let job = Job::with_conf(&endpoints.join(","), "2", "lease_ttl=10,last_call_timeout=30");
     // Several hosts are those of the job, unless the backend says otherwise.
-    let said = job.launch().ends_with(1).stderr;
-    assert!(said.contains("a server that is no host of this job answers there"), "{said}");
     let options = ["--max-restarts", "1", "--rdzv-backend", "etcd"];
     let mut nodes = (0..2).map(|_| job.launch_with(&options)).collect::<Vec<_>>();
     let first = job.group(2);
