@@ -13,8 +13,7 @@ OTHERS = NODES[1:]
 
 LEASE, SERVER_TIMEOUT = 4, 10
 
-# Until the old side has ended, and what a busy machine takes to start Python and to form a group. How quick it is otherwise
-# is for the benchmark to say.
+# Until the old side has ended, and what a busy machine takes to form a group. The benchmark says how quick it is.
 PROMISE = LEASE * 1.5 + 8
 
 
