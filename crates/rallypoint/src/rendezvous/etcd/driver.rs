@@ -410,16 +410,23 @@ impl NodeDriver {
         self.loss = Some(loss);
         // A member may keep its place: the node decides that.
         if self.status.borrow().view.member_of.is_none() {
-            self.peer_liveness.end();
-            self.bootstrap.release();
+            self.give_up_peers();
         }
         NodeInput::SessionLost { slept, silent }
     }
 
+    /// Gives up the connections of the last group. A successor of the server waits for the proof that rank 0 is dead.
+    fn give_up_peers(&mut self) {
+        match self.search.is_on() {
+            true => self.peer_liveness.part(),
+            false => self.peer_liveness.end(),
+        }
+        self.bootstrap.release();
+    }
+
     /// Reports that the node has lost its place in its group.
     fn fenced(&mut self) {
-        self.peer_liveness.end();
-        self.bootstrap.release();
+        self.give_up_peers();
         let loss = self.loss.take().unwrap_or(Loss::Closed);
         tracing::warn!(
             target: RENDEZVOUS,

@@ -42,8 +42,8 @@ pub(super) const UNREACHED_ADVICE: &str = "workers there may not reach MASTER_AD
 /// A change of the connection to rank 0.
 #[derive(Debug)]
 enum ConnectionEvent {
-    /// Connected to rank 0, which has this liveness socket.
-    Here { node: String, liveness: LivenessAddress },
+    /// Connected to rank 0, which has this liveness socket; whether nothing is in between.
+    Here { node: String, liveness: LivenessAddress, direct: bool },
     /// No connection to rank 0 of the group of this round, and why; or a connection after all.
     Unreached { round: u64, reason: Option<String> },
     /// Rank 0 has said goodbye. The socket, if any, shows later whether it has ended.
@@ -60,8 +60,10 @@ pub(super) struct PeerLiveness {
     news: UnboundedReceiver<ConnectionEvent>,
     /// The round of the group.
     round: u64,
-    /// Whether the end of rank 0 is of interest after its goodbye too: it may run the server, and then no other server
-    /// learns that it has left.
+    /// Rank 0 and its liveness socket, if there is nothing in between.
+    rank_0: Option<(String, LivenessAddress)>,
+    /// Whether the end of rank 0 is of interest after a goodbye too, its own or this node's: rank 0 may run the server, and
+    /// then no other server learns that it has left or died.
     follows_parted: bool,
     proofs: Proofs,
 }
@@ -69,7 +71,15 @@ pub(super) struct PeerLiveness {
 impl PeerLiveness {
     pub(super) fn new(follows_parted: bool) -> Self {
         let (sender, news) = unbounded_channel();
-        Self { run: None, sender, news, round: 0, follows_parted, proofs: Proofs::default() }
+        Self {
+            run: None,
+            sender,
+            news,
+            round: 0,
+            rank_0: None,
+            follows_parted,
+            proofs: Proofs::default(),
+        }
     }
 
     /// Connects to the store of the group that has formed, as `node`, whose liveness socket is `liveness`.
@@ -93,18 +103,25 @@ impl PeerLiveness {
         self.run = Some(Box::pin(line.hold(self.sender.clone())));
     }
 
-    /// Sends rank 0 a goodbye. A proof of its death continues: the next round may wait for it.
+    /// Sends rank 0 a goodbye. A proof of its death continues, or begins: the next round may wait for it.
     pub(super) fn part(&mut self) {
         // An end that has already arrived is reported first.
-        if let Some(run) = &mut self.run {
-            let _ = run.now_or_never();
-        }
+        let holds = self.run.as_mut().is_some_and(|run| run.now_or_never().is_none());
         self.run = None;
+        if holds {
+            self.outlast_rank_0();
+        }
+    }
+
+    fn outlast_rank_0(&mut self) {
+        if let Some((node, liveness)) = self.rank_0.take_if(|_| self.follows_parted) {
+            self.proofs.outlast(&node, self.round, liveness);
+        }
     }
 
     /// Sends rank 0 a goodbye, and ends the proofs.
     pub(super) fn end(&mut self) {
-        self.run = None;
+        (self.run, self.rank_0) = (None, None);
         while self.news.try_recv().is_ok() {}
         self.proofs.end();
     }
@@ -114,9 +131,13 @@ impl PeerLiveness {
         loop {
             tokio::select! {
                 Some(news) = self.news.recv() => match news {
-                    ConnectionEvent::Here { node, liveness } => {
+                    ConnectionEvent::Here { node, liveness, direct } => {
                         self.proofs.call_off(&node);
-                        self.proofs.verify(&node, liveness);
+                        self.proofs.verify(&node, liveness.clone());
+                        self.rank_0 = direct.then_some((node, liveness));
+                        if self.run.is_none() {
+                            self.outlast_rank_0();
+                        }
                     }
                     ConnectionEvent::Parted { node, liveness } if self.follows_parted => {
                         if let Some(liveness) = liveness {
@@ -177,7 +198,8 @@ impl Rank0Connection {
             );
             let liveness = self.rank_0.clone().or_else(|| presence.liveness().cloned());
             if let Some(liveness) = liveness.clone() {
-                let _ = news.send(ConnectionEvent::Here { node: node.clone(), liveness });
+                let (node, direct) = (node.clone(), presence.is_direct());
+                let _ = news.send(ConnectionEvent::Here { node, liveness, direct });
             }
             match presence.ended().await {
                 PresenceEnd::Goodbye => {

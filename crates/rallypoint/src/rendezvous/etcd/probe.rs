@@ -9,8 +9,9 @@
 //!
 //! - Only an address that has greeted *this very process*, with the right token, can be refused in a way that counts
 //!   ([`Probe::verify`]). So a port that was never reachable from here proves nothing.
-//! - A proof is begun only when the node's peer liveness connection has ended by an orderly close without a goodbye
-//!   ([`ConnectionEnd::Closed`](crate::store::ConnectionEnd::Closed)). The kernel of the host sends that when a process dies. A
+//! - A proof is begun only when a connection to the node has ended by an orderly close: its peer liveness connection,
+//!   without a goodbye ([`ConnectionEnd::Closed`](crate::store::ConnectionEnd::Closed)), or one to the liveness socket
+//!   itself ([`Probe::dead_after_close`]). The kernel of the host sends that when a process dies. A
 //!   firewall that drops or rejects a connection can only go silent or send a reset, and a reset never begins a
 //!   proof. A proxy, which ends connections in good order when it dies itself, is known by the addresses that the
 //!   two ends of the connection have for it: over a proxy, or where addresses are translated, they differ, and no
@@ -100,6 +101,25 @@ impl Probe {
         Ok(())
     }
 
+    /// [`dead`](Self::dead) for a node of which nothing has ended yet: waits first until a connection to its socket ends by
+    /// an orderly close. Dropping the future ends the proof.
+    pub(super) async fn dead_after_close(&self, address: &LivenessAddress) {
+        retry_forever(BACKOFF, || self.verify(address), |_: io::Error| {}).await;
+        let Some(socket) = self.verified().get(address).copied() else {
+            return std::future::pending().await;
+        };
+        let mut backoff = BACKOFF;
+        loop {
+            let connecting = timeout(GREETING, TcpStream::connect(socket));
+            if let Ok(Ok(stream)) = connecting.await
+                && outlast(stream).await == Outlasted::Closed
+            {
+                return self.dead(address).await;
+            }
+            backoff.wait().await;
+        }
+    }
+
     /// Returns when it is proved that the last process which held the socket is dead. A socket that has not greeted before
     /// is asked to, and proves nothing until it has. Dropping the future ends the proof.
     ///
@@ -160,15 +180,28 @@ async fn greeting(socket: SocketAddr, token: &str) -> io::Result<()> {
     Ok(())
 }
 
+/// How a connection ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Outlasted {
+    /// By an orderly close.
+    Closed,
+    /// By a failure, or it was given up.
+    Failed,
+}
+
 /// Waits until a connection ends, in any way.
-async fn outlast(mut stream: TcpStream) {
+async fn outlast(mut stream: TcpStream) -> Outlasted {
     // A host that vanishes must not be waited for without end, although that proves nothing.
     let _ = keep_alive(&stream);
     let (mut heard, mut buffer) = (0, [0; 512]);
-    while let Ok(read @ 1..) = stream.read(&mut buffer).await {
-        heard += read;
+    loop {
+        match stream.read(&mut buffer).await {
+            Ok(0) => return Outlasted::Closed,
+            Ok(read) => heard += read,
+            Err(_) => return Outlasted::Failed,
+        }
         if heard > TALKATIVE {
-            return;
+            return Outlasted::Failed;
         }
     }
 }

@@ -90,9 +90,25 @@ impl Proofs {
 
     /// Starts a proof that a node is dead, a member of the group of this round.
     pub(super) fn prove(&mut self, node: &str, round: u64, address: LivenessAddress) {
-        let (probe, dead) = (self.probe.clone(), node.to_owned());
+        let probe = self.probe.clone();
+        self.spawn(node, round, async move { probe.dead(&address).await });
+    }
+
+    /// The same for a node that lives, as far as it is known.
+    pub(super) fn outlast(&mut self, node: &str, round: u64, address: LivenessAddress) {
+        let probe = self.probe.clone();
+        self.spawn(node, round, async move { probe.dead_after_close(&address).await });
+    }
+
+    fn spawn(
+        &mut self,
+        node: &str,
+        round: u64,
+        is_dead: impl Future<Output = ()> + Send + 'static,
+    ) {
+        let dead = node.to_owned();
         let task = self.tasks.spawn(async move {
-            probe.dead(&address).await;
+            is_dead.await;
             Done::Dead(dead, round)
         });
         if let Some(before) = self.under_way.insert(node.to_owned(), task) {

@@ -329,3 +329,25 @@ async fn without_an_owner_of_the_store_no_node_is_suspected() {
     store.stop().await;
     is_quiet(&mut peer_liveness).await;
 }
+
+/// Where rank 0 may run the server, its death matters after this node has said goodbye too: no other server learns of it.
+#[tokio::test]
+async fn a_rank_0_that_dies_after_a_goodbye_is_proved_dead_where_servers_succeed_each_other() {
+    for follows_parted in [false, true] {
+        let (store, mut reports) = store();
+        let guard = Guard::start().await;
+        let mut peer_liveness = PeerLiveness::new(follows_parted);
+        peer_liveness.begin(&group(store.address(), Some(&guard.address)), "member", None);
+        drive(&mut peer_liveness, came(&mut reports)).await;
+        is_quiet(&mut peer_liveness).await;
+        peer_liveness.part();
+        is_quiet(&mut peer_liveness).await;
+        drop((guard, store));
+        if follows_parted {
+            let dead = PeerEvent::Dead { node: "host".into(), round: 1 };
+            assert_eq!(next(&mut peer_liveness).await, dead);
+        } else {
+            is_quiet(&mut peer_liveness).await;
+        }
+    }
+}

@@ -150,3 +150,32 @@ async fn resets_of_accepted_connections_are_no_proof() {
     is_not_dead(&probe, &address).await;
     drop(resetting);
 }
+
+/// A node of which nothing has ended yet is dead only after an orderly close, which no firewall sends.
+#[tokio::test]
+async fn a_connection_that_is_reset_and_then_refused_is_no_proof() {
+    let (guard, probe) = (Guard::start().await, Probe::default());
+    probe.verify(&guard.address).await.unwrap();
+    let address = guard.address.clone();
+    guard.die().await;
+    let listener = TcpListener::bind(("127.0.0.1", address.port)).await.unwrap();
+    let dead = AbortOnDropHandle::new(tokio::spawn({
+        let (probe, address) = (probe.clone(), address.clone());
+        async move { probe.dead_after_close(&address).await }
+    }));
+    let (stream, _) = listener.accept().await.unwrap();
+    rustix::net::sockopt::set_socket_linger(&stream, Some(Duration::ZERO)).unwrap();
+    drop((stream, listener));
+    sleep(A_WHILE).await;
+    assert!(!dead.is_finished());
+    drop(dead);
+    // With a close it is one.
+    let guard = Guard::start().await;
+    let address = guard.address.clone();
+    probe.verify(&address).await.unwrap();
+    let dead = tokio::spawn(async move { probe.dead_after_close(&address).await });
+    sleep(A_WHILE).await;
+    assert!(!dead.is_finished(), "it lives");
+    drop(guard);
+    timeout(SOON, dead).await.unwrap().unwrap();
+}
