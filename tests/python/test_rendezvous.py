@@ -179,7 +179,7 @@ def test_asyncio(server):
         ("127.0.0.1:1", {"lease_tll": 3}, ValueError, "did you mean lease_ttl"),
         ("127.0.0.1:1", {"is_hots": 1}, ValueError, "did you mean is_host"),
         ("127.0.0.1:1", {"lease_ttl": 1}, ValueError, 'lease_ttl "1"'),
-        ("a,b", {"is_host": True}, ValueError, "several hosts are an etcd"),
+        ("a,b", {"is_host": True}, ValueError, "contradict each other"),
         ("127.0.0.1:1", {"backend": "ralypoint"}, ValueError, "give one of rallypoint, etcd, etcd-v3"),
         ("127.0.0.1:1", {"is_host": False, "timeout": 0.2}, ConnectionError, "127.0.0.1:1"),
         ("127.0.0.1:1", {"backend": "etcd", "timeout": 0.2}, ConnectionError, "127.0.0.1:1"),
