@@ -188,7 +188,8 @@ async fn a_run_may_have_any_name_and_may_go() {
     let mut view = ground.view(&format!("/api/watch?run={path}"));
     assert_eq!(view.next().unwrap().0, "gone");
     ground.has_run(run, &["x/<b>é%"]).await;
-    let told = view.until(|event, _| event == "run");
+    // The key of the run comes before that of the node.
+    let told = view.until(|event, data| event == "run" && data["status"]["nodes"][0].is_object());
     assert_eq!(told["status"]["run"], run);
     let (code, told) = ground.get(&format!("/api/runs/{path}"));
     assert_eq!((code, &told["status"]["nodes"][0]["id"]), (200, &"x/<b>é%".into()), "{told}");
