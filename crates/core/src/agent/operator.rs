@@ -36,6 +36,8 @@ pub enum Operation {
     Close,
     /// The closed run was opened again.
     Reopen,
+    /// The run was let go on without a quorum of its last group.
+    Overrule,
     /// A node was told to stop its workers and to leave. It does so by itself: a lease that was revoked instead would
     /// let another node take its place while its workers still run (invariant L1).
     Evict {
@@ -70,6 +72,9 @@ impl fmt::Display for OperatorAction {
         match &self.operation {
             Operation::Close => write!(f, "the run was closed by {author}"),
             Operation::Reopen => write!(f, "the run was opened again by {author}"),
+            Operation::Overrule => {
+                write!(f, "the run was let go on without the rest of its last group by {author}")
+            }
             Operation::Evict { node } => write!(f, "node {node} was evicted by {author}"),
             Operation::Unknown => {
                 write!(f, "the run was changed by {author}, with a later version")

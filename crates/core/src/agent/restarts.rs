@@ -249,7 +249,9 @@ impl RestartBudget {
         self.actions.iter().filter(move |action| action.round == round).filter_map(|action| {
             match &action.operation {
                 Operation::Evict { node } => Some((node.as_str(), action)),
-                Operation::Close | Operation::Reopen | Operation::Unknown => None,
+                Operation::Close | Operation::Reopen | Operation::Overrule | Operation::Unknown => {
+                    None
+                }
             }
         })
     }

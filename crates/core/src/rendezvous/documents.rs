@@ -300,6 +300,16 @@ pub struct Rounds {
     pub extra: Extra,
 }
 
+/// `rdzv/overruled`: an operator has decided that the missing nodes of earlier groups are gone. A new group needs no
+/// quorum of them (rule Y2), and still waits for their workers (rule Y4).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Overruled {
+    /// The last round whose group this is about. The operator knows of no later one.
+    pub round: u64,
+    /// The author, as `user@host`.
+    pub by: String,
+}
+
 impl Active {
     /// A document of this author for a round without a group, and without anything else to tell.
     pub(crate) fn new(

@@ -102,6 +102,12 @@ impl Keys {
         format!("{}rdzv/history", self.root)
     }
 
+    /// What an operator has decided about the quorum of a new group, where hosts succeed each other as servers:
+    /// [`Overruled`](super::documents::Overruled).
+    pub fn overruled(&self) -> String {
+        format!("{}rdzv/overruled", self.root)
+    }
+
     /// The number of restarts that the job has used, for launchers.
     pub fn restarts(&self) -> String {
         format!("{}rdzv/restarts", self.root)

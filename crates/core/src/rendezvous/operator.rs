@@ -1,10 +1,10 @@
-//! What an operator does to a run without being a node of it: close it, or open it again.
+//! What an operator does to a run without being a node of it: close it, open it again, or let it go on without a quorum.
 //!
 //! Send [`Operator::read`], give the reply to a command, and send what it says. If the server refuses that, the refusal
 //! tells the documents in force: give it to the same command again.
 
 use super::documents::{
-    Active, DisplayTime, DocumentError, NodeName, Rounds, RunOutcome, Status, decode,
+    Active, DisplayTime, DocumentError, NodeName, Overruled, Rounds, RunOutcome, Status, decode,
 };
 use super::keys::Keys;
 use super::messages::RunClosed;
@@ -33,6 +33,8 @@ pub enum OperatorStep {
     Closed(RunClosed),
     /// The run is not closed.
     NotClosed,
+    /// The run does not wait for a quorum of its last group.
+    HasQuorum,
     /// The server has no such run.
     NoRun,
     /// A document in force cannot be read.
@@ -104,6 +106,26 @@ impl Operator {
                 OperatorStep::Send(self.txns.delete_active(guard))
             }
             Ok(_) => OperatorStep::NotClosed,
+            Err(error) => OperatorStep::Unreadable(error),
+        }
+    }
+
+    /// Lets the round in progress form a group without a quorum of the groups before it, for an operator who knows that
+    /// their missing nodes are gone. Also opens a closed run again.
+    pub fn force(&self, found: &TxnResult) -> OperatorStep {
+        let snapshot = ActiveSnapshot::of_refusal(found);
+        let Some(history) = snapshot.history() else { return OperatorStep::NoRun };
+        let Some(kv) = snapshot.active else { return OperatorStep::HasQuorum };
+        match decode::<Active>(&kv.key, &kv.value) {
+            Ok(active) if active.status == Status::Closed => self.reopen(found),
+            Ok(active) if active.lacks_quorum => {
+                // Rounds go on from whatever a node that joined remembers, so all groups that are known here are earlier.
+                let overruled =
+                    Overruled { round: active.round.saturating_sub(1), by: self.by.clone() };
+                let guard = RoundGuard::Active(history, kv.mod_revision);
+                OperatorStep::Send(self.txns.overrule(guard, &overruled))
+            }
+            Ok(_) => OperatorStep::HasQuorum,
             Err(error) => OperatorStep::Unreadable(error),
         }
     }

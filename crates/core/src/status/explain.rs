@@ -172,6 +172,17 @@ impl<'a> Explanation<'a> {
                 "Start all nodes with the same --nnodes, sizes and rank policy.",
             );
         }
+        if let Some(lack) = &self.status.lacks_quorum {
+            self.say(Topic::Wait, format!("It waits: {lack}."));
+            self.say(
+                Topic::Remedy,
+                format!(
+                    "Bring back the hosts of the last group, whose launchers join by themselves. Only if the missing \
+                     nodes are gone for good, `rallypoint reopen --force {run}` lets the group form without them; if they \
+                     still run somewhere, there are two groups then."
+                ),
+            );
+        }
         let waits = self.sentences.iter().any(|told| told.topic == Topic::Wait);
         if !waits {
             self.say(Topic::Wait, self.status.last_call());

@@ -79,6 +79,8 @@ pub struct RunStatus {
     pub restarts: RestartStatus,
     /// The id of the coordinator of the round in progress.
     pub coordinator: Option<String>,
+    /// What the round in progress waits for, if too few nodes of the last group have come to a successor of its server.
+    pub lacks_quorum: Option<String>,
     /// How the run was closed, if it is.
     pub closed: Option<ClosedStatus>,
     /// The last failure of workers, or the last hang that ended a round.

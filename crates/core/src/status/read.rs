@@ -75,6 +75,9 @@ impl RunStatus {
                 left: budget.max.map(|max| max.saturating_sub(budget.used)),
             },
             coordinator: in_progress.map(|active| active.coordinator.id.clone()),
+            lacks_quorum: in_progress
+                .filter(|active| active.lacks_quorum)
+                .map(|active| active.waits_for.clone()),
             closed: closed.map(|closed| ClosedStatus {
                 by: closed.coordinator.to_string(),
                 outcome: closed.outcome.unwrap_or_default(),

@@ -26,6 +26,10 @@ pub(super) fn reason(status: &RunStatus) -> String {
                 .or_else(|| of(NodeState::Suspect, "waits for the lease of {}"))
                 .or_else(|| of(NodeState::Objector, "{} disagrees with the round"))
                 .or_else(|| {
+                    let lack = status.lacks_quorum.as_ref();
+                    lack.map(|_| "waits for more of the last group".to_owned())
+                })
+                .or_else(|| {
                     let here = counts.present;
                     let planned = status.planned();
                     planned.map(|planned| format!("last call: {here} of {planned} planned nodes"))

@@ -249,6 +249,26 @@ fn a_round_after_a_group_waits_for_workers_to_stop() {
     }
 }
 
+/// At a successor of the server of the last group.
+#[test]
+fn a_round_without_a_quorum_says_what_an_operator_can_do() {
+    let run = Run::new().active(Status::Joinable, |active| {
+        active.limits = Limits { min: 1, max: 3 };
+        active.lacks_quorum = true;
+        active.waits_for = "1 node joined, 1 of the last group are here, and 2 are needed".into();
+    });
+    let run = run.node(0, None, 9).joined(4, 0, None);
+    assert_eq!(run.status().reason, "waits for more of the last group");
+    let told = run.told();
+    for part in [
+        "It waits: 1 node joined, 1 of the last group are here, and 2 are needed.",
+        "`rallypoint reopen --force job` lets the group form without them; if they still run somewhere, there are two",
+    ] {
+        assert!(told.contains(part), "{part}: {told}");
+    }
+    assert!(!told.contains("last call"), "{told}");
+}
+
 #[test]
 fn a_frozen_round_names_the_nodes_that_have_not_confirmed() {
     let mut run = Run::new().active(Status::Frozen, |_| {});

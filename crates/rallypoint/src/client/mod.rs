@@ -151,6 +151,17 @@ impl Client {
         Ok(convert::host_answer(run_id, self.rpc_ask_host(asked).await?))
     }
 
+    /// Asks the host of any job whether it serves. Returns the last round that formed a group there; nothing if the host
+    /// stands by.
+    ///
+    /// # Errors
+    /// If the host does not answer at the first attempt, or is none of a job.
+    #[cfg(feature = "cli")]
+    pub(crate) async fn ask_whether_it_serves(&self) -> Result<Option<u64>, ClientError> {
+        let answer = self.rpc_ask_host(rpc::host_question("", 0)).await?;
+        Ok(answer.serves.then_some(answer.round))
+    }
+
     /// The traffic of the client so far.
     pub fn traffic(&self) -> Traffic {
         self.shared.meter.read()

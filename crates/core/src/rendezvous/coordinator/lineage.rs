@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use crate::kv::{Revision, Time};
-use crate::rendezvous::documents::RunHistory;
+use crate::kv::{KeyValue, Revision, Time};
+use crate::rendezvous::documents::{Overruled, RunHistory, decode};
 use crate::rendezvous::ranks::{Candidate, select};
 use crate::rendezvous::succession::claims::Claims;
 use crate::rendezvous::succession::quorum::{Ancestors, Claimant, HomeGroup, Quorum};
@@ -20,12 +20,29 @@ pub(super) struct Lineage {
     home: BTreeSet<String>,
     /// The nodes whose joins the watch has reported since the round was opened, and the revision up to which it has.
     reported: (BTreeSet<String>, Revision),
+    /// What an operator has decided about the quorum.
+    overruled: Option<Overruled>,
 }
 
 impl Lineage {
-    /// What is known of the last group of this history: its members that have not left in good order.
-    pub(super) fn new(home: BTreeSet<String>) -> Self {
-        Self { home, ..Self::default() }
+    /// What is known of the last group of this history: its members that have not left in good order, and what an
+    /// operator has decided about it.
+    pub(super) fn new(home: BTreeSet<String>, overruled: Option<&KeyValue>) -> Self {
+        let mut lineage = Self { home, ..Self::default() };
+        if let Some(kv) = overruled {
+            lineage.overrule(kv);
+        }
+        lineage
+    }
+
+    /// An operator has decided about the quorum. A decision that cannot be read is none.
+    pub(super) fn overrule(&mut self, kv: &KeyValue) {
+        self.overruled = decode(&kv.key, &kv.value).ok();
+    }
+
+    /// Who has decided that the group needs no quorum.
+    pub(super) fn overruled_by(&self) -> Option<&str> {
+        self.overruled.as_ref().map(|overruled| overruled.by.as_str())
     }
 
     /// A member of the last group has left in good order.
@@ -101,7 +118,9 @@ impl Lineage {
             .collect()
         };
         let all = claimants(&BTreeSet::new());
-        let ancestors = Ancestors::of(&all, Some(history), (previous > 0).then_some(home), known);
+        let overruled = self.overruled.as_ref().map(|overruled| overruled.round);
+        let ancestors = Ancestors::of(&all, Some(history), (previous > 0).then_some(home), known)
+            .overruled(overruled);
         let standing = |candidate: Candidate| {
             let claims = self.claims.get(&candidate.id);
             Candidate {

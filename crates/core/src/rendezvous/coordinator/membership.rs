@@ -11,7 +11,7 @@ use bytes::Bytes;
 
 use super::lineage::Lineage;
 use super::window::MembershipCounts;
-use crate::kv::{Event, EventKind, KeyValue, LeaseId, Revision, Watch};
+use crate::kv::{Event, EventKind, KeyRange, KeyValue, LeaseId, Revision, Watch};
 use crate::rendezvous::documents::{
     DocumentError, Earlier, Joined, Objection, Ranked, RunHistory, Unreached, decode,
 };
@@ -35,11 +35,13 @@ enum Watched {
     Spares,
     /// Members of the last group that have left in good order.
     Left,
+    /// What an operator has decided about the quorum.
+    Overruled,
 }
 
 impl Watched {
-    /// The last one only where hosts succeed each other as servers.
-    const ALL: [Self; 9] = [
+    /// The last two only where hosts succeed each other as servers.
+    const ALL: [Self; 10] = [
         Self::Nodes,
         Self::Waiting,
         Self::Suspects,
@@ -49,6 +51,7 @@ impl Watched {
         Self::Objectors,
         Self::Spares,
         Self::Left,
+        Self::Overruled,
     ];
 }
 
@@ -75,8 +78,9 @@ pub(super) fn watches(
         Watched::Objectors => Watch::new(keys.objectors()),
         Watched::Spares => Watch::new(keys.spares()),
         Watched::Left => Watch { no_delete: true, ..Watch::new(keys.all_left(previous)) },
+        Watched::Overruled => Watch::new(KeyRange::key(keys.overruled())),
     };
-    let count = if began.is_some() { Watched::ALL.len() } else { Watched::ALL.len() - 1 };
+    let count = if began.is_some() { Watched::ALL.len() } else { Watched::ALL.len() - 2 };
     Watched::ALL.iter().take(count).map(watch).collect()
 }
 
@@ -217,7 +221,7 @@ impl RoundMembership {
             earlier: Earlier::default(),
             lineage: snapshot
                 .last_group
-                .map(|last| Lineage::new(&ids(last.ranks) - &ids(last.left))),
+                .map(|last| Lineage::new(&ids(last.ranks) - &ids(last.left), last.overruled)),
             version: 0,
         };
         for kv in snapshot.members {
@@ -268,8 +272,16 @@ impl RoundMembership {
                     lineage.leave_group(&id);
                 }
             }
+            (Watched::Overruled, EventKind::Put) => {
+                if let Some(lineage) = &mut self.lineage {
+                    lineage.overrule(&event.kv);
+                }
+            }
             (Watched::Nodes, EventKind::Put)
-            | (Watched::Suspects | Watched::Ready | Watched::Left, EventKind::Delete) => {}
+            | (
+                Watched::Suspects | Watched::Ready | Watched::Left | Watched::Overruled,
+                EventKind::Delete,
+            ) => {}
         }
     }
 

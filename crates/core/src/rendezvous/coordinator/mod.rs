@@ -367,11 +367,17 @@ impl Coordinator {
         let Some(lineage) = membership.lineage() else {
             return Some(ranks::select(candidates, size));
         };
-        let (chosen, Quorum { lack, until }) =
+        let (chosen, Quorum { lack, overruled, until }) =
             lineage.choose(candidates, size, last, config.lease_ttl);
+        let overruled = overruled.zip(lineage.overruled_by());
+        let overruled = overruled.map(|(lack, by)| format!("; {lack}: overruled by {by}"));
         self.outlives = until.filter(|until| now < *until);
         let reason = match (lack, self.outlives) {
-            (None, None) => return Some(chosen),
+            (None, None) => {
+                let because = self.freeze_reason.take().unwrap_or_default();
+                self.freeze_reason = Some(because + &overruled.unwrap_or_default());
+                return Some(chosen);
+            }
             (Some(lack), _) => WaitReason::ForQuorum { joined, lack },
             (None, Some(until)) => WaitReason::ForForgottenGroup { joined, until },
         };

@@ -81,12 +81,13 @@ impl Coordinator {
     ) -> Option<CoordinatorStep> {
         let (reason, membership) = (self.waits_for?, self.membership()?);
         let waits_for = reason.describe_to_others() + &details(reason, config, membership);
-        // A round that no other node has joined has no reader.
-        let is_news = membership.counts().joined > 1 && waits_for != own.active.waits_for;
+        let lacks_quorum = self.lacks_quorum();
+        // A round that no other node has joined has no reader, but for an operator who may have to decide.
+        let has_readers = membership.counts().joined > 1 || lacks_quorum;
+        let is_news = has_readers && waits_for != own.active.waits_for;
         if !self.progress.is_due(now, is_news) {
             return None;
         }
-        let lacks_quorum = self.lacks_quorum();
         let changed = Active { waits_for, lacks_quorum, ..own.active.clone() };
         let txn = txns.replace(own, &changed);
         Some(CoordinatorStep::Request(Purpose::PublishChanges, txn, Some(Box::new(changed))))

@@ -1,6 +1,7 @@
 //! Whether enough nodes of the last group have come for a new one, and whether the workers of the last group are gone
 //! (rules Y2 and Y4).
 
+use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::fmt;
 use std::time::Duration;
@@ -32,7 +33,7 @@ pub struct Claimant<'a> {
     pub chosen: bool,
 }
 
-/// Too few nodes of the last group have come.
+/// How many nodes of the last group have come, and how many are needed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Lack {
     /// The round of that group; 0 for the hosts that may serve.
@@ -43,6 +44,12 @@ pub struct Lack {
     pub needed: usize,
     /// The number of its nodes; 0 if none of them has come.
     pub world: usize,
+}
+
+impl Lack {
+    fn missing(&self) -> usize {
+        self.needed.saturating_sub(self.here)
+    }
 }
 
 impl fmt::Display for Lack {
@@ -74,6 +81,8 @@ impl fmt::Display for Lack {
 pub struct Quorum {
     /// Too few nodes of the last group have come, or of a round that may have formed a later one.
     pub lack: Option<Lack>,
+    /// The same, where an operator has decided that the others are gone.
+    pub overruled: Option<Lack>,
     /// Workers of those groups may run until then.
     pub until: Option<Time>,
 }
@@ -88,6 +97,8 @@ pub struct Ancestors<'a> {
     groups: BTreeSet<GroupClaim>,
     /// The latest round that is known to have formed a group, although no node of that group has come.
     unknown: Option<u64>,
+    /// The last round of whose group no quorum is needed, as an operator has decided.
+    overruled: Option<u64>,
 }
 
 impl<'a> Ancestors<'a> {
@@ -106,7 +117,13 @@ impl<'a> Ancestors<'a> {
         groups.retain(|group| Some(group.history) != history);
         groups.extend(formed.filter(|_| home.is_none()));
         let unknown = last.is_none_or(|last| last < known).then_some(known);
-        Self { home, groups, unknown }
+        Self { home, groups, unknown, overruled: None }
+    }
+
+    /// With the last round of whose group no quorum is needed, as an operator has decided.
+    #[must_use]
+    pub fn overruled(self, overruled: Option<u64>) -> Self {
+        Self { overruled, ..self }
     }
 
     /// The latest of these groups of other histories that the node was a member of, or may have been. A node with a
@@ -117,52 +134,46 @@ impl<'a> Ancestors<'a> {
 
     /// What a new group of the chosen nodes has to wait for.
     pub fn quorum(&self, claimants: &[Claimant<'_>], lease_ttl: Duration) -> Quorum {
-        let mut quorum = Quorum::default();
-        if let Some(round) = self.unknown {
-            quorum.lacks(Lack { round, here: 0, needed: 1, world: 0 });
-        }
-        if let Some(home) = self.home {
-            quorum.require_half(claimants, home);
-        }
-        for group in &self.groups {
-            quorum.require(claimants, *group, lease_ttl);
-        }
-        quorum
+        let unknown = self.unknown.map(|round| Lack { round, here: 0, needed: 1, world: 0 });
+        let home = self.home.map(|home| half(claimants, home));
+        let others = self.groups.iter().map(|group| majority(claimants, *group));
+        let lacks: Vec<Lack> = unknown.into_iter().chain(home).chain(others).collect();
+        let largest = |overruled: bool| {
+            let of_it = |lack: &&Lack| (Some(lack.round) <= self.overruled) == overruled;
+            let lacks = lacks.iter().filter(of_it).filter(|lack| lack.missing() > 0);
+            lacks.min_by_key(|lack| Reverse(lack.missing())).copied()
+        };
+        let workers = self.groups.iter().filter_map(|group| gone(claimants, *group, lease_ttl));
+        Quorum { lack: largest(false), overruled: largest(true), until: workers.max() }
     }
 }
 
-impl Quorum {
-    /// At the server of the last group. It waits for the leases of that group by itself.
-    fn require_half(&mut self, claimants: &[Claimant<'_>], home: HomeGroup<'_>) {
-        let here =
-            claimants.iter().filter(|one| one.chosen && home.members.contains(one.id)).count();
-        let world = home.members.len();
-        self.lacks(Lack { round: home.round, here, needed: world.div_ceil(2), world });
-    }
+/// What is required at the server of the last group. It waits for the leases of that group by itself.
+fn half(claimants: &[Claimant<'_>], home: HomeGroup<'_>) -> Lack {
+    let here = claimants.iter().filter(|one| one.chosen && home.members.contains(one.id)).count();
+    let world = home.members.len();
+    Lack { round: home.round, here, needed: world.div_ceil(2), world }
+}
 
-    /// At another server than that of the group.
-    fn require(&mut self, claimants: &[Claimant<'_>], group: GroupClaim, lease_ttl: Duration) {
-        let members = || claimants.iter().filter(|one| one.claims.include(group));
-        let here = members().filter(|one| one.chosen).count();
-        let world = group.world as usize;
-        self.lacks(Lack { round: group.round, here, needed: world / 2 + 1, world });
-        // The hosts of round 0 have no workers.
-        if group.round > 0 && members().count() + dead(claimants, group) < world {
-            let heard = claimants.iter().filter_map(|one| {
-                let silent = Duration::from_millis(one.claims.silent_ms?);
-                Some(one.since.saturating_sub(silent))
-            });
-            let gone = heard.max().map(|heard| heard.saturating_add(outlives(lease_ttl)));
-            self.until = self.until.max(gone);
-        }
-    }
+/// What is required at another server than that of the group.
+fn majority(claimants: &[Claimant<'_>], group: GroupClaim) -> Lack {
+    let here = claimants.iter().filter(|one| one.chosen && one.claims.include(group)).count();
+    let world = group.world as usize;
+    Lack { round: group.round, here, needed: world / 2 + 1, world }
+}
 
-    fn lacks(&mut self, lack: Lack) {
-        let missing = |lack: Lack| lack.needed.saturating_sub(lack.here);
-        if missing(lack) > self.lack.map_or(0, missing) {
-            self.lack = Some(lack);
-        }
+/// When the workers of the group of another server are gone; none if they are.
+fn gone(claimants: &[Claimant<'_>], group: GroupClaim, lease_ttl: Duration) -> Option<Time> {
+    let here = claimants.iter().filter(|one| one.claims.include(group)).count();
+    // The hosts of round 0 have no workers.
+    if group.round == 0 || here + dead(claimants, group) >= group.world as usize {
+        return None;
     }
+    let heard = claimants.iter().filter_map(|one| {
+        let silent = Duration::from_millis(one.claims.silent_ms?);
+        Some(one.since.saturating_sub(silent))
+    });
+    heard.max().map(|heard| heard.saturating_add(outlives(lease_ttl)))
 }
 
 /// The rounds after the last group that may have formed a group.

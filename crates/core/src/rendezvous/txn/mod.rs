@@ -16,7 +16,7 @@ pub(super) use self::reply::{
     ActiveSnapshot, ConfirmReader, Confirmed, Diagnosis, DiagnosisReader, LeaveReader, Left,
     LineageReader, MembershipReader, MembershipSnapshot,
 };
-use super::documents::{Active, BootstrapStore, Extra, Ranked, RunHistory, encode};
+use super::documents::{Active, BootstrapStore, Extra, Overruled, Ranked, RunHistory, encode};
 use super::keys::{self, Keys};
 use super::messages::NodeConfig;
 use crate::events::{Stamp, stored_events};
@@ -319,6 +319,12 @@ impl Txns {
         self.when(guard, self.put(closed, self.run_lease))
     }
 
+    /// Lets a new group form without a quorum of earlier groups.
+    pub(super) fn overrule(&self, guard: RoundGuard, overruled: &Overruled) -> Txn {
+        let put = Put::new(self.keys.overruled(), encode(overruled)).on_lease(self.run_lease);
+        self.when(guard, vec![Op::Put(put)])
+    }
+
     /// Deletes the document in force.
     pub(super) fn delete_active(&self, guard: RoundGuard) -> Txn {
         self.when(guard, vec![Op::Delete(KeyRange::key(self.keys.active()).into())])
@@ -360,6 +366,7 @@ impl Txns {
             lineage: self.succession.then(|| LineageReader {
                 ranks: reads(keys_of(self.keys.ranks(previous))),
                 left: reads(keys_of(self.keys.all_left(previous))),
+                overruled: reads(Range::new(KeyRange::key(self.keys.overruled()))),
             }),
         };
         (Txn::reading(ranges), reader)

@@ -180,6 +180,8 @@ pub(in crate::rendezvous) struct LastGroup<'a> {
     pub(in crate::rendezvous) ranks: &'a [KeyValue],
     /// Members that have left in good order.
     pub(in crate::rendezvous) left: &'a [KeyValue],
+    /// The [`Overruled`](crate::rendezvous::documents::Overruled) of an operator.
+    pub(in crate::rendezvous) overruled: Option<&'a KeyValue>,
 }
 
 /// Reads a [`LastGroup`].
@@ -187,11 +189,16 @@ pub(in crate::rendezvous) struct LastGroup<'a> {
 pub(in crate::rendezvous) struct LineageReader {
     pub(super) ranks: Slot,
     pub(super) left: Slot,
+    pub(super) overruled: Slot,
 }
 
 impl LineageReader {
     fn read<'a>(&self, reply: &'a TxnResult) -> LastGroup<'a> {
-        LastGroup { ranks: self.ranks.all(reply), left: self.left.all(reply) }
+        LastGroup {
+            ranks: self.ranks.all(reply),
+            left: self.left.all(reply),
+            overruled: self.overruled.first(reply),
+        }
     }
 }
 

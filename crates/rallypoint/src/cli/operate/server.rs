@@ -1,15 +1,19 @@
 //! The server whose runs an operator looks at.
 
+use std::cmp::Reverse;
 use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
 use rallypoint_core::agent::{OperatorAction, RestartBudget};
 use rallypoint_core::kv::{Compare, KeyRange, Op, Put, Txn, TxnResult};
 use rallypoint_core::rendezvous::documents::{decode, encode};
 use rallypoint_core::rendezvous::keys::Keys;
 use rallypoint_core::rendezvous::{Operator, OperatorStep};
 use rallypoint_core::status::RunStatus;
+use tokio::time::{Instant, timeout_at};
 
 use crate::cli::AnyError;
 use crate::client::{Client, ClientError, ClientOptions};
@@ -25,13 +29,17 @@ const FIRST_ANSWER: Duration = Duration::from_secs(3);
 /// The time limit for an answer of a server.
 const PATIENCE: Duration = Duration::from_secs(10);
 
+/// The time limit for further answers to the question which of several hosts serves.
+const QUESTION: Duration = Duration::from_secs(1);
+
 /// Attempts at a write that others are faster with each time.
 const MOST_ATTEMPTS: usize = 16;
 
 /// Where the server is, and how it is reached.
 #[derive(Debug, Args)]
 pub(crate) struct ServerArgs {
-    /// Rendezvous server: one host, on port 29400 by default, or the members of an etcd cluster, on port 2379
+    /// Rendezvous server: one host or those that may serve, on port 29400 by default; or the members of an etcd cluster,
+    /// each with its port
     #[arg(long, value_name = "HOST[:PORT],...")]
     rdzv_endpoint: String,
     /// Backend options, as for rallypoint run
@@ -56,6 +64,40 @@ pub(crate) struct Reach {
     pub(crate) endpoint: String,
 }
 
+impl Reach {
+    /// With the server first. Of several hosts, one serves a job, others may stand by or be gone, and a client that begins
+    /// with those waits for them. The members of an etcd cluster do not know the question, and stay as they are.
+    pub(super) async fn server_first(mut self) -> Self {
+        if self.options.endpoints.len() < 2 {
+            return self;
+        }
+        let endpoints = self.options.endpoints.iter().enumerate();
+        let mut asked: FuturesUnordered<_> =
+            endpoints.map(|(host, url)| self.ask(host, url)).collect();
+        let (begun, mut serving) = (Instant::now(), None);
+        // A host that is gone does not answer, and is not waited for when another one serves.
+        while let Ok(Some(answer)) = match serving {
+            None => timeout_at(begun + FIRST_ANSWER, asked.next()).await,
+            Some(_) => timeout_at(begun + QUESTION, asked.next()).await,
+        } {
+            serving = serving.max(answer);
+        }
+        drop(asked);
+        if let Some((_, Reverse(host))) = serving {
+            self.options.endpoints.swap(0, host);
+        }
+        self
+    }
+
+    /// The last group of the server of this host, and the host; nothing if it does not serve a job.
+    async fn ask(&self, host: usize, url: &str) -> Option<(u64, Reverse<usize>)> {
+        let options = ClientOptions { endpoints: vec![url.to_owned()], ..self.options.clone() };
+        let client = Client::connect(options).await.ok()?.with_timeout(FIRST_ANSWER);
+        let formed = client.ask_whether_it_serves().await.ok()??;
+        Some((formed, Reverse(host)))
+    }
+}
+
 impl ServerArgs {
     /// How the server is reached. `run_id` is checked if it is given.
     pub(crate) fn reach(&self, run_id: Option<&str>) -> Result<Reach, AnyError> {
@@ -75,7 +117,7 @@ impl ServerArgs {
 
     /// The server, which has answered.
     pub(super) async fn connect(&self, run_id: Option<&str>) -> Result<RunServer, AnyError> {
-        let Reach { options, prefix, endpoint } = self.reach(run_id)?;
+        let Reach { options, prefix, endpoint } = self.reach(run_id)?.server_first().await;
         let client = Client::connect(options).await?;
         // A user may be allowed to read the keys of runs, and nothing else.
         let key = Keys::new(&prefix, run_id.unwrap_or("none")).active();

@@ -24,6 +24,16 @@ fn confirmed(group: GroupClaim, base: u64) -> ConfirmedRound {
 
 /// What a group of these nodes waits for, whose claims were read at 100 s.
 fn quorum(nodes: &[(&str, Claims)], home: Option<HomeGroup<'_>>, known: u64) -> Quorum {
+    overruled(nodes, home, known, None)
+}
+
+/// The same after an operator has decided about the groups up to a round.
+fn overruled(
+    nodes: &[(&str, Claims)],
+    home: Option<HomeGroup<'_>>,
+    known: u64,
+    up_to: Option<u64>,
+) -> Quorum {
     let claimant = |(id, claims): &'_ (&'_ str, Claims)| -> (String, Claims) {
         ((*id).to_owned(), claims.clone())
     };
@@ -32,7 +42,7 @@ fn quorum(nodes: &[(&str, Claims)], home: Option<HomeGroup<'_>>, known: u64) -> 
         .iter()
         .map(|(id, claims)| Claimant { id, claims, since: at(100), chosen: true })
         .collect();
-    Ancestors::of(&all, Some(HERE), home, known).quorum(&all, TTL)
+    Ancestors::of(&all, Some(HERE), home, known).overruled(up_to).quorum(&all, TTL)
 }
 
 fn lack(round: u64, here: usize, needed: usize, world: usize) -> Option<Lack> {
@@ -167,4 +177,43 @@ fn what_is_missing_is_said_in_a_sentence() {
     for (lack, sentence) in table {
         assert_eq!(lack.map(|lack| lack.to_string()).as_deref(), Some(sentence));
     }
+}
+
+#[test]
+fn an_operator_overrules_the_quorum_and_not_the_margin() {
+    let last = group(4, OTHER, 5);
+    let one = [("b", member(last))];
+    let short = lack(4, 1, 3, 5);
+    let until = Some(at(90) + outlives(TTL));
+    let waits = Quorum { lack: short, overruled: None, until };
+    assert_eq!(quorum(&one, None, 0), waits);
+    // What the operator has decided about an earlier group says nothing of this one.
+    assert_eq!(overruled(&one, None, 0, Some(3)), waits);
+    let decided = Quorum { lack: None, overruled: short, until };
+    assert_eq!(overruled(&one, None, 0, Some(4)), decided);
+}
+
+#[test]
+fn a_later_group_than_the_operator_knew_of_is_not_overruled() {
+    let nodes = [("a", member(group(4, OTHER, 5))), ("b", member(group(6, THIRD, 3)))];
+    let found = overruled(&nodes, None, 0, Some(4));
+    assert_eq!((found.lack, found.overruled), (lack(6, 1, 2, 3), None));
+    // Nor is one of which it is known only that there was one.
+    let found = overruled(&nodes[..1], None, 5, Some(4));
+    assert_eq!((found.lack, found.overruled), (lack(5, 0, 1, 0), lack(4, 1, 3, 5)));
+    // A round that may have formed a group after that one.
+    let tried = Claims { confirmed: vec![confirmed(group(5, THIRD, 4), 4)], ..nodes[0].1.clone() };
+    assert_eq!(overruled(&[("a", tried)], None, 0, Some(4)).lack, lack(5, 1, 3, 4));
+}
+
+#[test]
+fn an_operator_overrules_at_the_server_of_the_last_group_and_before_the_first_one() {
+    let home = BTreeSet::from(["a".to_owned(), "b".to_owned(), "c".to_owned()]);
+    let home = HomeGroup { round: 4, members: &home };
+    let one = [("a", Claims::default())];
+    assert_eq!(quorum(&one, Some(home), 4).lack, lack(4, 1, 2, 3));
+    assert_eq!(overruled(&one, Some(home), 4, Some(4)).lack, None);
+    let host = [("a", Claims { formed: Some(GroupClaim::of_hosts(3)), ..Claims::default() })];
+    assert_eq!(quorum(&host, None, 0).lack, lack(0, 1, 2, 3));
+    assert_eq!(overruled(&host, None, 0, Some(0)).lack, None);
 }

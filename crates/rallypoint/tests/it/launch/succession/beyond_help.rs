@@ -49,6 +49,48 @@ fn half_of_a_group_does_not_go_on_without_the_other_half() {
     ground.is_over(&[1, 2]);
 }
 
+/// An operator who knows that the others are gone lets the rest go on, and is named for it.
+#[test]
+fn an_operator_lets_the_rest_go_on() {
+    let ground = Ground::new("1:4", 4);
+    let (mut nodes, first) = ground.starts();
+    let lost = ground.cut(3);
+    ground.cut(2);
+    ground.vanish(0);
+    ground.kill(2);
+    ground.kill(3);
+    let last = &mut nodes[1..2];
+    until_true("it says what it lacks", || last[0].stderr().contains("and 3 are needed"));
+    let reopen = |options: &[&str]| {
+        let words = ["reopen", "--rdzv-endpoint", "node0,node1,node2", "job"];
+        ground.says(1, &[&words, options].concat())
+    };
+    // The document that tells an operator follows what the log says.
+    until_true("nothing is to be opened, but to be forced", || {
+        reopen(&["--yes"]).2.contains("--force lets it go on without them")
+    });
+    let (code, _, asked) = reopen(&["--force"]);
+    assert_eq!(code, Some(1));
+    assert!(asked.contains("There is no terminal to ask on: give --yes"), "{asked}");
+    assert!(ground.job.rounds().len() == 1, "nothing has changed");
+    let (code, out, err) = reopen(&["--force", "--reason", "rack 2 is gone", "--yes"]);
+    assert_eq!(
+        (code, &*out),
+        (Some(0), "run \"job\" goes on without the rest of its last group\n"),
+        "{err}"
+    );
+    let next = ground.regroups_late(lost, &first, &[1]);
+    let (_, explained, _) =
+        ground.says(1, &["explain", "--rdzv-endpoint", "node0,node1,node2", "job"]);
+    let recorded = "run was let go on without the rest of its last group by ";
+    assert!(explained.contains(recorded) && explained.contains("rack 2 is gone"), "{explained}");
+    let (code, _, err) = reopen(&["--force", "--yes"]);
+    assert_eq!(code, Some(1));
+    assert!(err.contains("there is nothing to force"), "{err}");
+    ground.ends(last, &next);
+    ground.is_over(&[1]);
+}
+
 /// Without succession, the other hosts do not serve.
 #[test]
 fn succession_can_be_turned_off() {

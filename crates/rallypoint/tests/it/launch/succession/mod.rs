@@ -14,6 +14,7 @@ mod turns;
 
 use std::cell::RefCell;
 use std::net::SocketAddr;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use super::hosts::{Network, address};
@@ -95,6 +96,16 @@ impl Ground {
         let order = format!("{order}{LOOK}");
         let line = line.with(options).by(&enter).env("TMPDIR", &temporary);
         line.program(&["sh", &self.job.file("worker.sh"), &order]).start()
+    }
+
+    /// What the command with these words says on a host: its exit code, standard output and standard error.
+    fn says(&self, host: usize, words: &[&str]) -> (Option<i32>, String, String) {
+        let line = self.network.hosts[host].enter();
+        let mut command = Command::new(&line[0]);
+        command.args(&line[1..]).arg(env!("CARGO_BIN_EXE_rallypoint")).args(words);
+        let output = command.stdin(Stdio::null()).output().unwrap();
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        (output.status.code(), text(output.stdout), text(output.stderr))
     }
 
     fn temporary(&self, host: usize) -> String {
