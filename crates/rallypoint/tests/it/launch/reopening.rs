@@ -23,7 +23,7 @@ fn a_run_that_is_over_is_refused_until_it_is_opened_again() {
     };
     let (code, said) = reopen(&server.address());
     assert_eq!(code, Some(1), "{said}");
-    assert!(said.contains("run \"job\" is not over"), "{said}");
+    assert!(said.contains("the server has no run \"job\""), "{said}");
     run(&[], 0);
     let said = run(&[], 1);
     assert!(said.contains("--reopen to open this one again"), "{said}");
