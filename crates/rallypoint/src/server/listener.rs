@@ -67,6 +67,7 @@ impl<H: Health> Listener<H> {
         }
         let room = Arc::new(Semaphore::new(limit));
         let mut connections = JoinSet::new();
+        let closed = CancellationToken::new();
         loop {
             let accepted = tokio::select! {
                 accepted = self.tcp.accept() => accepted,
@@ -91,14 +92,16 @@ impl<H: Health> Listener<H> {
                 continue;
             };
             let (tls, router) = (self.tls.clone(), self.router.clone());
-            let stopping = self.stopping.clone();
+            let closed = closed.clone();
             connections.spawn(async move {
-                serve(stream, tls, router, stopping).await;
+                serve(stream, tls, router, closed).await;
                 drop(permit);
             });
         }
-        // From here on no client can connect.
+        // From here on no client can connect. Only then are the connections ended: a client connects again at once, and
+        // must be refused. A connection that is not accepted any more is reset, and so is the request on it.
         drop(self.tcp);
+        closed.cancel();
         while connections.join_next().await.is_some() {}
     }
 }
@@ -107,7 +110,7 @@ async fn serve<H: Health>(
     stream: TcpStream,
     tls: Option<TlsAcceptor>,
     router: Arc<Router<H>>,
-    stopping: CancellationToken,
+    closed: CancellationToken,
 ) {
     // Responses are small, and a client waits for each.
     let _ = stream.set_nodelay(true);
@@ -141,7 +144,7 @@ async fn serve<H: Health>(
         pin!(builder.serve_connection(TokioIo::new(AcceptedConnection::new(io)), service));
     let ended = tokio::select! {
         ended = &mut connection => ended,
-        () = stopping.cancelled() => {
+        () = closed.cancelled() => {
             connection.as_mut().graceful_shutdown();
             connection.await
         }
