@@ -13,7 +13,7 @@ help:
 	@echo "make test-torch      our stores, launcher and torchrun plugin under stock PyTorch (fetches it, 5 GB; TORCH=2.6.0: another)"
 	@echo "make test-wheel      what make wheel makes, in a fresh environment with that PyTorch"
 	@echo "make test-slurm      the launcher on a real Slurm of three nodes (fetches it; needs root)"
-	@echo "make test-frameworks the launcher under stock JAX and Dask, on two hosts and on a real Slurm (fetches them, 150 MB; needs root)"
+	@echo "make test-frameworks stock JAX and Dask under the launcher, Dynamo and Mooncake on the server, on two hosts and a real Slurm (fetches them, 280 MB; needs root)"
 	@echo "make wheel           the Python package, for others to install: any Linux with glibc 2.17 or later"
 	@echo "make dist            the files of a release: wheel, sdist, the command with glibc and with musl, checksums"
 	@echo "make bench           ours and real etcd side by side, and what an exit barrier costs, a few minutes"
@@ -91,6 +91,7 @@ test-slurm: tools
 
 test-frameworks: tools
 	scripts/slurm-tools
+	scripts/test-tools libibverbs
 	cargo build --locked --bin rallypoint
 	scripts/python-env >/dev/null
 	python=$$(scripts/virtualenv $${CARGO_TARGET_DIR:-target}/frameworks tests/frameworks/requirements.txt) && \
