@@ -23,6 +23,7 @@ ELSEWHERE = {
     "export ETCDCTL_API": "belongs to etcdctl",
     "pip install target/wheel": "make test-wheel installs the wheel",
     "torchrun": "tests/torch runs torchrun with both backends",
+    "mooncake_master": "tests/frameworks/test_etcd_clients.py runs two of them",
     "srun": "tests/slurm submits the line of the guide, examples/slurm/train.sh",
     "cargo run --release --example": "crates/rallypoint/tests/it/examples.rs runs the examples",
     "cargo run --release -- run": "crates/rallypoint/tests/it/launch/first_command.rs runs it",
