@@ -17,11 +17,18 @@ fn bench(words: &[&str]) -> Vec<serde_json::Value> {
 #[test]
 fn a_group_that_is_observed_is_compared_with_one_that_is_not() {
     let words = ["rendezvous", "--nodes", "3", "--observed", "--idle", "2", "--scrape", "1"];
-    let turns = bench(&words);
-    let observed: Vec<&str> = turns.iter().filter_map(|turn| turn["observed"].as_str()).collect();
-    assert_eq!(observed, ["off", "on", "records", "records", "on", "off"]);
-    for turn in &turns {
-        assert!(turn["forming_seconds"][0].as_f64() > Some(0.0), "{turn}");
+    let printed = bench(&words);
+    let (formings, turns) = printed.split_at(3);
+    let kinds = |objects: &[serde_json::Value]| -> Vec<String> {
+        objects.iter().filter_map(|one| one["observed"].as_str()).map(str::to_owned).collect()
+    };
+    assert_eq!(kinds(formings), ["off", "on", "records"]);
+    for forming in formings {
+        assert!(forming["forming_seconds"][0].as_f64() > Some(0.0), "{forming}");
+        assert!(forming["forming_nodes"][0].as_f64() > Some(0.0), "{forming}");
+    }
+    assert_eq!(kinds(turns), ["off", "on", "records", "records", "on", "off"]);
+    for turn in turns {
         assert!(turn["idle"]["nodes"].as_f64() > Some(0.0), "{turn}");
         assert_eq!(turn["idle"]["revisions"], 0.0, "an idle group writes nothing: {turn}");
         assert_eq!(turn["idle"]["calls"], 0.0, "an idle group asks for nothing: {turn}");

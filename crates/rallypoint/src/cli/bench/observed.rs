@@ -19,6 +19,7 @@ use crate::events::{EventFile, EventRecorder};
 use crate::http::{HttpOptions, HttpServer, Pages, Told};
 use crate::launch::{RunFacts, RunMetrics};
 use crate::process::TemporaryDirectory;
+use crate::rendezvous::EtcdRendezvousHandler;
 use crate::util::blocking::blocking;
 
 /// How a group is measured.
@@ -43,7 +44,7 @@ enum Observed {
     Records,
 }
 
-/// The groups take turns, so that a machine that becomes slower slows down all of them.
+/// The groups idle one after the other, so that a machine that becomes slower slows down all of them.
 const TURNS: [Observed; 6] = [
     Observed::Off,
     Observed::On,
@@ -59,37 +60,61 @@ const NODES_OF_A_FILE: u32 = 64;
 
 /// Compares groups with and without observation.
 pub(super) async fn compare(bench: &RendezvousBench, endpoint: &str) -> Result<(), AnyError> {
+    let formings = Forming::measure(bench, endpoint).await?;
+    for forming in &formings {
+        print(&serde_json::to_string(forming)?);
+    }
     let mut turns = Vec::new();
-    for observed in TURNS {
-        let turn = Turn::measure(bench, endpoint, observed).await?;
-        print(&serde_json::to_string(&turn)?);
-        turns.push(turn);
+    if !bench.plan().idle.is_zero() {
+        for observed in TURNS {
+            let turn = IdleTurn::measure(bench, endpoint, observed).await?;
+            print(&serde_json::to_string(&turn)?);
+            turns.push(turn);
+        }
     }
     let header = ["off", "on", "on / off", "records", "records / off"];
     print(&format!("{:<40}{}", "", header.map(|name| format!("{name:>14}")).concat()));
-    for (what, value) in ROWS {
-        let [off, on, records] = [Observed::Off, Observed::On, Observed::Records].map(|observed| {
-            let turns = turns.iter().filter(|turn| turn.observed == observed);
-            median(turns.flat_map(value).collect())
-        });
-        let number = |value: Option<f64>| value.map_or_else(String::new, |it| format!("{it:.4}"));
-        let ratio = |value: Option<f64>| Some(value? / off.filter(|off| *off > 0.0)?);
-        let columns = [off, on, ratio(on), records, ratio(records)];
-        let columns = columns.map(|value| format!("{:>14}", number(value)));
-        print(&format!("{what:<40}{}", columns.concat()));
+    let number = |value: Option<f64>| value.map_or_else(String::new, |it| format!("{it:.4}"));
+    let row = |what: &str, [off, on, records]: [Vec<f64>; 3]| {
+        let [on_ratio, records_ratio] = [&on, &records].map(|it| median(ratios(it, &off)));
+        let [off, on, records] = [off, on, records].map(median);
+        let columns = [off, on, on_ratio, records, records_ratio].map(number);
+        print(&format!("{what:<40}{}", columns.map(|column| format!("{column:>14}")).concat()));
+    };
+    for (what, values) in FORMING {
+        row(what, formings.each_ref().map(values));
+    }
+    for (what, values) in IDLE {
+        row(
+            what,
+            KINDS.map(|kind| {
+                turns.iter().filter(|turn| turn.observed == kind).flat_map(values).collect()
+            }),
+        );
     }
     Ok(())
 }
 
-type Row = (&'static str, fn(&Turn) -> Vec<f64>);
+/// What the values of a kind are to those of the same rounds, or turns, with nothing observed.
+fn ratios(values: &[f64], off: &[f64]) -> Vec<f64> {
+    let pairs = values.iter().zip(off).filter(|(_, off)| **off > 0.0);
+    pairs.map(|(value, off)| value / off).collect()
+}
 
-const ROWS: [Row; 14] = [
-    ("forming, s", |turn| turn.forming_seconds.clone()),
-    ("forming: processor of nodes, s", |turn| turn.forming_nodes.clone()),
-    ("forming: processor of the server, s", |turn| turn.forming_server.clone()),
-    ("forming: processor of both, s", |turn| {
-        turn.forming_nodes.iter().zip(&turn.forming_server).map(|(a, b)| a + b).collect()
+const KINDS: [Observed; 3] = [Observed::Off, Observed::On, Observed::Records];
+
+type Row<T> = (&'static str, fn(&T) -> Vec<f64>);
+
+const FORMING: [Row<Forming>; 4] = [
+    ("forming, s", |forming| forming.forming_seconds.clone()),
+    ("forming: processor of nodes, s", |forming| forming.forming_nodes.clone()),
+    ("forming: processor of the server, s", |forming| forming.forming_server.clone()),
+    ("forming: processor of both, s", |forming| {
+        forming.forming_nodes.iter().zip(&forming.forming_server).map(|(a, b)| a + b).collect()
     }),
+];
+
+const IDLE: [Row<IdleTurn>; 10] = [
     ("idle: processor of nodes, s", |turn| vec![turn.idle.nodes]),
     ("idle: processor of the server, s", |turn| vec![turn.idle.server]),
     ("idle: cores in use", |turn| vec![turn.idle.cores]),
@@ -102,7 +127,7 @@ const ROWS: [Row; 14] = [
     ("scraped: revisions written", |turn| scraped(turn, |idle| idle.revisions)),
 ];
 
-fn scraped(turn: &Turn, value: fn(&Idle) -> f64) -> Vec<f64> {
+fn scraped(turn: &IdleTurn, value: fn(&Idle) -> f64) -> Vec<f64> {
     turn.scraped.iter().map(value).collect()
 }
 
@@ -116,9 +141,9 @@ fn median(mut values: Vec<f64>) -> Option<f64> {
     })
 }
 
-/// One group: its rounds, and how it idled.
+/// How one group formed, round by round.
 #[derive(Debug, Serialize)]
-struct Turn {
+struct Forming {
     observed: Observed,
     /// The time of each round.
     forming_seconds: Vec<f64>,
@@ -126,6 +151,12 @@ struct Turn {
     forming_nodes: Vec<f64>,
     /// The processor time of the server in each round, in seconds.
     forming_server: Vec<f64>,
+}
+
+/// How one group idled.
+#[derive(Debug, Serialize)]
+struct IdleTurn {
+    observed: Observed,
     idle: Idle,
     /// The same while the nodes are scraped. They are not scraped while they form: a thousand nodes of one host would
     /// be scraped within the time that they take.
@@ -151,61 +182,114 @@ struct Idle {
     revisions: f64,
 }
 
-impl Turn {
+/// A group, and what observes it.
+struct ObservedGroup {
+    handlers: Vec<Arc<EtcdRendezvousHandler>>,
+    observation: Option<Observation>,
+    server: String,
+}
+
+impl ObservedGroup {
+    async fn open(
+        bench: &RendezvousBench,
+        endpoint: &str,
+        observed: Observed,
+    ) -> Result<Self, AnyError> {
+        let observation = match observed {
+            Observed::Off => None,
+            _ => Some(Observation::start(bench.plan().nodes, observed == Observed::Records)?),
+        };
+        let handlers = bench.open(endpoint, observation.as_ref()).await?;
+        let server = endpoint.split(',').next().unwrap_or_default().to_owned();
+        Ok(Self { handlers, observation, server })
+    }
+
+    /// What this process and the server have used so far. All groups of this process count.
+    async fn costs(&self, scraper: Option<&Scraper>) -> Result<Costs, AnyError> {
+        // The last messages are on their way, and the last lines to their files.
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let traffic = total(&self.handlers);
+        let scraper = scraper.map_or(0.0, Scraper::seconds);
+        let server = self.server.clone();
+        let page = blocking(move || get(&server)).await?;
+        let nodes = seconds(ClockId::ProcessCPUTime) - scraper;
+        let messages = (traffic.requests + traffic.messages) as f64;
+        Ok(Costs { nodes, messages, ..Costs::of_server(&page) })
+    }
+
+    async fn end(self) -> Result<(), AnyError> {
+        end(self.handlers).await?;
+        if let Some(observation) = self.observation {
+            observation.stop().await;
+        }
+        Ok(())
+    }
+}
+
+impl Forming {
+    /// Forms a group of each kind in each round, forwards and backwards in turns: what disturbs a round disturbs all of
+    /// them.
+    async fn measure(bench: &RendezvousBench, endpoint: &str) -> Result<[Self; 3], AnyError> {
+        let mut groups = Vec::new();
+        for observed in KINDS {
+            groups.push(ObservedGroup::open(bench, endpoint, observed).await?);
+        }
+        let mut formings = KINDS.map(|observed| Self {
+            observed,
+            forming_seconds: Vec::new(),
+            forming_nodes: Vec::new(),
+            forming_server: Vec::new(),
+        });
+        // The first round of a group reads what later ones remember.
+        for group in &groups {
+            bench.measure(&group.handlers).await?;
+        }
+        for round in 0..bench.plan().rounds {
+            let mut order: Vec<_> = groups.iter().zip(&mut formings).collect();
+            if round % 2 == 1 {
+                order.reverse();
+            }
+            for (group, forming) in order {
+                let before = group.costs(None).await?;
+                forming.forming_seconds.push(bench.measure(&group.handlers).await?.seconds);
+                // What a round leaves to be done belongs to it.
+                let costs = group.costs(None).await?.since(&before);
+                forming.forming_nodes.push(costs.nodes);
+                forming.forming_server.push(costs.server);
+            }
+        }
+        for group in groups {
+            group.end().await?;
+        }
+        Ok(formings)
+    }
+}
+
+impl IdleTurn {
     async fn measure(
         bench: &RendezvousBench,
         endpoint: &str,
         observed: Observed,
     ) -> Result<Self, AnyError> {
-        let ObservedPlan { nodes, rounds, idle, scrape } = bench.plan();
-        let server = endpoint.split(',').next().unwrap_or_default();
-        let observation = match observed {
-            Observed::Off => None,
-            _ => Some(Observation::start(nodes, observed == Observed::Records)?),
-        };
-        let handlers = bench.open(endpoint, observation.as_ref()).await?;
-        let look = async |scraper: Option<&Scraper>| -> Result<Costs, AnyError> {
-            // The last messages are on their way, and the last lines to their files.
-            tokio::time::sleep(Duration::from_secs(1)).await;
-            let traffic = total(&handlers);
-            let scraper = scraper.map_or(0.0, Scraper::seconds);
-            let server = server.to_owned();
-            let page = blocking(move || get(&server)).await?;
-            let nodes = seconds(ClockId::ProcessCPUTime) - scraper;
-            let messages = (traffic.requests + traffic.messages) as f64;
-            Ok(Costs { nodes, messages, ..Costs::of_server(&page) })
-        };
-        let (mut forming_seconds, mut forming_nodes) = (Vec::new(), Vec::new());
-        let mut forming_server = Vec::new();
-        let mut before = look(None).await?;
-        for _ in 0..rounds {
-            forming_seconds.push(bench.measure(&handlers).await?.seconds);
-            // What a round leaves to be done belongs to it.
-            let after = look(None).await?;
-            let forming = after.since(&before);
-            forming_nodes.push(forming.nodes);
-            forming_server.push(forming.server);
-            before = after;
-        }
+        let ObservedPlan { nodes, idle, scrape, .. } = bench.plan();
+        let group = ObservedGroup::open(bench, endpoint, observed).await?;
+        bench.measure(&group.handlers).await?;
+        let before = group.costs(None).await?;
         tokio::time::sleep(idle).await;
-        let idled = Idle::new(&look(None).await?.since(&before), nodes, idle);
-        let scraped = match &observation {
+        let idled = Idle::new(&group.costs(None).await?.since(&before), nodes, idle);
+        let scraped = match &group.observation {
             Some(observation) if !scrape.is_zero() => {
-                let scraper = Scraper::start(observation.targets(server), scrape)?;
-                let before = look(Some(&scraper)).await?;
+                let scraper = Scraper::start(observation.targets(&group.server), scrape)?;
+                let before = group.costs(Some(&scraper)).await?;
                 tokio::time::sleep(idle).await;
-                let costs = look(Some(&scraper)).await?.since(&before);
+                let costs = group.costs(Some(&scraper)).await?.since(&before);
                 blocking(move || scraper.stop()).await;
                 Some(Idle::new(&costs, nodes, idle))
             }
             _ => None,
         };
-        end(handlers).await?;
-        if let Some(observation) = observation {
-            observation.stop().await;
-        }
-        let idle = idled;
-        Ok(Self { observed, forming_seconds, forming_nodes, forming_server, idle, scraped })
+        group.end().await?;
+        Ok(Self { observed, idle: idled, scraped })
     }
 }
 

@@ -23,7 +23,8 @@ thousands of them one process has too few descriptors.
 
 --observed compares nodes that record events to files, keep those of the run in its keys, and serve
 metrics over HTTP, with nodes that do none of it, and with nodes that also record what a replay needs.
-They take turns. After its rounds, each group idles for a while, and then once more with a scraper.
+They take turns in each round, and the ratios are medians of those within a round. Then they form anew,
+one after the other, and each group idles for a while, and then once more with a scraper.
 
 --idle without --observed tells what the group sends and receives while nothing happens. For that, give the lease and
 the stores of a job: --lease-ttl 10 --stores.
