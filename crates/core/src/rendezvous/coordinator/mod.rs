@@ -13,6 +13,7 @@
 //! - `progress`: when the nodes that joined are told what the round waits for.
 //! - `publish`: what a running group is told of late and lost nodes.
 //! - `growth`: when late nodes make a running group grow.
+//! - `watches`: what it watches.
 
 mod growth;
 mod lineage;
@@ -20,6 +21,7 @@ mod membership;
 mod progress;
 mod publish;
 mod sync;
+mod watches;
 pub mod window;
 
 use std::collections::{BTreeMap, BTreeSet};

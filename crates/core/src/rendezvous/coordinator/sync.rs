@@ -3,7 +3,8 @@
 
 use super::CoordinatorStep;
 use super::lineage::Lineage;
-use super::membership::{self, RoundMembership};
+use super::membership::RoundMembership;
+use super::watches;
 use crate::kv::{Event, Revision, TxnResult};
 use crate::rendezvous::messages::{NodeConfig, Purpose};
 use crate::rendezvous::txn::{MembershipReader, MembershipSnapshot, Txns};
@@ -69,7 +70,7 @@ impl MembershipSync {
                 // A history may be compacted meanwhile, so only the first watch begins in the past.
                 let since = if self.is_first { began } else { 0 };
                 let since = config.succession.map(|_| since);
-                let watches = membership::watches(&config.keys, (round, previous), since);
+                let watches = watches::watches(&config.keys, (round, previous), since);
                 Some(CoordinatorStep::Watch(watches))
             }
             SyncState::Watching => {

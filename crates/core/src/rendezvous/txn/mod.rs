@@ -8,6 +8,7 @@
 //! and under the document in force, on which it was decided (invariant A4).
 
 mod announcement;
+mod operator;
 mod reply;
 
 pub(super) use self::announcement::AnnouncementOps;
@@ -16,7 +17,7 @@ pub(super) use self::reply::{
     ActiveSnapshot, ConfirmReader, Confirmed, Diagnosis, DiagnosisReader, LeaveReader, Left,
     LineageReader, MembershipReader, MembershipSnapshot,
 };
-use super::documents::{Active, BootstrapStore, Extra, Overruled, Ranked, RunHistory, encode};
+use super::documents::{Active, BootstrapStore, Extra, Ranked, RunHistory, encode};
 use super::keys::{self, Keys};
 use super::messages::NodeConfig;
 use crate::events::{Stamp, stored_events};
@@ -312,22 +313,6 @@ impl Txns {
         txn.compares.push(Compare::exists(self.keys.rank(formed, node)));
         txn.compares.extend(joinable.map(|round| Compare::absent(self.keys.member(round, node))));
         txn
-    }
-
-    /// Closes the run.
-    pub(super) fn close(&self, guard: RoundGuard, closed: RoundDocuments<'_>) -> Txn {
-        self.when(guard, self.put(closed, self.run_lease))
-    }
-
-    /// Lets a new group form without a quorum of earlier groups.
-    pub(super) fn overrule(&self, guard: RoundGuard, overruled: &Overruled) -> Txn {
-        let put = Put::new(self.keys.overruled(), encode(overruled)).on_lease(self.run_lease);
-        self.when(guard, vec![Op::Put(put)])
-    }
-
-    /// Deletes the document in force.
-    pub(super) fn delete_active(&self, guard: RoundGuard) -> Txn {
-        self.when(guard, vec![Op::Delete(KeyRange::key(self.keys.active()).into())])
     }
 
     /// Reads the members, ranks and confirmations of a round, for an error message: counts, and the first names.
