@@ -4,6 +4,7 @@ mod observed;
 mod rendezvous;
 mod scale;
 mod store;
+mod succession;
 
 use std::io::Write;
 use std::process::Stdio;

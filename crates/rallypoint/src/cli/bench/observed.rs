@@ -96,7 +96,7 @@ pub(super) async fn compare(bench: &RendezvousBench, endpoint: &str) -> Result<(
 }
 
 /// What the values of a kind are to those of the same rounds, or turns, with nothing observed.
-fn ratios(values: &[f64], off: &[f64]) -> Vec<f64> {
+pub(super) fn ratios(values: &[f64], off: &[f64]) -> Vec<f64> {
     let pairs = values.iter().zip(off).filter(|(_, off)| **off > 0.0);
     pairs.map(|(value, off)| value / off).collect()
 }
@@ -131,7 +131,7 @@ fn scraped(turn: &IdleTurn, value: fn(&Idle) -> f64) -> Vec<f64> {
     turn.scraped.iter().map(value).collect()
 }
 
-fn median(mut values: Vec<f64>) -> Option<f64> {
+pub(super) fn median(mut values: Vec<f64>) -> Option<f64> {
     values.sort_by(f64::total_cmp);
     let middle = values.len() / 2;
     let upper = *values.get(middle)?;
@@ -212,7 +212,7 @@ impl ObservedGroup {
         let scraper = scraper.map_or(0.0, Scraper::seconds);
         let server = self.server.clone();
         let page = blocking(move || get(&server)).await?;
-        let nodes = seconds(ClockId::ProcessCPUTime) - scraper;
+        let nodes = processor_seconds(ClockId::ProcessCPUTime) - scraper;
         let messages = (traffic.requests + traffic.messages) as f64;
         Ok(Costs { nodes, messages, ..Costs::of_server(&page) })
     }
@@ -307,7 +307,7 @@ impl Idle {
     }
 }
 
-fn seconds(clock: ClockId) -> f64 {
+pub(super) fn processor_seconds(clock: ClockId) -> f64 {
     let time = clock_gettime(clock);
     time.tv_sec as f64 + time.tv_nsec as f64 * 1e-9
 }
@@ -456,7 +456,10 @@ impl Scraper {
                 }
                 // A node that is busy is scraped again later.
                 let _ = get(target);
-                spent.store((seconds(ClockId::ThreadCPUTime) * 1e9) as u64, Ordering::Relaxed);
+                spent.store(
+                    (processor_seconds(ClockId::ThreadCPUTime) * 1e9) as u64,
+                    Ordering::Relaxed,
+                );
             }
         })?;
         Ok(Self { nanos, stop, thread })

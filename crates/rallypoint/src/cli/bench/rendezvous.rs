@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use super::super::AnyError;
 use super::observed::{Observation, ObservedPlan, compare};
-use super::{BenchTarget, print};
+use super::{BenchTarget, print, succession};
 use crate::client::{ClientOptions, Traffic};
 use crate::rendezvous::{EtcdRendezvousHandler, HandlerOptions, RendezvousHandler, RunOutcome};
 
@@ -26,12 +26,16 @@ metrics over HTTP, with nodes that do none of it, and with nodes that also recor
 They take turns in each round, and the ratios are medians of those within a round. Then they form anew,
 one after the other, and each group idles for a while, and then once more with a scraper.
 
---idle without --observed tells what the group sends and receives while nothing happens. For that, give the lease and
+--succession compares groups whose endpoint names three hosts, which may succeed each other, with groups
+whose endpoint names one. Nodes and servers are in one process. They take turns in the same way.
+
+--idle alone tells what the group sends and receives while nothing happens. For that, give the lease and
 the stores of a job: --lease-ttl 10 --stores.
 
 Examples:
   rallypoint bench rendezvous --nodes 1024
   rallypoint bench rendezvous --nodes 1024 --rounds 5 --observed --idle 60
+  rallypoint bench rendezvous --nodes 1024 --rounds 5 --succession --lease-ttl 10
   rallypoint bench rendezvous --nodes 1024 --idle 20 --lease-ttl 10 --stores
   rallypoint bench rendezvous --nodes 256 --endpoint 127.0.0.1:2379 --json";
 
@@ -49,7 +53,10 @@ pub(in crate::cli) struct RendezvousBench {
     /// Compare with and without events and metrics
     #[arg(long)]
     observed: bool,
-    /// Time for which each group idles after its rounds [default with --observed: 60]
+    /// Compare with and without hosts that succeed each other as servers
+    #[arg(long, conflicts_with_all = ["observed", "endpoint", "stores", "json"])]
+    succession: bool,
+    /// Time for which each group idles after its rounds [default with --observed or --succession: 60]
     #[arg(long, value_name = "SECONDS")]
     idle: Option<u64>,
     /// Lease of each node. A host that runs ten thousand nodes must not lose one to its own load
@@ -95,6 +102,9 @@ struct IdleMeasurement {
 
 impl RendezvousBench {
     pub(super) async fn run(self) -> Result<(), AnyError> {
+        if self.succession {
+            return succession::compare(&self).await;
+        }
         let target = BenchTarget::find(self.endpoint.as_deref()).await?;
         if self.observed {
             return compare(&self, &target.endpoint).await;
@@ -156,7 +166,11 @@ impl RendezvousBench {
         Ok(measured)
     }
 
-    /// How a group with or without observation is measured.
+    pub(super) fn lease_ttl(&self) -> u64 {
+        self.lease_ttl
+    }
+
+    /// How groups that are compared are measured.
     pub(super) fn plan(&self) -> ObservedPlan {
         ObservedPlan {
             nodes: self.nodes,
@@ -263,7 +277,7 @@ pub(super) async fn end(handlers: Vec<Arc<EtcdRendezvousHandler>>) -> Result<(),
     Ok(())
 }
 
-fn bytes(traffic: &Traffic) -> u64 {
+pub(super) fn bytes(traffic: &Traffic) -> u64 {
     traffic.bytes_sent + traffic.bytes_received
 }
 
