@@ -65,11 +65,11 @@ pub(crate) struct Reach {
 }
 
 impl Reach {
-    /// With the server first. Of several hosts, one serves a job, others may stand by or be gone, and a client that begins
-    /// with those waits for them. The members of an etcd cluster do not know the question, and stay as they are.
-    pub(super) async fn server_first(mut self) -> Self {
+    /// Which of several hosts serves a job. Others may stand by or be gone, and a client that begins with those waits for
+    /// them. The members of an etcd cluster do not know the question: none of them.
+    async fn serving_host(&self) -> Option<usize> {
         if self.options.endpoints.len() < 2 {
-            return self;
+            return None;
         }
         let endpoints = self.options.endpoints.iter().enumerate();
         let mut asked: FuturesUnordered<_> =
@@ -82,11 +82,7 @@ impl Reach {
         } {
             serving = serving.max(answer);
         }
-        drop(asked);
-        if let Some((_, Reverse(host))) = serving {
-            self.options.endpoints.swap(0, host);
-        }
-        self
+        serving.map(|(_, Reverse(host))| host)
     }
 
     /// The last group of the server of this host, and the host; nothing if it does not serve a job.
@@ -117,7 +113,12 @@ impl ServerArgs {
 
     /// The server, which has answered.
     pub(super) async fn connect(&self, run_id: Option<&str>) -> Result<RunServer, AnyError> {
-        let Reach { options, prefix, endpoint } = self.reach(run_id)?.server_first().await;
+        let reach = self.reach(run_id)?;
+        let serving = reach.serving_host().await;
+        let Reach { mut options, prefix, endpoint } = reach;
+        if let Some(host) = serving {
+            options.endpoints = vec![options.endpoints.swap_remove(host)];
+        }
         let client = Client::connect(options).await?;
         // A user may be allowed to read the keys of runs, and nothing else.
         let key = Keys::new(&prefix, run_id.unwrap_or("none")).active();

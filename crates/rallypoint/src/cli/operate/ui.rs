@@ -86,7 +86,7 @@ impl Ui {
     }
 
     async fn show(self) -> Result<(), AnyError> {
-        let reach = self.server.reach(None)?.server_first().await;
+        let reach = self.server.reach(None)?;
         let tls = self.tls()?;
         self.check_access(&reach, tls.as_ref())?;
         let Reach { options, prefix, endpoint } = reach;

@@ -80,10 +80,13 @@ fn an_operator_lets_the_rest_go_on() {
         "{err}"
     );
     let next = ground.regroups_late(lost, &first, &[1]);
-    let (_, explained, _) =
+    let (_, explained, err) =
         ground.says(1, &["explain", "--rdzv-endpoint", "node0,node1,node2", "job"]);
     let recorded = "run was let go on without the rest of its last group by ";
-    assert!(explained.contains(recorded) && explained.contains("rack 2 is gone"), "{explained}");
+    assert!(
+        explained.contains(recorded) && explained.contains("rack 2 is gone"),
+        "{explained}{err}"
+    );
     let (code, _, err) = reopen(&["--force", "--yes"]);
     assert_eq!(code, Some(1));
     assert!(err.contains("there is nothing to force"), "{err}");
