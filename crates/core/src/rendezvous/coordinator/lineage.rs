@@ -20,6 +20,8 @@ pub(super) struct Lineage {
     home: BTreeSet<String>,
     /// The nodes whose joins the watch has reported since the round was opened, and the revision up to which it has.
     reported: (BTreeSet<String>, Revision),
+    /// The watch reports every join since the round was opened.
+    reports_all: bool,
     /// What an operator has decided about the quorum.
     overruled: Option<Overruled>,
 }
@@ -65,6 +67,17 @@ impl Lineage {
     pub(super) fn report(&mut self, id: &str, at: Revision) {
         self.reported.0.insert(id.to_owned());
         self.reported.1 = at;
+    }
+
+    /// The watch has missed no join since the round was opened, and reports all of them.
+    pub(super) fn reports_all(&mut self) {
+        self.reports_all = true;
+    }
+
+    /// Whether the watch is still to report the join of one of these nodes, which the membership has from a read. Ranks
+    /// that were assigned before could not be proved to belong to all that joined ([`cut`](Self::cut)).
+    pub(super) fn awaits_reports(&self, joined: &[Candidate]) -> bool {
+        self.reports_all && joined.iter().any(|node| !self.reported.0.contains(&node.id))
     }
 
     /// Reads the claims that came since the last time.

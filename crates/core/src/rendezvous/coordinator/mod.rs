@@ -369,6 +369,9 @@ impl Coordinator {
         let Some(lineage) = membership.lineage() else {
             return Some(ranks::select(candidates, size));
         };
+        if lineage.awaits_reports(&candidates) {
+            return None;
+        }
         let (chosen, Quorum { lack, overruled, until }) =
             lineage.choose(candidates, size, last, config.lease_ttl);
         let overruled = overruled.zip(lineage.overruled_by());

@@ -99,6 +99,9 @@ impl MembershipSync {
 
     /// Keeps the membership that was read, with the events that came before it.
     pub(super) fn complete(&mut self, mut membership: RoundMembership) {
+        if let Some(lineage) = membership.lineage_mut().filter(|_| self.is_first) {
+            lineage.reports_all();
+        }
         for (watch, event) in self.early_events.drain(..) {
             membership.apply(watch, &event);
         }
