@@ -61,7 +61,7 @@ pub struct Witness {
     pub round: u64,
     /// The last round that had formed a group by then.
     pub formed: u64,
-    /// When the node joined the last round, if it has not tried to confirm it; else 0.
+    /// When the node first joined the last round, if it has not tried to confirm it; else 0.
     #[serde(default, skip_serializing_if = "is_default")]
     pub joined: Revision,
 }
@@ -121,7 +121,7 @@ pub(in crate::rendezvous) struct Memory {
     confirmed: Vec<ConfirmedRound>,
     /// The last rounds of each history; that of the present history is the last one.
     witnessed: Vec<Witness>,
-    /// The round that the node joined last in the present history, and when.
+    /// The round that the node joined last in the present history, and when it did so first.
     joined: Option<(u64, Revision)>,
     /// When the server of the present history last answered.
     heard: Option<Time>,
@@ -148,9 +148,11 @@ impl Memory {
         self.joined = None;
     }
 
-    /// The server executed the node's join of this round at this revision.
+    /// The server executed the node's join of this round at this revision. A node that joins again, because it has learned
+    /// more, has been there since the first time.
     pub(in crate::rendezvous) fn joins(&mut self, round: u64, at: Revision) {
-        self.joined = Some((round, at));
+        let before = self.joined.filter(|(joined, _)| *joined == round);
+        self.joined = before.or(Some((round, at)));
     }
 
     /// Whether the node may confirm a round. It must not forget what it has confirmed.

@@ -95,6 +95,21 @@ fn a_node_testifies_for_rounds_that_it_joined_and_did_not_confirm() {
 }
 
 #[test]
+fn a_node_that_joins_again_testifies_from_its_first_join_on() {
+    let mut memory = Memory::default();
+    memory.joins(5, 11);
+    memory.joins(5, 13);
+    memory.sees(HOME, &rounds(5, 4));
+    assert_eq!(memory.claims(at(0), Some(OTHER)).witnessed[0].joined, 11);
+    // The coordinator had seen no later join when it froze the round.
+    memory.confirms(&frozen(5, 12));
+    assert_eq!(confirmed(&memory), [(5, true)]);
+    memory.joins(6, 17);
+    memory.sees(HOME, &rounds(6, 4));
+    assert_eq!(memory.claims(at(0), Some(OTHER)).witnessed[0].joined, 17);
+}
+
+#[test]
 fn silence_counts_from_the_last_response_of_another_server() {
     let mut memory = Memory::default();
     memory.hears(at(10));
