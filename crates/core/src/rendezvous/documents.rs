@@ -19,7 +19,7 @@ pub use self::history::RunHistory;
 use super::ranks::PreviousAssignment;
 pub use super::sizes::Limits;
 use super::sizes::SizeRules;
-use super::succession::claims::Claims;
+use super::succession::claims::{Claims, Cut};
 use crate::events::run_events;
 use crate::kv::Revision;
 
@@ -145,9 +145,9 @@ pub struct Active {
     /// The number of nodes in the group; 0 while nodes may join.
     #[serde(default, skip_serializing_if = "is_default")]
     pub world: u32,
-    /// Every node whose join up to this revision was executed has a rank; 0 if that is not certain.
+    /// Which nodes certainly have a rank; only while frozen, where hosts succeed each other as servers.
     #[serde(default, skip_serializing_if = "is_default")]
-    pub cut: Revision,
+    pub cut: Cut,
     /// The id of the node that has rank 0; empty while nodes may join.
     #[serde(default, skip_serializing_if = "is_default")]
     pub rank0: String,
@@ -281,7 +281,7 @@ impl Active {
             previous: 0,
             outlived: 0,
             world: 0,
-            cut: 0,
+            cut: Cut::default(),
             rank0: String::new(),
             store: None,
             waiting: 0,

@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::kv::{KeyValue, Revision, Time};
 use crate::rendezvous::documents::{Overruled, RunHistory, decode};
 use crate::rendezvous::ranks::{Candidate, select};
-use crate::rendezvous::succession::claims::Claims;
+use crate::rendezvous::succession::claims::{Claims, Cut};
 use crate::rendezvous::succession::quorum::{Ancestors, Claimant, HomeGroup, Quorum};
 
 /// What is known of earlier groups, kept up to date by the coordinator's watches.
@@ -103,10 +103,11 @@ impl Lineage {
         last.map_or(0, |group| group.world as usize)
     }
 
-    /// Up to which revision every node that joined is one of these members; 0 if that is not certain.
-    pub(super) fn cut(&self, members: &BTreeMap<String, u32>) -> Revision {
+    /// Which nodes certainly are among these members.
+    pub(super) fn cut(&self, members: &BTreeMap<String, u32>) -> Cut {
         let (ids, revision) = &self.reported;
-        if ids.iter().all(|id| members.contains_key(id)) { *revision } else { 0 }
+        let without = ids.iter().filter(|id| !members.contains_key(*id));
+        Cut::new(*revision, without.cloned().collect())
     }
 
     /// Chooses `max` of the candidates, and tells what a group of them has to wait for. `previous` is the last round of

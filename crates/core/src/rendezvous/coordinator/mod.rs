@@ -37,6 +37,7 @@ use super::documents::{
 use super::messages::{NodeConfig, Purpose, RendezvousFailure};
 use super::ranks::{self, Candidate};
 use super::sizes::Chosen;
+use super::succession::claims::Cut;
 use super::succession::quorum::Quorum;
 use super::txn::{OwnedRound, RANKS_PER_TXN, Txns};
 use crate::kv::{Event, Revision, Time, Txn, TxnResult, Watch};
@@ -416,7 +417,7 @@ impl Coordinator {
             cut: self
                 .membership()
                 .and_then(RoundMembership::lineage)
-                .map_or(0, |lineage| lineage.cut(&self.ranks)),
+                .map_or_else(Cut::default, |lineage| lineage.cut(&self.ranks)),
             outlived: own.active.outlived.max(self.remembered().formed),
             rank0: rank0.map(|(id, _)| id.clone()).unwrap_or_default(),
             waits_for: String::new(),
@@ -466,7 +467,8 @@ impl Coordinator {
             };
             self.stage = RoundStage::Finalizing(until);
             let (status, store, since) = (Status::Final, Some(store), config.display_time(now));
-            let formed = Active { status, store, coordinator, since, ..active.clone() };
+            let cut = Cut::default();
+            let formed = Active { status, store, coordinator, since, cut, ..active.clone() };
             let formed = own.followed_by(formed);
             let txn = txns.finalize(own, &formed, lease);
             let formed = Some(Box::new(formed));

@@ -286,7 +286,7 @@ impl Node {
         let (txn, reader) =
             self.txns.confirm((active, *revision), stale, id, lease, store.as_ref());
         self.announced.confirms(round);
-        self.memory.confirms(active);
+        self.memory.confirms(self.announced.id(), active);
         self.send_request(Purpose::Confirm, txn, PendingRequest::Confirm(round, reader));
     }
 

@@ -11,6 +11,9 @@ use crate::rendezvous::documents::{Active, Rounds, RunHistory, is_default};
 /// Dead nodes that a claim names.
 const MOST_DEAD: usize = 64;
 
+/// Nodes without a rank that a cut names.
+const MOST_WITHOUT: usize = 64;
+
 /// Histories of which a node remembers the last rounds. An earlier one is forgotten, which costs no safety.
 const MOST_HISTORIES: usize = 8;
 
@@ -36,17 +39,40 @@ impl GroupClaim {
     }
 }
 
+/// The nodes that certainly have a rank in a frozen round: all whose joins up to a revision were executed, but for some.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Cut {
+    /// The revision; 0 if it is certain of no node.
+    pub revision: Revision,
+    /// The ids of nodes that joined by then, and have no rank: they have left since, or the group has no room for them.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub without: Vec<String>,
+}
+
+impl Cut {
+    /// The cut at this revision. With many nodes that have no rank, it is certain of none.
+    pub(in crate::rendezvous) fn new(revision: Revision, without: Vec<String>) -> Self {
+        if without.len() > MOST_WITHOUT { Self::default() } else { Self { revision, without } }
+    }
+
+    /// Whether the node certainly has a rank, whose join was executed at this revision.
+    fn includes(&self, id: &str, joined: Revision) -> bool {
+        let by_then = joined > 0 && joined <= self.revision;
+        by_then && self.without.iter().all(|without| without != id)
+    }
+}
+
 /// A round that a node has tried to confirm, and that may have formed a group.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ConfirmedRound {
     /// The group, if it has formed.
     #[serde(flatten)]
     pub group: GroupClaim,
     /// The round of the group that it follows.
     pub base: u64,
-    /// Every node whose join up to this revision was executed has a rank; 0 if that is not certain.
+    /// Which nodes certainly have a rank.
     #[serde(default, skip_serializing_if = "is_default")]
-    pub cut: Revision,
+    pub cut: Cut,
     /// Whether the node certainly has a rank.
     #[serde(default, skip_serializing_if = "is_default")]
     pub ranked: bool,
@@ -67,13 +93,13 @@ pub struct Witness {
 }
 
 impl Witness {
-    /// Whether this proves that the round has formed no group, and never will: a later round began without it, or the
-    /// node has a rank and does not confirm it.
-    pub(super) fn refutes(&self, confirmed: &ConfirmedRound) -> bool {
+    /// Whether this, from the node `id`, proves that the round has formed no group, and never will: a later round began
+    /// without it, or the node has a rank and does not confirm it.
+    pub(super) fn refutes(&self, id: &str, confirmed: &ConfirmedRound) -> bool {
         let Self { history, round, formed, joined } = *self;
         let group = confirmed.group;
         let abandoned = round > group.round && formed < group.round;
-        let unconfirmed = round == group.round && joined > 0 && joined <= confirmed.cut;
+        let unconfirmed = round == group.round && confirmed.cut.includes(id, joined);
         history == group.history && (abandoned || unconfirmed)
     }
 }
@@ -160,17 +186,17 @@ impl Memory {
         self.confirmed.len() < MOST_CONFIRMED
     }
 
-    /// The node is about to confirm its rank. From here on the group may form, whether or not the node learns of it.
-    pub(in crate::rendezvous) fn confirms(&mut self, frozen: &Active) {
+    /// The node `id` is about to confirm its rank. From here on the group may form, whether or not the node learns of it.
+    pub(in crate::rendezvous) fn confirms(&mut self, id: &str, frozen: &Active) {
         let group =
             GroupClaim { round: frozen.round, history: frozen.history, world: frozen.world };
         if self.confirmed.iter().any(|one| one.group == group) {
             return;
         }
         let joined = self.joined.take_if(|(round, _)| *round == frozen.round);
-        let ranked = joined.is_some_and(|(_, at)| at <= frozen.cut);
+        let ranked = joined.is_some_and(|(_, at)| frozen.cut.includes(id, at));
         let base = frozen.previous.max(frozen.outlived);
-        self.confirmed.push(ConfirmedRound { group, base, cut: frozen.cut, ranked });
+        self.confirmed.push(ConfirmedRound { group, base, cut: frozen.cut.clone(), ranked });
         // Even if it was seen before that the node joined this round.
         for seen in self.witnessed.iter_mut().filter(|seen| seen.history == frozen.history) {
             seen.joined = 0;

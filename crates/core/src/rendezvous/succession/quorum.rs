@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::time::Duration;
 
-use super::claims::{Claims, ConfirmedRound, GroupClaim, Witness};
+use super::claims::{Claims, ConfirmedRound, GroupClaim};
 use super::outlives;
 use crate::kv::Time;
 use crate::rendezvous::documents::RunHistory;
@@ -181,10 +181,10 @@ fn gone(claimants: &[Claimant<'_>], group: GroupClaim, lease_ttl: Duration) -> O
 /// A group has at most one successor, so a round that follows an earlier group than the last one has formed none.
 fn possible(claimants: &[Claimant<'_>], last: u64) -> BTreeSet<GroupClaim> {
     let is_open = |confirmed: &&ConfirmedRound| {
-        let refutes = |seen: &Witness| seen.refutes(confirmed);
-        confirmed.group.round > last
-            && confirmed.base >= last
-            && !claimants.iter().any(|one| one.claims.witnessed.iter().any(refutes))
+        let refutes = |one: &Claimant<'_>| {
+            one.claims.witnessed.iter().any(|seen| seen.refutes(one.id, confirmed))
+        };
+        confirmed.group.round > last && confirmed.base >= last && !claimants.iter().any(refutes)
     };
     let confirmed = claimants.iter().flat_map(|one| &one.claims.confirmed);
     confirmed.filter(is_open).map(|confirmed| confirmed.group).collect()

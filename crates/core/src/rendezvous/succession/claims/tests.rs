@@ -9,6 +9,7 @@ fn at(seconds: u64) -> Time {
 }
 
 fn frozen(round: u64, cut: Revision) -> Active {
+    let cut = Cut::new(cut, Vec::new());
     let by = NodeName { id: "a".into(), address: String::new() };
     Active { world: 3, previous: 4, cut, ..Active::new(HOME, round, Status::Frozen, by) }
 }
@@ -35,7 +36,7 @@ fn a_host_that_may_serve_is_a_member_of_round_0_until_it_has_voted() {
 fn a_round_counts_from_the_moment_that_the_node_tries_to_confirm_it() {
     let mut memory = Memory::default();
     memory.joins(5, 12);
-    memory.confirms(&frozen(5, 11));
+    memory.confirms("a", &frozen(5, 11));
     assert_eq!(
         confirmed(&memory),
         [(5, false)],
@@ -44,14 +45,30 @@ fn a_round_counts_from_the_moment_that_the_node_tries_to_confirm_it() {
     memory.is_ranked(5, HOME, true);
     assert_eq!(confirmed(&memory), [(5, true)]);
     // Another attempt of the same request changes nothing.
-    memory.confirms(&frozen(5, 11));
+    memory.confirms("a", &frozen(5, 11));
     assert_eq!(confirmed(&memory), [(5, true)]);
     let mut memory = Memory::default();
     memory.joins(5, 11);
-    memory.confirms(&frozen(5, 11));
+    memory.confirms("a", &frozen(5, 11));
     assert_eq!(confirmed(&memory), [(5, true)]);
     memory.is_ranked(5, HOME, false);
     assert_eq!(confirmed(&memory), [], "it had no rank");
+}
+
+#[test]
+fn a_node_that_joined_in_time_has_a_rank_unless_it_is_named() {
+    let cut = Cut::new(11, vec!["b".into()]);
+    let table =
+        [("a", 10, true), ("a", 11, true), ("a", 12, false), ("a", 0, false), ("b", 10, false)];
+    for (id, joined, ranked) in table {
+        assert_eq!(cut.includes(id, joined), ranked, "{id} at {joined}");
+        let mut memory = Memory::default();
+        memory.joins(5, joined);
+        memory.confirms(id, &Active { cut: cut.clone(), ..frozen(5, 0) });
+        assert_eq!(confirmed(&memory), [(5, ranked)], "{id} at {joined}");
+    }
+    let many = Cut::new(11, vec!["b".into(); MOST_WITHOUT + 1]);
+    assert!(!many.includes("a", 10), "it is certain of no node");
 }
 
 #[test]
@@ -67,14 +84,14 @@ fn the_documents_of_its_history_tell_what_became_of_a_round() {
     for (seen, open, formed) in table {
         let mut memory = Memory::default();
         memory.joins(5, 11);
-        memory.confirms(&frozen(5, 11));
+        memory.confirms("a", &frozen(5, 11));
         memory.sees(HOME, &seen);
         let claims = memory.claims(at(0), Some(OTHER));
         let still = claims.confirmed.first().map(|one| one.group.round);
         assert_eq!((still, claims.formed.map(|group| group.round)), (open, formed), "{seen:?}");
         // Those of another history tell nothing.
         let mut memory = Memory::default();
-        memory.confirms(&frozen(5, 11));
+        memory.confirms("a", &frozen(5, 11));
         memory.sees(OTHER, &seen);
         assert_eq!(confirmed(&memory).len(), 1);
     }
@@ -88,7 +105,7 @@ fn a_node_testifies_for_rounds_that_it_joined_and_did_not_confirm() {
     let seen = Witness { history: HOME, round: 5, formed: 4, joined: 11 };
     assert_eq!(memory.claims(at(0), Some(OTHER)).witnessed, [seen]);
     assert_eq!(memory.claims(at(0), Some(HOME)).witnessed, [], "its own server knows better");
-    memory.confirms(&frozen(5, 11));
+    memory.confirms("a", &frozen(5, 11));
     memory.sees(HOME, &rounds(5, 4));
     let seen = Witness { joined: 0, ..seen };
     assert_eq!(memory.claims(at(0), Some(OTHER)).witnessed, [seen]);
@@ -102,7 +119,7 @@ fn a_node_that_joins_again_testifies_from_its_first_join_on() {
     memory.sees(HOME, &rounds(5, 4));
     assert_eq!(memory.claims(at(0), Some(OTHER)).witnessed[0].joined, 11);
     // The coordinator had seen no later join when it froze the round.
-    memory.confirms(&frozen(5, 12));
+    memory.confirms("a", &frozen(5, 12));
     assert_eq!(confirmed(&memory), [(5, true)]);
     memory.joins(6, 17);
     memory.sees(HOME, &rounds(6, 4));

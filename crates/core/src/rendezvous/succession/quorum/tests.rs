@@ -1,4 +1,5 @@
 use super::*;
+use crate::rendezvous::succession::claims::{Cut, Witness};
 
 const TTL: Duration = Duration::from_secs(24);
 const HERE: RunHistory = RunHistory::new(1);
@@ -19,7 +20,7 @@ fn member(group: GroupClaim) -> Claims {
 }
 
 fn confirmed(group: GroupClaim, base: u64) -> ConfirmedRound {
-    ConfirmedRound { group, base, cut: 5, ranked: true }
+    ConfirmedRound { group, base, cut: Cut::new(5, Vec::new()), ranked: true }
 }
 
 /// What a group of these nodes waits for, whose claims were read at 100 s.
