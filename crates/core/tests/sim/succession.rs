@@ -82,25 +82,35 @@ impl World {
         self.settle_unless(PATIENCE, |world| !world.must_go_on())
     }
 
-    /// Whether more than half of the last group lives, and a host that may serve.
+    /// Whether a group has to form: a quorum lives, and its nodes know of which group.
     fn must_go_on(&self) -> bool {
+        self.has_quorum() && !self.is_undecided()
+    }
+
+    /// Whether the job waits although a quorum of its last group lives: a later round may have formed a group, and only
+    /// dead nodes, or a response that was lost, could tell.
+    pub(crate) fn is_blocked(&self) -> bool {
+        !self.inspector.groups.is_empty() && self.has_quorum() && self.is_undecided()
+    }
+
+    /// Whether the living nodes, if all of them met, would be too few of a group that has formed, or may have.
+    fn is_undecided(&self) -> bool {
         let living = self.living();
-        let serves = living.iter().any(|who| self.nodes[*who].host < self.servers.len());
-        if living.len() < self.plan.config.limits.min || !serves {
-            return false;
-        }
-        // If all of them met, would they be enough? A round that only dead nodes can tell of may have formed a group.
-        let claims: Vec<(&str, Claims)> = living
-            .iter()
-            .map(|who| &self.nodes[*who])
-            .map(|node| (node.id.as_str(), node.rendezvous.claims()))
-            .collect();
+        let node = |who: &Who| (self.nodes[*who].id.as_str(), self.nodes[*who].rendezvous.claims());
+        let claims: Vec<(&str, Claims)> = living.iter().map(node).collect();
         let all: Vec<Claimant<'_>> = claims
             .iter()
             .map(|(id, claims)| Claimant { id, claims, since: Time::ZERO, chosen: true })
             .collect();
         let ttl = self.plan.config.lease_ttl;
-        if Ancestors::of(&all, None, None, 0).quorum(&all, ttl).lack.is_some() {
+        Ancestors::of(&all, None, None, 0).quorum(&all, ttl).lack.is_some()
+    }
+
+    /// Whether more than half of the last group lives, and a host that may serve.
+    fn has_quorum(&self) -> bool {
+        let living = self.living();
+        let serves = living.iter().any(|who| self.nodes[*who].host < self.servers.len());
+        if living.len() < self.plan.config.limits.min || !serves {
             return false;
         }
         match self.inspector.groups.len().checked_sub(1) {
