@@ -121,34 +121,60 @@ class Network:
     """Hosts of these names, on one switch."""
 
     def __init__(self, directory, names):
-        file = pathlib.Path(directory) / "hosts"
-        addresses = {name: f"10.77.0.{number}" for number, name in enumerate(names, 10)}
-        known = {"localhost": "127.0.0.1", **addresses}
-        file.write_text("".join(f"{address} {name}\n" for name, address in known.items()))
-        self.hosts = {}
-        self.switch = Host("switch", file)
+        self.file = pathlib.Path(directory) / "hosts"
+        self.addresses, self.hosts, self.former, self.ports = {}, {}, [], {}
+        for name in names:
+            self.give_address(name)
+        self.switch = Host("switch", self.file)
         try:
-            self.switch.ip("link", "add", "bridge", "type", "bridge")
-            self.switch.ip("link", "set", "bridge", "up")
-            for name, address in addresses.items():
-                host = self.hosts[name] = Host(name, file)
-                peer = ["type", "veth", "peer", "name", "eth0", "netns", str(host.keeper.pid)]
-                self.switch.ip("link", "add", name, *peer)
-                self.switch.ip("link", "set", name, "master", "bridge")
-                self.switch.ip("link", "set", name, "up")
-                host.ip("address", "add", f"{address}/24", "dev", "eth0")
-                host.ip("link", "set", "eth0", "up")
+            for bridge in ("bridge", "apart"):
+                self.switch.ip("link", "add", bridge, "type", "bridge")
+                self.switch.ip("link", "set", bridge, "up")
+            for name in names:
+                self.connect(name)
         except BaseException:
             self.close()
             raise
 
+    def give_address(self, name):
+        """All hosts know it at once: the file that they have is written again in its place."""
+        last = max((int(address.rpartition(".")[2]) for address in self.addresses.values()), default=9)
+        self.addresses[name] = f"10.77.0.{last + 1}"
+        known = {"localhost": "127.0.0.1", **self.addresses}
+        self.file.write_text("".join(f"{address} {name}\n" for name, address in known.items()))
+
+    def connect(self, name):
+        host = self.hosts[name] = Host(name, self.file)
+        port = self.ports[name] = f"port{self.addresses[name].rpartition('.')[2]}"
+        peer = ["type", "veth", "peer", "name", "eth0", "netns", str(host.keeper.pid)]
+        self.switch.ip("link", "add", port, *peer)
+        self.switch.ip("link", "set", port, "master", "bridge")
+        self.switch.ip("link", "set", port, "up")
+        host.ip("address", "add", f"{self.addresses[name]}/24", "dev", "eth0")
+        host.ip("link", "set", "eth0", "up")
+
+    def add(self, name):
+        """Another host. If there was one of this name, the name means the new one from now on."""
+        self.former += [self.hosts[name]] if name in self.hosts else []
+        self.give_address(name)
+        self.connect(name)
+
     def unplug(self, name):
         """Cuts a host off from all others. Nobody is told."""
-        self.switch.ip("link", "set", name, "down")
+        self.switch.ip("link", "set", self.ports[name], "down")
 
     def plug(self, name):
-        self.switch.ip("link", "set", name, "up")
+        self.switch.ip("link", "set", self.ports[name], "up")
+
+    def part(self, *names):
+        """Cuts these hosts off from all others, but not from each other."""
+        for name in names:
+            self.switch.ip("link", "set", self.ports[name], "master", "apart")
+
+    def join(self, *names):
+        for name in names:
+            self.switch.ip("link", "set", self.ports[name], "master", "bridge")
 
     def close(self):
-        for host in [*self.hosts.values(), self.switch]:
+        for host in [*self.hosts.values(), *self.former, self.switch]:
             host.close()

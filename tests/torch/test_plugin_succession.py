@@ -1,6 +1,7 @@
 """Stock torchrun outlives the host of its server: the hosts of the endpoint serve one after another. Hosts are network
 namespaces, and the workers look at their start for those of other groups."""
 
+import contextlib
 import signal
 import time
 
@@ -10,6 +11,7 @@ from hosts import Network
 
 NODES = ["node0", "node1", "node2"]
 OTHERS = NODES[1:]
+FIVE = [*NODES, "node3", "node4"]
 
 LEASE, SERVER_TIMEOUT = 4, 10
 
@@ -21,16 +23,23 @@ class Ground:
     """An agent on each host, and the group of all of them."""
 
     def __init__(self, network, make_job, names, nnodes, options=(), deeds=(), stubborn=(), **environment):
-        self.network, self.names = network, names
+        self.network = network
         conf = f"lease_ttl={LEASE},server_timeout={SERVER_TIMEOUT}"
-        endpoint = ",".join(f"{name}:29400" for name in names)
+        endpoint = ",".join(f"{name}:29400" for name in names[:3])
         self.job = make_job(endpoint=endpoint, nnodes=nnodes, conf=conf)
+        self.stubborn = stubborn
         for name in names:
             own = [*deeds, "stubborn"] if name in stubborn else deeds
-            by = network.hosts[name].enter()
-            self.job.start(name, by=by, options=options, deeds=["look", *own], **environment)
+            self.start(name, options=options, deeds=own, **environment)
         self.first = self.job.group(names)
         self.masters = self.job.masters()
+
+    def start(self, name, host=None, deeds=(), **how):
+        """An agent on the host of this name. A host has its own temporary files."""
+        temporary = self.job.temporary / name
+        temporary.mkdir()
+        by = self.network.hosts[host or name].enter()
+        self.job.start(name, by=by, deeds=["look", *deeds], TMPDIR=str(temporary), **how)
 
     def regroup(self, lost, names):
         """Waits for the next group, which has these agents."""
@@ -38,8 +47,9 @@ class Ground:
         taken = time.monotonic() - lost
         print(f"a group of {names} after {taken:.2f} s")
         self.masters = self.job.masters()
-        # To the agent of the head, workers that the guard has killed are workers that have failed.
-        assert {event["restarts"] for event in group if event["agent"] in OTHERS} == {0}, "no worker has failed"
+        # To an agent that was cut off, workers that the guard has killed are workers that have failed.
+        cut_off = {"node0", *self.stubborn}
+        assert {event["restarts"] for event in group if event["agent"] not in cut_off} == {0}, "no worker has failed"
         return taken
 
     def workers(self, name):
@@ -55,19 +65,22 @@ class Ground:
 
 @pytest.fixture
 def ground(tmp_path, jobs):
-    network = Network(tmp_path, NODES)
-    try:
-        yield lambda names=NODES, nnodes="2:3", **how: Ground(network, jobs, names, nnodes, **how)
-    finally:
-        network.close()
+    with contextlib.ExitStack() as networks:
+
+        def make(names=NODES, nnodes="2:3", **how):
+            network = Network(tmp_path, names)
+            networks.callback(network.close)
+            return Ground(network, jobs, names, nnodes, **how)
+
+        yield make
 
 
 def kill_agent(ground):
     ground.job.kill("node0")
 
 
-def kill_host(ground):
-    ground.network.hosts["node0"].kill()
+def kill_host(ground, name="node0"):
+    ground.network.hosts[name].kill()
 
 
 def vanish(ground):
@@ -105,6 +118,48 @@ def test_the_agent_of_the_head_stands_still_and_comes_back(ground):
     ground.job.signal("node0", signal.SIGCONT)
     ground.regroup(time.monotonic(), NODES)
     ground.end(NODES)
+
+
+def test_the_head_is_cut_off_with_one_node(ground):
+    ground = ground(FIVE, "2:5", stubborn=NODES[:2])
+    lost = time.monotonic()
+    ground.network.part(*NODES[:2])
+    assert ground.regroup(lost, FIVE[2:]) < PROMISE
+    assert not any(lives(pid) for name in NODES[:2] for pid in ground.workers(name))
+    ground.network.join(*NODES[:2])
+    ground.regroup(time.monotonic(), FIVE)
+    ground.end(FIVE)
+
+
+def test_the_head_and_its_successor_are_killed_in_turn(ground):
+    ground = ground(FIVE, "2:5")
+    for head, others in (("node0", FIVE[1:]), ("node1", FIVE[2:])):
+        lost = time.monotonic()
+        kill_host(ground, head)
+        assert ground.regroup(lost, others) < PROMISE
+    ground.end(FIVE[2:])
+
+
+def test_the_head_comes_back_under_its_name_and_another_address(ground):
+    ground = ground()
+    lost = time.monotonic()
+    vanish(ground)
+    assert ground.regroup(lost, OTHERS) < PROMISE
+    ground.network.add("node0")
+    ground.start("again", "node0")
+    ground.regroup(time.monotonic(), ["again", *OTHERS])
+    ground.end(["again", *OTHERS])
+
+
+def test_a_replacement_joins_at_the_successor(ground):
+    ground = ground()
+    lost = time.monotonic()
+    kill_host(ground)
+    assert ground.regroup(lost, OTHERS) < PROMISE
+    ground.network.add("node3")
+    ground.start("node3")
+    ground.regroup(time.monotonic(), [*OTHERS, "node3"])
+    ground.end([*OTHERS, "node3"])
 
 
 def test_workers_that_fail_with_the_head_do_not_end_the_job(ground):
