@@ -61,6 +61,8 @@ struct RecorderState {
     detail: Detail,
     /// None without a file.
     queue: Option<Arc<LineQueue>>,
+    /// The lines of the step that is recorded.
+    text: Vec<u8>,
     observer: Option<EventListener>,
     /// The log has said that lines were dropped.
     said: bool,
@@ -88,7 +90,9 @@ impl EventRecorder {
     }
 
     fn new(path: &Path, detail: Detail, queue: Option<Arc<LineQueue>>) -> Self {
-        let state = RecorderState { journal: None, detail, queue, observer: None, said: false };
+        let text = Vec::new();
+        let state =
+            RecorderState { journal: None, detail, queue, text, observer: None, said: false };
         let (path, origin, state) = (path.to_owned(), Instant::now(), Mutex::new(state));
         Self(Arc::new(Recording { path, origin, state }))
     }
@@ -159,26 +163,24 @@ impl EventRecorder {
         record: impl FnOnce(&mut Journal, &mut Vec<u8>) -> Vec<Observation>,
     ) {
         let mut state = self.0.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let RecorderState { journal, detail, queue, observer, said } = &mut *state;
+        let RecorderState { journal, detail, queue, text, observer, said } = &mut *state;
         if let (None, Some((run_id, node_id))) = (&journal, ids) {
             *journal = Some(Journal::new(run_id, node_id, *detail));
         }
         let wanted = queue.is_some() || observer.is_some();
         let Some(journal) = journal.as_mut().filter(|_| wanted) else { return };
-        let events = match queue {
-            None => record(journal, &mut Vec::new()),
-            Some(queue) => {
-                let (events, whole) = queue.append(|text| record(journal, text));
-                if !whole && !std::mem::replace(said, true) {
-                    let path = &self.0.path;
-                    tracing::warn!(
-                        target: LAUNCH,
-                        "events come faster than {path:?} takes them, and some are dropped; the job goes on"
-                    );
-                }
-                events
-            }
-        };
+        text.clear();
+        let events = record(journal, text);
+        if let Some(queue) = queue
+            && !queue.append(text)
+            && !std::mem::replace(said, true)
+        {
+            let path = &self.0.path;
+            tracing::warn!(
+                target: LAUNCH,
+                "events come faster than {path:?} takes them, and some are dropped; the job goes on"
+            );
+        }
         if let Some(observe) = observer {
             events.iter().for_each(|event| observe(at.now, event));
         }
@@ -210,21 +212,27 @@ impl LineQueue {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Appends the lines that `make` makes. If too much waits, it appends none, and the second result is false.
-    fn append<T>(&self, make: impl FnOnce(&mut Vec<u8>) -> T) -> (T, bool) {
+    /// Appends lines, or none of them if too much waits: then the result is false.
+    fn append(&self, lines: &[u8]) -> bool {
+        // Most steps have no event. They must not wake the writer.
+        if lines.is_empty() {
+            return true;
+        }
         let mut waiting = self.waiting();
         let Waiting { text, is_closed } = &mut *waiting;
-        let before = text.len();
-        let made = make(text);
-        let has_room = text.len() <= QUEUE;
-        if *is_closed || !has_room {
-            text.truncate(before);
+        if *is_closed {
+            return true;
         }
+        let (is_first, has_room) = (text.is_empty(), text.len() + lines.len() <= QUEUE);
+        if has_room {
+            text.extend_from_slice(lines);
+        }
+        drop(waiting);
         // The writer sleeps only if there is nothing to write.
-        if before == 0 {
+        if is_first {
             self.changed.notify_one();
         }
-        (made, has_room)
+        has_room
     }
 
     /// Waits for lines, and takes those that come within [`PAUSE`]. False at the end. `lines` is empty.
