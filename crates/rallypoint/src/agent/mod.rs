@@ -24,6 +24,7 @@ use tokio_util::task::AbortOnDropHandle;
 use self::hangs::HangLoop;
 pub use self::pages::{AgentPages, PagesError};
 use crate::config::ProgressSign;
+use crate::launch::pages::WorkerProgress;
 use crate::launch::restarts::RestartCounter;
 use crate::launch::stacks::StackTargets;
 use crate::launch::workers::ProgressSpec;
@@ -221,8 +222,13 @@ impl ForeignAgent {
         let targets = StackTargets { host, node, base_rank, groups, program, debug_ports };
         let (restarts, store) = (self.restarts.clone(), info.store);
         let run = (self.handler.client().clone(), self.handler.keys().clone());
+        let pages = self.pages.as_ref().map(AgentPages::node);
         state.watching = Some(AbortOnDropHandle::new(tokio::spawn(async move {
             let signs = blocking(move || progress.signs().of_foreign(&beats, ranks, &logs)).await;
+            if let Some(pages) = pages {
+                let progress = WorkerProgress::new(signs.clone(), group.rank == 0, policy);
+                pages.follow_progress(Some(progress));
+            }
             HangLoop::new(policy, signs, targets, pids, (group, store), (run, restarts))
                 .run()
                 .await;

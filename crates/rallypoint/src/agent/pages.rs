@@ -83,6 +83,11 @@ impl AgentPages {
         ];
     }
 
+    /// What the node tells.
+    pub(super) fn node(&self) -> Arc<NodePages> {
+        self.pages.clone()
+    }
+
     /// The time by the clock of the recorded events.
     pub(super) fn now(&self) -> Time {
         self.recorder.origin().elapsed()

@@ -6,9 +6,10 @@ use axum::response::IntoResponse;
 
 use super::Process;
 use crate::metrics::{TEXT, page};
+use crate::util::blocking::blocking;
 
 /// All metrics of the process.
 pub(super) async fn metrics(State(process): State<Process>) -> impl IntoResponse {
-    // This thread may block: it serves these pages alone.
-    ([(CONTENT_TYPE, TEXT)], page(process.told.metrics()))
+    // Signs of progress may be on a file system that does not answer. The probes must.
+    ([(CONTENT_TYPE, TEXT)], blocking(move || page(process.told.metrics())).await)
 }

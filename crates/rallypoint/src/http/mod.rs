@@ -40,12 +40,12 @@ use crate::credentials::Credentials;
 use crate::log_target::HTTP;
 use crate::server::{ServerTls, TlsError, TlsUse, acceptor};
 
-/// What the process tells. It is asked from a thread that is not the job's, and may block there.
+/// What the process tells. It is asked from threads that are not the job's.
 pub(crate) trait Told: Send + Sync + 'static {
     /// Whether the process does its work; if not, a sentence that says what it waits for.
     fn readiness(&self) -> Result<(), String>;
 
-    /// The metrics as they are now.
+    /// The metrics as they are now. May block.
     fn metrics(&self) -> Vec<MetricFamily>;
 }
 
@@ -113,7 +113,7 @@ impl HttpServer {
         let stopped = stop.clone();
         let serve = move || -> io::Result<()> {
             let runtime = Builder::new_current_thread().enable_all().build()?;
-            runtime.block_on(async {
+            let served = runtime.block_on(async {
                 let tcp = tokio::net::TcpListener::from_std(listener)?;
                 let router = router(process, feed.clone(), access);
                 let reading = async {
@@ -127,7 +127,10 @@ impl HttpServer {
                     () = reading => {}
                 }
                 Ok(())
-            })
+            });
+            // A page may still wait for a file system.
+            runtime.shutdown_background();
+            served
         };
         tracing::info!(target: HTTP, "health and metrics are at {url}");
         if has_page {

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use rallypoint_core::agent::{
-    Agent, AgentInput, AgentOutput, Exit, Exited, KnownGroup, NoGroup, NodeGroup, OnHang, RunResult,
+    Agent, AgentInput, AgentOutput, Exit, Exited, HangPolicy, KnownGroup, NoGroup, NodeGroup,
+    OnHang, RunResult,
 };
 use rallypoint_core::kv::Time;
 use tokio::task::JoinSet;
@@ -17,7 +18,7 @@ use tokio_util::task::AbortOnDropHandle;
 use super::events::MembershipEvents;
 use super::hangs;
 use super::job::JobSpec;
-use super::pages::NodePages;
+use super::pages::{NodePages, WorkerProgress};
 use super::peers::Peers;
 use super::ports::{PortsSpec, RoundPorts};
 use super::preflight::{self, Preflight, PreflightError};
@@ -56,6 +57,7 @@ pub(super) struct AgentDriver {
     /// The signal that notifies workers of their stop.
     notice_signal: i32,
     on_hang: OnHang,
+    hang: Option<HangPolicy>,
     /// The rank that this node was given.
     node_rank: Option<u32>,
     /// What users should know who wait for nodes.
@@ -158,6 +160,7 @@ impl AgentDriver {
             pages,
             notice_signal: job.notice_signal,
             on_hang: job.agent.on_hang,
+            hang: job.agent.hang,
             node_rank: job.node_rank(),
             remark: job.remark.clone(),
             identical: job.inherited.get(IDENTICAL).is_some_and(|value| value == "1"),
@@ -320,6 +323,7 @@ impl AgentDriver {
             }
             Some(DriverEvent::Started(workers, started)) => {
                 let attempt = workers.attempt();
+                self.pages.follow_progress(self.progress(&workers));
                 self.workers = Some(workers);
                 // A stop or a notice may have been requested before the workers were started.
                 self.signal_again();
@@ -335,6 +339,13 @@ impl AgentDriver {
         for input in self.events.tell(self.now(), known) {
             self.handle(input);
         }
+    }
+
+    /// What the pages tell of the progress of workers that have just started.
+    fn progress(&self, workers: &WorkerGroup) -> Option<WorkerProgress> {
+        let signs = hangs::unless_busy(workers.signs()?.as_ref())?.clone();
+        let is_first = self.group.as_ref().is_some_and(|(group, _)| group.rank == 0);
+        Some(WorkerProgress::new(signs, is_first, self.hang?))
     }
 
     /// Workers that the guard killed have not failed: the node has lost its session, or could not prove that it has one.

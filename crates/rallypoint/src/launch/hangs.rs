@@ -54,7 +54,7 @@ pub(crate) async fn latest_sign(
 }
 
 /// The signs, unless an earlier look waits for a file system. One thread waits there, and not one for each look.
-fn unless_busy(signs: &Mutex<ProgressSigns>) -> Option<MutexGuard<'_, ProgressSigns>> {
+pub(super) fn unless_busy(signs: &Mutex<ProgressSigns>) -> Option<MutexGuard<'_, ProgressSigns>> {
     match signs.try_lock() {
         Ok(signs) => Some(signs),
         Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),

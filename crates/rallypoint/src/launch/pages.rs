@@ -2,13 +2,17 @@
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Instant;
 
 use prometheus::proto::MetricFamily;
+use rallypoint_core::agent::HangPolicy;
 use rallypoint_core::kv::Time;
 use tokio::sync::watch;
 
 use super::LaunchError;
-use super::run_metrics::{RunFacts, RunMetrics};
+use super::hangs::unless_busy;
+use super::run_metrics::{Progress, RunFacts, RunMetrics};
+use super::workers::ProgressSigns;
 use crate::embedded::{RendezvousConfig, ServerPlacement, Serving, certificate};
 use crate::events::EventRecorder;
 use crate::http::{HttpOptions, HttpServer, Pages, RunSource, Told};
@@ -23,6 +27,34 @@ pub(crate) struct NodePages {
     waits_for: Mutex<Option<String>>,
     server: OnceLock<Serving>,
     run: Arc<RunMetrics>,
+    /// Of the workers that were started last, if anybody looks for signs of progress.
+    progress: Mutex<Option<WorkerProgress>>,
+}
+
+/// The signs of progress of the workers of one start. They are a copy: who looks for hangs does not wait for a page.
+#[derive(Clone)]
+pub(crate) struct WorkerProgress {
+    signs: Arc<Mutex<ProgressSigns>>,
+    is_first: bool,
+    policy: HangPolicy,
+    begun: Instant,
+}
+
+impl WorkerProgress {
+    /// Of workers that have just begun. `is_first`: whether the node has rank 0.
+    pub(crate) fn new(signs: ProgressSigns, is_first: bool, policy: HangPolicy) -> Self {
+        Self { signs: Arc::new(Mutex::new(signs)), is_first, policy, begun: Instant::now() }
+    }
+
+    /// The progress up to now; `None` while an earlier look waits for a file system. Blocks on the disk.
+    fn look(&self) -> Option<Progress> {
+        let latest = unless_busy(&self.signs)?.latest(self.is_first);
+        let HangPolicy { after, first } = self.policy;
+        Some(match latest {
+            Some(at) => Progress { age: at.elapsed(), limit: after },
+            None => Progress { age: self.begun.elapsed(), limit: first },
+        })
+    }
 }
 
 impl NodePages {
@@ -38,7 +70,8 @@ impl NodePages {
             max_restarts,
             lease_ttl: options.map(|options| options.lease_ttl).unwrap_or_default(),
         });
-        Arc::new(Self { waits_for, server: OnceLock::new(), run: Arc::new(run) })
+        let (server, run, progress) = (OnceLock::new(), Arc::new(run), Mutex::default());
+        Arc::new(Self { waits_for, server, run, progress })
     }
 
     /// Starts to tell it at this address.
@@ -69,10 +102,22 @@ impl NodePages {
         while fence.changed().await.is_ok() {
             let now = *fence.borrow_and_update();
             if let (Some(before), true) = (before, now > before) {
-                self.run.renewed(before.saturating_sub(boot_time()));
+                let acknowledged = boot_time();
+                self.run.renewed(acknowledged, before.saturating_sub(acknowledged));
             }
             before = now;
         }
+    }
+
+    /// Workers were started, with these signs of progress if anybody looks for them.
+    pub(crate) fn follow_progress(&self, progress: Option<WorkerProgress>) {
+        *self.progress.lock().unwrap_or_else(PoisonError::into_inner) = progress;
+    }
+
+    /// The progress of the workers, while they run. Blocks on the disk.
+    fn progress(&self) -> Option<Progress> {
+        let progress = self.progress.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        progress.filter(|_| self.run.is_training())?.look()
     }
 
     /// This node is no member of a group, and waits for this.
@@ -111,6 +156,6 @@ impl Told for NodePages {
     fn metrics(&self) -> Vec<MetricFamily> {
         let server = self.server.get().and_then(Serving::metrics);
         let server = server.map(|server| server.families()).unwrap_or_default();
-        [process_metrics(), server, self.run.families()].concat()
+        [process_metrics(), server, self.run.families(boot_time(), self.progress())].concat()
     }
 }

@@ -1,5 +1,7 @@
-//! Metrics of the run as this node sees it. They follow from the events of the node, and from nothing else.
+//! Metrics of the run as this node sees it. They follow from the events of the node; only the margin of its lease and the
+//! progress of its workers are asked for.
 
+mod margin;
 mod phases;
 mod signs;
 #[cfg(test)]
@@ -15,6 +17,7 @@ use rallypoint_core::agent::{Exit, signal_name};
 use rallypoint_core::events::{EventBody, Observation, Registered};
 use rallypoint_core::kv::Time;
 
+use self::margin::LeastMargin;
 use self::phases::{Phase, Phases};
 use self::signs::{RoundReason, sign};
 use crate::metrics::{VALID, counters, gauge, gauges, with_label};
@@ -37,6 +40,15 @@ pub(crate) struct RunFacts {
     /// The restarts of the job, if the agent knows them.
     pub(crate) max_restarts: Option<u32>,
     pub(crate) lease_ttl: Duration,
+}
+
+/// The progress of the workers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Progress {
+    /// The time since the last sign of progress, or since the start of the workers.
+    pub(crate) age: Duration,
+    /// The age at which the node counts as one that hangs.
+    pub(crate) limit: Duration,
 }
 
 /// The metrics of the run.
@@ -65,7 +77,7 @@ struct MetricsState {
     has_met: bool,
     max_restarts: u32,
     restarts_left: u32,
-    lease_margin: Option<Duration>,
+    margin: LeastMargin,
 }
 
 impl RunMetrics {
@@ -120,15 +132,19 @@ impl RunMetrics {
                 has_met: false,
                 max_restarts,
                 restarts_left: max_restarts,
-                lease_margin: None,
+                margin: LeastMargin::default(),
             }),
         }
     }
 
     /// A renewal of the lease was acknowledged this long before the workers would have been stopped.
-    pub(super) fn renewed(&self, left: Duration) {
-        let mut state = self.state();
-        state.lease_margin = Some(state.lease_margin.map_or(left, |least| least.min(left)));
+    pub(super) fn renewed(&self, now: Time, left: Duration) {
+        self.state().margin.note(now, left);
+    }
+
+    /// Whether the workers run, by the events up to now.
+    pub(super) fn is_training(&self) -> bool {
+        self.state().phases.is_training()
     }
 
     /// Takes an event into account.
@@ -187,9 +203,9 @@ impl RunMetrics {
         }
     }
 
-    /// The metrics as they are now.
-    pub(crate) fn families(&self) -> Vec<MetricFamily> {
-        let state = self.state();
+    /// The metrics as they are now. `now` is of the clock of [`renewed`](Self::renewed).
+    pub(crate) fn families(&self, now: Time, progress: Option<Progress>) -> Vec<MetricFamily> {
+        let mut state = self.state();
         let one_of = |all: &[&'static str], current: Option<&str>| -> Vec<(&'static str, f64)> {
             all.iter().map(|one| (*one, f64::from(u8::from(current == Some(*one))))).collect()
         };
@@ -206,9 +222,19 @@ impl RunMetrics {
         let wanted: Vec<_> = limits.into_iter().chain(planned).collect();
         let run = one_of(&RUN_STATES, state.run);
         let node = one_of(&NODE_STATES, Some(state.node));
-        let margin = state.lease_margin.map(|left| {
-            let help = "Least time that was left when a renewal of the lease was acknowledged.";
+        let margin = state.margin.least(now).map(|left| {
+            let help =
+                "Least time, of late, that was left when a renewal of the lease was acknowledged.";
             gauge("rallypoint_lease_margin_seconds", help, left.as_secs_f64())
+        });
+        let progress = progress.map(|Progress { age, limit }| {
+            let age_help = "Time since the workers of this node have last shown progress.";
+            let limit_help = "Age of progress at which the workers of this node hang.";
+            [
+                gauge("rallypoint_progress_age_seconds", age_help, age.as_secs_f64()),
+                gauge("rallypoint_progress_limit_seconds", limit_help, limit.as_secs_f64()),
+            ]
+            .concat()
         });
         let restarts = max_restarts.map(|max| {
             let left = f64::from(state.restarts_left);
@@ -232,6 +258,7 @@ impl RunMetrics {
             ),
             restarts.unwrap_or_default(),
             margin.unwrap_or_default(),
+            progress.unwrap_or_default(),
             gauge(
                 "rallypoint_lease_ttl_seconds",
                 "Time to live of the lease.",

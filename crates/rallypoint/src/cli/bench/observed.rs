@@ -21,6 +21,7 @@ use crate::launch::{RunFacts, RunMetrics};
 use crate::process::TemporaryDirectory;
 use crate::rendezvous::EtcdRendezvousHandler;
 use crate::util::blocking::blocking;
+use crate::util::clock::boot_time;
 
 /// How a group is measured.
 pub(super) struct ObservedPlan {
@@ -388,7 +389,7 @@ impl Told for NodePages {
     }
 
     fn metrics(&self) -> Vec<MetricFamily> {
-        self.0.families()
+        self.0.families(boot_time(), None)
     }
 }
 

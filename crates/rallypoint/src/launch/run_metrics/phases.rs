@@ -67,6 +67,10 @@ impl Phases {
         (self.current, self.since) = (phase, (ms, Instant::now()));
     }
 
+    pub(super) fn is_training(&self) -> bool {
+        self.current == Phase::Training
+    }
+
     /// The seconds in each phase, up to now.
     pub(super) fn seconds(&self) -> [(&'static str, f64); PHASES.len()] {
         let mut seconds = [("", 0.0); PHASES.len()];

@@ -25,7 +25,7 @@ fn after(events: &[(u64, &str)]) -> String {
         metrics.take(Time::from_millis(ms), &Observation { round, body, why });
     }
     // Each series has the label.
-    let page = page(metrics.families());
+    let page = page(metrics.families(Time::ZERO, None));
     page.replace("{run=\"job\"}", "").replace(",run=\"job\"", "")
 }
 
@@ -125,13 +125,24 @@ fn losses_are_counted_once() {
 }
 
 #[test]
-fn the_least_margin_of_the_lease_is_kept() {
+fn the_margin_of_the_lease_and_the_progress_of_the_workers_are_there_once_they_are_known() {
     let metrics = RunMetrics::new(RunFacts::default());
-    assert!(!page(metrics.families()).contains("rallypoint_lease_margin_seconds"));
-    for seconds in [6, 2, 7] {
-        metrics.renewed(Duration::from_secs(seconds));
+    let before = page(metrics.families(Time::ZERO, None));
+    for name in ["rallypoint_lease_margin_seconds", "rallypoint_progress_age_seconds"] {
+        assert!(!before.contains(name), "{before}");
     }
-    has(&page(metrics.families()), &[r#"rallypoint_lease_margin_seconds{run=""} 2"#]);
+    for seconds in [6, 2, 7] {
+        metrics.renewed(Time::from_secs(100), Duration::from_secs(seconds));
+    }
+    let progress = Progress { age: Duration::from_secs(7), limit: Duration::from_secs(600) };
+    has(
+        &page(metrics.families(Time::from_secs(101), Some(progress))),
+        &[
+            r#"rallypoint_lease_margin_seconds{run=""} 2"#,
+            r#"rallypoint_progress_age_seconds{run=""} 7"#,
+            r#"rallypoint_progress_limit_seconds{run=""} 600"#,
+        ],
+    );
 }
 
 #[test]

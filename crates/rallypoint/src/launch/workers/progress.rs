@@ -85,7 +85,7 @@ impl LastOutput {
 
 /// A file whose changes are signs. Its times may be of another host's clock, so a change counts at the latest when it is
 /// seen, and at the earliest after the look before.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct FileSign {
     path: PathBuf,
     known: Option<SystemTime>,
@@ -125,7 +125,7 @@ fn modified(path: &Path) -> Option<SystemTime> {
 }
 
 /// The signs of one worker.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct WorkerSigns {
     output: std::sync::Arc<LastOutput>,
     logs: Vec<FileSign>,
@@ -157,7 +157,7 @@ impl WorkerSigns {
 }
 
 /// The signs of the workers of one start.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct ProgressSigns {
     sign: ProgressSign,
     file: Option<FileSign>,

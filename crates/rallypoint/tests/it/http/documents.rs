@@ -39,7 +39,8 @@ fn listed() -> BTreeSet<(String, String)> {
 fn every_metric_is_in_the_book_and_every_metric_of_the_book_is_exported() {
     // A launcher that embeds the server tells all of them.
     let job = Job::with_conf(&free_endpoint(), "1", "lease_ttl=3,last_call_timeout=1");
-    let mut launcher = job.launch_with(&["--max-restarts", "1", "--http", "127.0.0.1:0"]);
+    let options = ["--max-restarts", "1", "--http", "127.0.0.1:0", "--hang-after", "600"];
+    let mut launcher = job.launch_with(&options);
     let group = job.group(1);
     let address = until("the address", || told_address(&launcher.stderr()));
     // Series that begin with their first event: an exit, and the margin of the lease.
