@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 
 use super::process::{Directory, Process, Recipe, log_tail};
+use super::tools::free_port;
 use super::wire::wait_until_ready;
 
 /// `rallypoint serve` as a child process.
@@ -43,7 +44,8 @@ impl Embedded {
         if disk {
             all.extend(["--data-dir".into(), directory.path().join("data").into()]);
         }
-        let address = "127.0.0.1:0".parse().unwrap();
+        // While the server is down, no other program may get its port.
+        let address = SocketAddr::from(([127, 0, 0, 1], free_port()));
         // What it leaves for the next server on its port goes with the directory.
         let temporary = directory.path().to_str().unwrap().to_owned();
         let env = vec![("TMPDIR".to_owned(), temporary)];
