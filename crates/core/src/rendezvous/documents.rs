@@ -193,6 +193,14 @@ pub struct Address {
     pub port: u16,
 }
 
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { host, port } = self;
+        let is_v6 = host.contains(':') && !host.starts_with('[');
+        if is_v6 { write!(f, "[{host}]:{port}") } else { write!(f, "{host}:{port}") }
+    }
+}
+
 /// A listening socket that a node and its workers hold as long as one of them lives: when its host refuses a connection
 /// there, they are dead. The socket greets with its token, which tells it from a later socket on the same port.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

@@ -85,7 +85,7 @@ pub(crate) async fn answer(
         }
     };
     let stacks = async {
-        let targets = targets.with_debug_servers(store.as_ref()).await;
+        let targets = targets.with_debug_servers(&group.store).await;
         targets.take(STACKS).await
     };
     let (mut stacks, steps) = tokio::join!(stacks, steps);

@@ -22,7 +22,7 @@ const REQUEST: &[u8] =
 /// The end of the line before the calls of a thread.
 const THREAD: &str = "(most recent call first):";
 
-/// The ports of the debug servers of these ranks, as their workers have published them in the round's store.
+/// The ports of the debug servers of these ranks, as their workers have published them in their store.
 pub(super) async fn ports(store: &dyn Store, ranks: Range<u32>) -> BTreeMap<u32, u16> {
     let mut ports = BTreeMap::new();
     for rank in ranks {

@@ -14,10 +14,11 @@ use std::time::Duration;
 
 use futures_util::{StreamExt, stream};
 use rallypoint_core::agent::stacks::{Frame, NodeStacks, WorkerStack};
+use rallypoint_core::rendezvous::documents::Address;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::process::{self, GroupMember, group_members};
-use crate::store::Store;
+use crate::store::TcpStore;
 use crate::util::blocking::blocking;
 
 /// The time limit for the addresses of debug servers.
@@ -53,11 +54,15 @@ pub(crate) struct StackTargets {
 }
 
 impl StackTargets {
-    /// With the debug servers that the workers have published in the round's store.
-    pub(super) async fn with_debug_servers(self, store: &dyn Store) -> Self {
+    /// With the debug servers that the workers have published in their own store, which is at this address.
+    pub(super) async fn with_debug_servers(self, workers_store: &Address) -> Self {
         let count = u32::try_from(self.groups.len()).unwrap_or(u32::MAX);
         let ranks = self.base_rank..self.base_rank.saturating_add(count);
-        let ports = timeout(ADDRESSES, debug_server::ports(store, ranks)).await;
+        let ports = async {
+            let store = TcpStore::connect(&workers_store.to_string(), ADDRESSES).await.ok()?;
+            Some(debug_server::ports(&store, ranks).await)
+        };
+        let ports = timeout(ADDRESSES, ports).await.ok().flatten();
         Self { debug_ports: ports.unwrap_or_default(), ..self }
     }
 
