@@ -16,7 +16,7 @@ import warnings
 from servers import HOST, PATIENCE
 
 WORKER = pathlib.Path(__file__).with_name("plugin_job.py")
-TORCHRUN = ["-m", "torch.distributed.run"]
+TORCHRUN = [str(pathlib.Path(sys.executable).with_name("torchrun"))]
 PR_SET_PDEATHSIG = 1
 
 SECONDS = PATIENCE.total_seconds()
