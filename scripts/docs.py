@@ -98,6 +98,14 @@ def check_links(page):
                 wrong(page, number, f"{file.relative_to(ROOT)} has no heading #{anchor}")
 
 
+def check_pictures(page):
+    """Files that are shown by HTML are there."""
+    for number, line in prose(page.read_text()):
+        for target in re.findall(r'\b(?:src|srcset)="([^"]*)"', re.sub(r"`[^`]*`", "``", line)):
+            if not re.match(r"[a-z]+:", target) and not (page.parent / target).is_file():
+                wrong(page, number, f"there is no picture {target}")
+
+
 def check_names(page):
     """Paths of this repository that are named as code exist."""
     heads = r"(?:crates|docs|scripts|tests|examples)"
@@ -349,6 +357,8 @@ class Page(html.parser.HTMLParser):
         self.ids.add(attributes.get("id"))
         if tag == "a" and "href" in attributes:
             self.links.add(attributes["href"])
+        if tag in ("img", "source"):
+            self.links.update(attributes[name] for name in ("src", "srcset") if name in attributes)
 
 
 def point_to_repository(book):
@@ -402,6 +412,7 @@ used, checked = set(), 0
 sources = all_sources()
 for page in PAGES:
     check_links(page)
+    check_pictures(page)
     check_names(page)
     check_identifiers(page)
     check_tests(page)
