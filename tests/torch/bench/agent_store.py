@@ -6,13 +6,19 @@ import wire
 from servers import AgentStore, StockServerProcess
 from wire import Wire
 
+from . import builds
 from .report import OURS, STOCK, Report
 
 LATENCIES = [("add", 4000), ("get", 2000), ("set, then add", 2000), ("1,000 sets, then add", 20)]
 
 
 def servers():
-    return {OURS: AgentStore("release"), STOCK: StockServerProcess()}
+    return {OURS: AgentStore(builds.profile), STOCK: StockServerProcess()}
+
+
+def in_turns(number):
+    """Now the one first, now the other."""
+    return (OURS, STOCK) if number % 2 else (STOCK, OURS)
 
 
 def stop(running):
@@ -20,17 +26,17 @@ def stop(running):
         server.stop()
 
 
-def measure(report, workers, rounds, say):
+def measure(report, workers, rounds, say, share=1.0):
+    """With a share of all calls, and of the seconds for which rates are taken."""
     running = servers()
     try:
         say("nothing yet, to warm up")
         for side, server in running.items():
-            calls(Report(), workers, side, server.port)
+            calls(Report(), workers, side, server.port, share)
         for number in range(rounds):
             say(f"AgentStore, round {number + 1} of {rounds}")
-            # Now the one first, now the other.
-            for side in (OURS, STOCK) if number % 2 else (STOCK, OURS):
-                calls(report, workers, side, running[side].port)
+            for side in in_turns(number):
+                calls(report, workers, side, running[side].port, share)
                 crowd(report, side, running[side])
     finally:
         stop(running)
@@ -38,22 +44,23 @@ def measure(report, workers, rounds, say):
         say(f"memory, round {number + 1} of {rounds}")
         fresh = servers()
         try:
-            for side, server in fresh.items():
-                memory(report, side, server)
+            for side in in_turns(number):
+                memory(report, side, fresh[side])
         finally:
             stop(fresh)
 
 
-def calls(report, workers, side, port):
+def calls(report, workers, side, port, share):
     for operation, count in LATENCIES:
-        ((median, p99),) = workers.run(1, "tcp_latency", port, operation, count)
+        ((median, p99),) = workers.run(1, "tcp_latency", port, operation, max(1, int(count * share)))
         report.add(f"{operation}, median µs", side, median)
         report.add(f"{operation}, p99 µs", side, p99)
-    # Eight processes in either case: the calls of one process's threads get in each other's way, but 64 processes of
+    # All processes in either case: the calls of one process's threads get in each other's way, but 64 processes of
     # PyTorch would not fit into many a machine.
+    count = len(workers.processes)
     for operation in ("add", "get"):
         for clients in (8, 64):
-            rates = workers.run(8, "tcp_throughput", port, operation, clients // 8, 1.0)
+            rates = workers.run(count, "tcp_throughput", port, operation, clients // count, share)
             report.add(f"{operation}/s, {clients} clients", side, sum(rates), more_is_better=True)
 
 

@@ -16,6 +16,7 @@ import uuid
 import etcd
 from servers import HOST, TARGET
 
+from . import builds
 from .report import OURS, STOCK
 
 # As in `rallypoint bench store`.
@@ -62,13 +63,15 @@ class Etcd:
         shutil.rmtree(self.directory, ignore_errors=True)
 
 
-def measure(report, workers, rounds, say):
+def measure(report, workers, rounds, say, calls=200):
     server = Etcd()
     try:
         for number in range(rounds):
             say(f"EtcdStore, round {number + 1} of {rounds}")
-            ours(report, server.port)
-            stock(report, workers, server.port)
+            takes = [lambda: ours(report, server.port, calls), lambda: stock(report, workers, server.port, calls)]
+            # Now the one first, now the other.
+            for take in takes if number % 2 else takes[::-1]:
+                take()
     finally:
         server.stop()
 
@@ -77,15 +80,14 @@ def add(report, side, what, median_us):
     report.add(f"EtcdStore {what}, ms", side, median_us / 1e3)
 
 
-def ours(report, port):
-    program = TARGET / "release" / "rallypoint"
-    command = [program, "bench", "store", "--endpoint", f"{HOST}:{port}", "--calls", "200", "--json"]
+def ours(report, port, calls):
+    command = [builds.rallypoint(), "bench", "store", "--endpoint", f"{HOST}:{port}", "--calls", str(calls), "--json"]
     output = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, timeout=600).stdout
     for row in map(json.loads, output.splitlines()):
         add(report, OURS, row["what"], row["median_us"])
 
 
-def stock(report, workers, port):
+def stock(report, workers, port, calls):
     def prefix():
         return f"/bench/{uuid.uuid4().hex}"
 
@@ -93,12 +95,12 @@ def stock(report, workers, port):
         ((median, _p99),) = workers.run(1, job, port, prefix(), *arguments)
         return median
 
-    add(report, STOCK, "set", median_of("etcd_set", 200))
+    add(report, STOCK, "set", median_of("etcd_set", calls))
     for keys in KEYS:
-        add(report, STOCK, f"get, {keys} keys", median_of("etcd_get", keys, 50))
-    add(report, STOCK, "get, set by another", median_of("etcd_wait", 20))
+        add(report, STOCK, f"get, {keys} keys", median_of("etcd_get", keys, calls // 4))
+    add(report, STOCK, "get, set by another", median_of("etcd_wait", calls // 10))
     for clients in ADDING:
-        processes = min(clients, 8)
+        processes = min(clients, len(workers.processes))
         times = []
         for _ in range(3):
             reports = workers.run(processes, "etcd_add", port, prefix(), clients // processes)

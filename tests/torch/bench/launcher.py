@@ -17,6 +17,7 @@ import time
 from launchers import Job, Ours, Stock
 from servers import HOST, PATIENCE
 
+from . import builds
 from .etcd_store import Etcd
 from .report import OURS, STOCK, Report
 
@@ -180,7 +181,7 @@ def in_turns(number, sides):
 
 
 def measure_start(report, place, rounds):
-    sides = [(OURS, Ours("release")), (STOCK, Stock())]
+    sides = [(OURS, Ours(builds.profile)), (STOCK, Stock())]
     for number in range(rounds):
         say(f"the start, round {number + 1} of {rounds}")
         for what, measure in MEASURES.items():
@@ -196,7 +197,7 @@ def measure_recovery(report, place, rounds):
             say(f"recovery, round {number + 1} of {rounds}")
             for name, peer in in_turns(number, list(peers.items())):
                 # Ours is measured beside each of them, and is the same each time.
-                for side, kind in in_turns(number, [(OURS, Ours("release")), (STOCK, peer)]):
+                for side, kind in in_turns(number, [(OURS, Ours(builds.profile)), (STOCK, peer)]):
                     report.add(f"worker killed to {NODES} nodes restarted, {name}, ms", side, recovery(kind, place))
     finally:
         server.stop()
@@ -206,7 +207,7 @@ def measure_agent(report, place, rounds):
     """Ours alone: agents of torchrun do not notice until a collective of their workers times out."""
     for number in range(rounds):
         say(f"a killed agent, round {number + 1} of {rounds}")
-        report.add(f"agent killed to {NODES - 1} nodes in a new group, ms", OURS, regroup(Ours("release"), place))
+        report.add(f"agent killed to {NODES - 1} nodes in a new group, ms", OURS, regroup(Ours(builds.profile), place))
 
 
 def measure_plugin(report, place, rounds):

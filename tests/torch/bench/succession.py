@@ -19,6 +19,7 @@ import time
 from hosts import Network
 from launchers import Job, Ours, Stock
 
+from . import builds
 from .launcher import Place, WithPlugin, say
 
 NAMES = [f"node{number}" for number in range(4)]
@@ -26,7 +27,7 @@ PORT = 29400
 ORDER = ",".join(f"{name}:{PORT}" for name in NAMES[:3])
 LINK = pathlib.Path(__file__).with_name("link.py")
 
-KINDS = {"launcher": functools.partial(Ours, "release"), "plugin": WithPlugin, "c10d": Stock}
+KINDS = {"launcher": functools.partial(Ours, builds.profile), "plugin": WithPlugin, "c10d": Stock}
 MEETINGS = {
     "launcher": ["--rdzv-endpoint", ORDER],
     "plugin": ["--rdzv-backend", "rallypoint", "--rdzv-endpoint", ORDER],
