@@ -11,8 +11,7 @@ import tempfile
 import time
 import uuid
 
-from servers import TARGET
-
+from bench import builds
 from bench.workers import TESTS
 
 sys.path.append(str(TESTS.parent / "slurm"))
@@ -34,8 +33,7 @@ class Launcher:
     name = "rallypoint run"
 
     def start(self, job, number, arguments, environment):
-        program = TARGET / "release" / "rallypoint"
-        command = job.host(number).enter(program, "run", *arguments)
+        command = job.host(number).enter(builds.rallypoint(), "run", *arguments)
         with open(job.directory / f"{number}.log", "wb") as log:
             process = subprocess.Popen(
                 command, env={**os.environ, **environment}, stdin=subprocess.DEVNULL, stdout=log, stderr=log
@@ -71,10 +69,6 @@ class Hosts:
         self.network = Network(self.path, self.names)
         self.ports = iter(range(29400, 32000))
 
-    def link(self, name, state):
-        """Cuts a host off without a word, or lets it back."""
-        self.network.switch.ip("link", "set", name, state)
-
     def __enter__(self):
         return self
 
@@ -86,7 +80,7 @@ class Hosts:
 class HostJob:
     """A launcher on each of the first hosts, with one worker each."""
 
-    def __init__(self, kind, hosts, nodes, heads=1):
+    def __init__(self, kind, hosts, nodes, heads=1, conf=()):
         self.kind, self.hosts, self.nodes = kind, hosts, nodes
         self.directory = pathlib.Path(tempfile.mkdtemp(dir=hosts.path))
         self.children, self.agents, self.cut = [], {}, []
@@ -98,6 +92,7 @@ class HostJob:
         port, run_id = next(hosts.ports), f"bench-{uuid.uuid4().hex[:12]}"
         endpoint = ",".join(f"node{number}:{port}" for number in range(heads))
         common = ["--nnodes", f"{nodes - 1}:{nodes}", "--nproc-per-node", "1", "--max-restarts", "100"]
+        common += ["--rdzv-conf", ",".join(conf)] if conf else []
         for number in range(nodes):
             # Hosts have files of their own: a launcher leaves notes there for the next one on its host.
             own = self.directory / f"host{number}"
@@ -140,7 +135,7 @@ class HostJob:
 
     def vanish(self, node):
         self.cut.append(f"node{node}")
-        self.hosts.link(self.cut[-1], "down")
+        self.hosts.network.unplug(self.cut[-1])
 
     def said(self):
         logs = sorted(self.directory.glob("*.log"))
@@ -155,7 +150,7 @@ class HostJob:
         for process in self.children:
             process.wait()
         for name in self.cut:
-            self.hosts.link(name, "up")
+            self.hosts.network.plug(name)
         os.close(self.reader)
         with contextlib.suppress(OSError):
             self.pipe.unlink()
