@@ -42,10 +42,26 @@ def test_the_best_is_the_least_or_the_most_and_equal_is_equal():
     assert figures.best({"a": [1.0], "none": []}, "less") == set()
 
 
+@pytest.mark.parametrize(
+    "ours, theirs, unit, equal",
+    [
+        (0.123, 0.117, "s", False),  # 123 ms and 117 ms
+        (1.04, 1.01, "s", True),  # both are printed as 1.0 s
+        (0.000999, 0.00104, "s", False),  # 999 µs and 1.0 ms
+        (78_120, 78_060, "", True),  # both are printed as 78,100
+        (78_120, 78_180, "", False),
+    ],
+)
+def test_equal_is_what_is_printed_alike(ours, theirs, unit, equal):
+    cells = {"ours": [ours], "theirs": [theirs]}
+    assert (figures.best(cells, "less", unit) == {"ours", "theirs"}) == equal
+
+
 def test_how_many_times_better():
     assert figures.times([2.0], [6.0], "less") == 3
     assert figures.times([6.0], [2.0], "more") == 3
     assert figures.times([0.0], [2.0], "less") is None
+    assert figures.times([-1.0], [2.0], "less") is None, "a difference that the noise has made negative"
 
 
 # ---- Tables
@@ -69,7 +85,7 @@ def test_a_table_has_the_winner_in_bold_and_says_who_did_not_come():
         "|  | ours | theirs | times |",
         "|---|--:|--:|--:|",
         "| first | **20 ms (10–30)** | 2.0 s | 100 |",
-        "| second | 3.0 s | **1.1 s (1.0–4.0)** | 0.4 |",
+        "| second | 3.0 s | **1.1 s (1.0–4.0)** | 0.37 |",
         "| third | 1.0 s | not in 20 s |  |",
     ]
 
@@ -90,6 +106,33 @@ def test_a_peer_that_alone_has_a_result_wins():
     found.note("t", "row", "ours", "not in 20 s")
     found.add("t", "row", "theirs", 1.0)
     assert tables.losses(found.table("t"), ["ours"], ["ours", "theirs"]) == ["row: theirs wins"]
+
+
+def test_a_peer_that_is_better_by_a_printed_digit_wins():
+    found = Part({})
+    found.add("t", "row", "ours", 0.123)
+    found.add("t", "row", "theirs", 0.117)
+    assert "| 123 ms | **117 ms** | 0.95 |" in tables.table(found.table("t"), ["ours"], ["ours", "theirs"])
+    assert tables.losses(found.table("t"), ["ours"], ["ours", "theirs"]) == ["row: theirs wins"]
+
+
+def test_a_peer_that_is_better_than_one_of_ours_is_named():
+    found = Part({})
+    for side, value in (("memory", 10.0), ("disk", 60.0), ("theirs", 40.0)):
+        found.add("t", "row", side, value)
+    sides = ["memory", "disk", "theirs"]
+    assert tables.losses(found.table("t"), ["memory", "disk"], sides) == ["row: theirs wins against disk"]
+    assert tables.losses(found.table("t"), ["disk"], sides[1:]) == ["row: theirs wins"]
+    assert tables.losses(found.table("t"), ["memory"], ["memory", "theirs"]) == []
+
+
+def test_every_row_names_its_table_and_is_written_in_plain_numbers():
+    found = part()
+    found.add("other", "first", "ours", 656_312.0, "")
+    lines = tables.samples_table(found.rows).splitlines()
+    assert "| t | first | ours | 20 | 10 | 30 | ms | 3 |  |" in lines
+    assert "| other | first | ours | 656,000 | 656,000 | 656,000 |  | 1 |  |" in lines
+    assert "| t | third | theirs |  |  |  | s | 0 | not in 20 s |" in lines
 
 
 # ---- Results
@@ -139,6 +182,8 @@ def test_the_decades_around_values():
     assert decade_limits([0.02, 3]) == pytest.approx((0.01, 10))
     assert decade_limits([1, 10]) == pytest.approx((1, 10))
     assert decade_limits([5]) == pytest.approx((1, 10))
+    assert decade_limits([-3, 0, 5]) == pytest.approx((1, 10)), "what has no logarithm does not count"
+    assert decade_limits([]) == pytest.approx((1, 10))
 
 
 def texts(svg):
@@ -154,8 +199,24 @@ def test_a_plot_of_lines_has_axes_units_and_a_legend(theme):
     svg = charts.lines(theme, "A title", "Words", series, "nodes (logarithmic)", "seconds", none=none)
     found = texts(svg)
     assert {"A title", "ours & co", "theirs", "nodes (logarithmic)", "seconds", "256", "1.0 ms", "10 s"} <= set(found)
-    assert "theirs: none in 60 s" in found
+    assert "theirs, 256 nodes: none in 60 s" in found
     assert THEMES[theme]["ground"] in svg
+
+
+def test_lines_that_end_at_one_place_are_told_apart():
+    series = {name: [(2, [1.0])] for name in "abc"}
+    none = [("a", 128, 60, "none in 60 s"), ("b", 256, 60, "none in 60 s"), ("c", 256, 60, "none in 60 s")]
+    svg = charts.lines("light", "A title", "Words", series, "nodes", "seconds", none=none)
+    root = xml.etree.ElementTree.fromstring(svg)
+    words = [element for element in root.iter() if (element.text or "").endswith("none in 60 s")]
+    heights = sorted(float(element.get("y")) for element in words)
+    assert len(words) == 3 and all(lower - upper >= 14 for upper, lower in zip(heights, heights[1:]))
+
+
+@pytest.mark.parametrize("log", [True, False])
+def test_a_plot_of_nothing_is_a_plot(log):
+    rows = [("a row", {"ours": [0.0], "theirs": [-1.0]}), ("another", {"theirs": "not in 20 s"})]
+    assert "0 µs" in texts(charts.bars("light", "A title", "Words", rows, ["ours", "theirs"], "seconds", log=log))
 
 
 @pytest.mark.parametrize("theme", THEMES)

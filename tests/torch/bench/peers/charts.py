@@ -66,13 +66,26 @@ def lines(theme, title, description, series, x_label, y_label, y_unit="s", none=
             if max(samples) > min(samples):
                 drawing.line(x, up(min(samples)), x, up(max(samples)), colour, 1.2)
             drawing.mark(x, y, colour, number)
-        for _, x, limit, words in (one for one in none if one[0] == name):
-            end = across(x), up(limit)
-            if places:
-                drawing.path([places[-1], end], colour, "2 4")
-            drawing.mark(*end, colour, "cross")
-            drawing.text(end[0] + 9, end[1] + 4, f"{name}: {words}", size=12, colour=colour)
+    _ends(drawing, series, none, styles, across, up, right)
     return str(drawing)
+
+
+def _ends(drawing, series, none, styles, across, up, right):
+    """Crosses where lines end because there is nothing more, those of one place beside each other, and right of all of
+    them what they mean, one below the other."""
+    crosses = []
+    for name, x, limit, words in sorted(none, key=lambda one: one[1]):
+        place = across(x) + 8 * sum(one == x for _, one, _, _ in crosses), up(limit)
+        crosses.append((name, x, place, f"{name}, {x:,} nodes: {words}"))
+    for number, (name, _, place, words) in enumerate(crosses):
+        colour, points = drawing.colour(styles.get(name, 0)), series.get(name)
+        if points:
+            x, samples = points[-1]
+            drawing.path([(across(x), up(median(samples))), place], colour, "2 4")
+        drawing.mark(*place, colour, "cross")
+        begin, y = max(x for _, _, (x, _), _ in crosses) + 12, place[1] + 4 + 16 * number
+        fits = begin + 6.5 * len(words) < right
+        drawing.text(begin if fits else right, y, words, "start" if fits else "end", 12, colour)
 
 
 def bars(theme, title, description, rows, sides, x_label, unit="s", log=True, better="less", origin=None):
@@ -94,7 +107,7 @@ def bars(theme, title, description, rows, sides, x_label, unit="s", log=True, be
     y = top + 4
     for name, cells in rows:
         y += 18
-        drawing.text(left, y - 5, name, weight="600")
+        drawing.text(left + 4, y - 5, name, weight="600")
         for number, side in enumerate(sides):
             if side not in cells:
                 continue
@@ -116,7 +129,8 @@ def bars(theme, title, description, rows, sides, x_label, unit="s", log=True, be
 
 def _across(drawing, values, left, right, top, bottom, label, unit, log, better):
     """The axis of bars, with its grid."""
-    across = LogScale(*decade_limits(values), left, right) if log else LinearScale(max(values), left, right)
+    most = max([one for one in values if one > 0], default=1)
+    across = LogScale(*decade_limits(values), left, right) if log else LinearScale(most, left, right)
     for tick in across.ticks():
         drawing.line(across(tick), top, across(tick), bottom)
         drawing.text(across(tick), bottom + 18, number_text(tick, unit) if tick else "0", "middle", 12, "faint")

@@ -14,14 +14,20 @@ def median(samples):
     return statistics.median(samples)
 
 
+def rounded(value):
+    """Two significant digits, or three from ten on: 78,123 is 78,100. More digits than the spread has are noise."""
+    if abs(value) >= 10:
+        return float(round(value, -max(0, len(str(int(abs(value)))) - 3)))
+    return round(value, 1) if abs(value) >= 1 else float(f"{value:.2g}")
+
+
 def digits(value):
-    """Two significant digits, or all in front of the point, with commas."""
+    """A number as it is printed, with commas."""
+    value = rounded(value)
     if value == 0:
         return "0"
     if abs(value) >= 10:
-        # 78,123 is 78,100: more digits than the spread has are noise.
-        places = max(0, len(str(int(abs(value)))) - 3)
-        return f"{round(value, -places):,.0f}"
+        return f"{value:,.0f}"
     return f"{value:.1f}" if abs(value) >= 1 else f"{value:.2g}"
 
 
@@ -42,13 +48,19 @@ def quantity(samples, unit):
     return text if low == high else f"{text} ({low}–{high})"
 
 
-def best(cells, better):
-    """The sides with the best median, of those that have one. Equal as written is equal."""
+def alike(one, other, unit):
+    """Whether two values are the same as they are printed, on the finer of their scales."""
+    factor = min(scale(one, unit)[0], scale(other, unit)[0])
+    return rounded(one / factor) == rounded(other / factor)
+
+
+def best(cells, better, unit=""):
+    """The sides with the best median, of those that have one. Equal as printed is equal."""
     medians = {side: median(samples) for side, samples in cells.items() if samples}
     if len(medians) < 2:
         return set()
     wanted = (max if better == "more" else min)(medians.values())
-    return {side for side, value in medians.items() if f"{value:.2g}" == f"{wanted:.2g}"}
+    return {side for side, value in medians.items() if alike(value, wanted, unit)}
 
 
 def overlap(one, other):
@@ -57,8 +69,8 @@ def overlap(one, other):
 
 
 def times(ours, theirs, better):
-    """How many times better ours is."""
+    """How many times better ours is; None where a difference of two measurements is nothing, or less."""
     ours, theirs = median(ours), median(theirs)
-    if not ours or not theirs:
+    if ours <= 0 or theirs <= 0:
         return None
     return ours / theirs if better == "more" else theirs / ours

@@ -56,7 +56,8 @@ class LinearScale:
 
 
 def decade_limits(values):
-    """The powers of ten around these values."""
+    """The powers of ten around these values, of which those that have no logarithm do not count."""
+    values = [value for value in values if value > 0] or [1]
     low, high = math.floor(math.log10(min(values)) + 1e-9), math.ceil(math.log10(max(values)) - 1e-9)
     return 10.0**low, 10.0 ** max(high, low + 1)
 

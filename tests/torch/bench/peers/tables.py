@@ -1,6 +1,6 @@
 """Markdown tables of results."""
 
-from .figures import best, median, overlap, quantity, times
+from .figures import best, digits, median, overlap, quantity, scale, times
 
 
 def table(rows, ours, sides, heading=""):
@@ -30,9 +30,14 @@ def cell_text(row, side, compared):
     if not cell["samples"]:
         return cell["note"]
     text = quantity(cell["samples"], row["unit"])
-    if side in best(_samples(row, compared), row["better"]):
+    if side in best(_samples(row, compared), row["better"], row["unit"]):
         text = f"**{text}**"
     return f"{text}, {cell['note']}" if cell["note"] else text
+
+
+def has_peers(row, ours, sides):
+    """Whether something is compared in this row."""
+    return bool(_samples(row, [side for side in sides if side not in ours]))
 
 
 def leader(row, sides):
@@ -48,36 +53,50 @@ def _times(row, ours, peers):
         return ""
     cells = row["cells"]
     ratio = times(cells[mine]["samples"], cells[theirs]["samples"], row["better"])
-    if ratio is None:
-        return ""
-    return f"{ratio:,.0f}" if ratio >= 10 else f"{ratio:.1f}"
+    return "" if ratio is None else digits(ratio)
 
 
 def losses(rows, ours, sides):
-    """Sentences about the rows in which a peer is better than the best of ours."""
+    """Sentences about the rows in which a peer is better than one of ours, or than all of ours."""
     peers = [side for side in sides if side not in ours]
     found = []
     for row in rows:
-        mine, theirs = leader(row, ours), leader(row, peers)
-        if theirs is None or (mine is not None and mine in best(_samples(row, [mine, theirs]), row["better"])):
+        theirs = leader(row, peers)
+        compared = [side for side in ours if side in row["cells"]]
+        if theirs is None:
             continue
-        sentence = f"{row['what']}: {theirs} wins"
-        if mine and overlap(row["cells"][mine]["samples"], row["cells"][theirs]["samples"]):
-            sentence += ", within the spread"
-        found.append(sentence)
+        beaten = [
+            side for side in compared if side not in best(_samples(row, [side, theirs]), row["better"], row["unit"])
+        ]
+        if not beaten:
+            continue
+        against = "" if beaten == compared else f" against {' and '.join(beaten)}"
+        samples = [row["cells"][side]["samples"] for side in beaten]
+        near = all(one and overlap(one, row["cells"][theirs]["samples"]) for one in samples)
+        found.append(f"{row['what']}: {theirs} wins{against}{', within the spread' if near else ''}")
     return found
+
+
+def lost_sentence(lost):
+    return "A peer is better in these rows: " + "; ".join(lost) + "." if lost else "No peer is better in any row."
+
+
+def comparison(rows, ours, sides):
+    """A table, and the rows in which a peer is better."""
+    return [table(rows, ours, sides), lost_sentence(losses(rows, ours, sides))]
 
 
 def samples_table(rows):
     """Every row and side with all its samples' summary: median, lowest, highest, number."""
-    lines = ["| | side | unit | median | lowest | highest | samples |", "|---|---|---|--:|--:|--:|--:|"]
+    lines = ["| table | row | side | median | lowest | highest | unit | samples | note |"]
+    lines.append("|---|---|---|--:|--:|--:|---|--:|---|")
     for row in rows:
         for side, cell in row["cells"].items():
             values = cell["samples"]
+            numbers, unit = ["", "", ""], row["unit"]
             if values:
-                numbers = [median(values), min(values), max(values)]
-                text = " | ".join(f"{number:.4g}" for number in numbers)
-                lines.append(f"| {row['what']} | {side} | {row['unit']} | {text} | {len(values)} |")
-            else:
-                lines.append(f"| {row['what']} | {side} | {row['unit']} | {cell['note']} | | | 0 |")
+                factor, unit = scale(median(values), unit)
+                numbers = [digits(number / factor) for number in (median(values), min(values), max(values))]
+            words = [row["table"], row["what"], side, *numbers, unit, str(len(values)), cell["note"]]
+            lines.append("| " + " | ".join(words) + " |")
     return "\n".join(lines) + "\n"
