@@ -113,19 +113,16 @@ bench-stores: tools
 
 bench-launcher: tools
 	cargo build --release --locked --bin rallypoint
-	scripts/python-env >/dev/null
-	python=$$(scripts/torch-env) && site=$$(cd $${CARGO_TARGET_DIR:-target}/wheel/site && pwd) && \
+	site=$$(scripts/python-env release) && python=$$(scripts/torch-env) && \
 		cd tests/torch && PYTHONPATH=$$site "$$python" -m bench.launcher $(OPTIONS)
 
 bench-succession: tools
 	cargo build --release --locked --bin rallypoint
-	scripts/python-env >/dev/null
-	python=$$(scripts/torch-env) && site=$$(cd $${CARGO_TARGET_DIR:-target}/wheel/site && pwd) && \
+	site=$$(scripts/python-env release) && python=$$(scripts/torch-env) && \
 		cd tests/torch && PYTHONPATH=$$site:$$(cd ../slurm && pwd) "$$python" -m bench.succession $(OPTIONS)
 
 bench-peers: tools
 	scripts/test-tools h2load
 	cargo build --release --locked --example agent_store --bin rallypoint
-	scripts/python-env >/dev/null
-	python=$$(scripts/torch-env) && site=$$(cd $${CARGO_TARGET_DIR:-target}/wheel/site && pwd) && \
+	site=$$(scripts/python-env release) && python=$$(scripts/torch-env) && \
 		cd tests/torch && PYTHONPATH=$$site "$$python" -m bench.peers $(if $(QUICK),--quick) $(OPTIONS)
