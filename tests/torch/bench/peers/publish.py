@@ -33,6 +33,7 @@ def _with(function, part, results):
 
 
 def everything(results, place):
+    place.results.parent.mkdir(parents=True, exist_ok=True)
     page = place.page(PAGE).read_text()
     samples = ["# Every row\n\n`make bench-peers` writes this page. [Benchmarks](../benchmarks.md) has the tables.\n"]
     for module in parts.ALL:
@@ -43,20 +44,21 @@ def everything(results, place):
         for name, draw in _with(module.plots, part, results).items():
             pages.write_plots(place.results.parent, name, draw)
             blocks.append(pages.picture(name, draw_title(name), "benchmarks"))
-        command = f"make bench-peers OPTIONS='{option(part)}--only {module.LETTER}'"
-        page = pages.replace_region(page, module.NAME, pages.section(part, command, blocks))
+        page = pages.replace_region(page, module.NAME, pages.section(part, command(module, part), blocks))
         samples.append(f"## {module.TITLE}\n\n{machine.sentence(part.measured)}\n")
         samples.append(tables.samples_table(part.rows))
     place.page(PAGE).write_text(page)
     place.page(SAMPLES).write_text("\n".join(samples))
     if readme.is_complete(results):
         readme_text = place.page(README).read_text()
-        place.page(README).write_text(pages.replace_region(readme_text, "readme", readme.content(results)))
+        place.page(README).write_text(pages.replace_region(readme_text, "readme", readme.content(results, command)))
 
 
-def option(part):
+def command(module, part):
+    """What measures a part in this way."""
     mode = part.measured["mode"]
-    return "" if mode == "default" else f"--{mode} "
+    option = "" if mode == "default" else f"--{mode} "
+    return f"make bench-peers OPTIONS='{option}--only {module.LETTER}'"
 
 
 def draw_title(name):
@@ -65,5 +67,5 @@ def draw_title(name):
         "recovery": "From a failure to new workers on all nodes that are left",
         "stores": "How many times better our stores are than PyTorch's",
         "server": "Processor time of the server for a request",
-        "scale": "Processor time of the server to form a group, by number of nodes",
+        "scale": "Processor time of the server to form a group again, by number of nodes",
     }[name]

@@ -1,8 +1,8 @@
 """The few figures that the README shows."""
 
-from .figures import quantity
+from . import machine, tables
 from .pages import picture
-from .parts import forming, launcher, recovery, server
+from .parts import ALL, forming, launcher, recovery, server
 
 PARTS = (forming, recovery, launcher, server)
 
@@ -12,46 +12,42 @@ def is_complete(results):
     return all(part.NAME in results.parts for part in PARTS)
 
 
-def cell(part, table, what, side):
-    samples = part.samples(table, what, side)
-    return quantity(samples, _unit(part, table, what)) if samples else part.noted(table, what, side)
-
-
-def _unit(part, table, what):
-    return next(row["unit"] for row in part.table(table) if row["what"] == what)
-
-
 def rows(results):
-    """`(words, ours, others)`."""
+    """`(part, words, row, ours, peers)`: a row of a part, its sides that are ours, and those of others."""
     a, b, d, e = (results.parts[part.NAME] for part in PARTS)
     found = []
-    for row in a.table(forming.PROCESSES):
-        ours = cell(a, forming.PROCESSES, row["what"], forming.OURS)
-        peers = [
-            f"{cell(a, forming.PROCESSES, row['what'], forming.STOCK[backend])} (`{backend}`)"
-            for backend in ("c10d", "etcd")
-        ]
+    beside = a.table(forming.PROCESSES)
+    for row in beside:
         # Some tens of nodes, and the most.
-        if 16 < row["x"] <= 128 or row is a.table(forming.PROCESSES)[-1]:
-            found.append((f"{row['what']} form a group", ours, ", ".join(peers)))
-    alone = max(a.table(forming.ONE), key=lambda one: one["x"])["what"]
-    found.append((f"{alone} form a group", cell(a, forming.ONE, alone, forming.OURS), "not tried"))
+        if 16 < row["x"] <= 128 or row is beside[-1]:
+            peers = [forming.STOCK[backend] for backend in ("c10d", "etcd")]
+            found.append((forming, f"{row['what']} form a group", row, forming.OURS, peers))
+    most = max(a.table(forming.ONE), key=lambda one: one["x"])
+    found.append((forming, f"{most['what']}, all in one process, form a group", most, forming.OURS, []))
     for scenario in (recovery.WORKER, recovery.AGENT, recovery.HOST):
-        ours, theirs = (cell(b, scenario, "4 nodes", side) for side in (recovery.RUN, recovery.C10D))
-        found.append((f"{scenario}: new workers on all of 4 nodes that are left", ours, f"{theirs} (`c10d`)"))
-    for what in launcher.MEASURES:
-        ours, theirs = (cell(d, launcher.TABLE, what, side) for side in launcher.SIDES)
-        found.append((what, ours, f"{theirs} (torchrun)"))
-    for what in server.CALLS.values():
-        row = f"processor time for a {what}"
-        ours, theirs = (cell(e, server.TIME, row, side) for side in (server.MEMORY, server.ETCD_3_5))
-        found.append((f"server, in memory: {row}", ours, f"{theirs} (etcd 3.5, on disk)"))
+        words = f"{scenario}: new workers on all of 4 nodes that are left"
+        row = next((row for row in b.table(scenario) if row["what"] == "4 nodes"), None)
+        found += [(recovery, words, row, recovery.RUN, [recovery.C10D])] if row else []
+    for row in d.table(launcher.TABLE):
+        found.append((launcher, row["what"], row, launcher.OURS, [launcher.STOCK]))
+    for row in e.table(server.TIME):
+        for ours in server.OURS:
+            words = f"server: {row['what']}, {ours.removeprefix('ours, ')}"
+            found.append((server, words, row, ours, [server.ETCD_3_5]))
     return found
 
 
-def content(results):
-    lines = ["| medians (lowest–highest) | rallypoint | others |", "|---|--:|--:|"]
-    lines += [f"| {words} | {ours} | {theirs} |" for words, ours, theirs in rows(results)]
+def content(results, command):
+    """The region. `command` tells how a part was measured."""
+    found = rows(results)
+    lines = ["| medians (lowest–highest) | rallypoint | others | command |", "|---|--:|--:|---|"]
+    for module, words, row, ours, peers in found:
+        theirs = ", ".join(f"{tables.cell_text(row, peer, [])} ({peer})" for peer in peers) or "not tried"
+        how = command(module, results.parts[module.NAME])
+        lines.append(f"| {words} | {tables.cell_text(row, ours, [])} | {theirs} | `{how}` |")
+    lost = []
+    for _, words, row, ours, peers in found:
+        lost += tables.losses([{**row, "what": words}], [ours], [ours, *peers])
     plots = "".join(
         picture(name, words, "docs/benchmarks") + "\n"
         for name, words in (
@@ -59,4 +55,25 @@ def content(results):
             ("recovery", "From a failure to new workers on all nodes that are left"),
         )
     )
-    return "\n".join(lines) + "\n\n" + plots
+    return "\n\n".join(["\n".join(lines), tables.lost_sentence(lost), elsewhere(results), *sources(results), plots])
+
+
+def elsewhere(results):
+    """In how many of all rows a peer is better."""
+    count = lost = 0
+    for module in ALL:
+        if module.NAME in results.parts and hasattr(module, "compared"):
+            found, ours, sides = module.compared(results.parts[module.NAME])
+            count += sum(tables.has_peers(row, ours, sides) for row in found)
+            lost += len(tables.losses(found, ours, sides))
+    return f"Of all {count} rows with a peer in [Benchmarks](docs/benchmarks.md), a peer is better in {lost}."
+
+
+def sources(results):
+    """On what the figures were measured; in one sentence if all were in one run."""
+    found = {}
+    for module in PARTS:
+        found.setdefault(machine.sentence(results.parts[module.NAME].measured), []).append(module.TITLE)
+    if len(found) == 1:
+        return list(found)
+    return [f"{', '.join(titles)}: {sentence}" for sentence, titles in found.items()]

@@ -2,10 +2,10 @@
 
 from launchers import Ours, Stock
 
+from bench import builds
 from bench import launcher as bench
 
 from .. import tables
-from .forming import lost_sentence
 
 LETTER, NAME, TITLE = "d", "launcher", "Starting"
 OURS, STOCK = "`rallypoint run`", "torchrun"
@@ -17,13 +17,13 @@ MEASURES = {
     "start to end, 4 workers of `true`": (bench.whole_job, "s", 1e-3),
     "peak memory of the launcher": (bench.peak_memory, "B", 2**20),
 }
-PLANS = {"quick": 1, "default": 3, "long": 15}
-ESTIMATES = {"quick": 10, "default": 25, "long": 110}
+PLANS = {"smoke": 1, "quick": 1, "default": 3, "long": 15}
+ESTIMATES = {"smoke": 8, "quick": 10, "default": 25, "long": 110}
 
 
 def measure(part, context):
     rounds = PLANS[context.mode]
-    kinds = [(OURS, Ours("release")), (STOCK, Stock())]
+    kinds = [(OURS, Ours(builds.profile)), (STOCK, Stock())]
     with bench.Place() as place:
         for number in range(rounds):
             context.step(f"round {number + 1} of {rounds}", number / rounds)
@@ -36,10 +36,12 @@ def plots(part):
     return {}
 
 
+def compared(part):
+    return part.table(TABLE), [OURS], SIDES
+
+
 def blocks(part):
-    rows = part.table(TABLE)
     return [
         "Workers are a shell script or `true`, so that the launcher is what is measured.",
-        tables.table(rows, [OURS], SIDES),
-        lost_sentence(tables.losses(rows, [OURS], SIDES)),
+        *tables.comparison(*compared(part)),
     ]

@@ -8,11 +8,11 @@ import urllib.request
 
 from servers import HOST, TARGET, ServerProcess
 
+from bench import builds
 from bench.etcd_store import Etcd
 
 from .. import charts, h2load, tables
 from ..processor import processor_time
-from .forming import lost_sentence
 
 LETTER, NAME, TITLE = "e", "server", "The server"
 MEMORY, DISK, ETCD_3_5, ETCD_3_6 = "ours, memory", "ours, disk", "etcd 3.5", "etcd 3.6"
@@ -21,14 +21,21 @@ SIDES = [MEMORY, DISK, ETCD_3_5, ETCD_3_6]
 CALLS = {"Put": "put", "Range": "get"}
 TIME, RATE = "time", "rate"
 
-PLANS = {"quick": (2, 20_000), "default": (3, 60_000), "long": (11, 200_000)}
-ESTIMATES = {"quick": 12, "default": 45, "long": 500}
+PLANS = {"smoke": (1, 4_000), "quick": (2, 20_000), "default": (3, 60_000), "long": (11, 200_000)}
+ESTIMATES = {"smoke": 6, "quick": 12, "default": 45, "long": 500}
 
 
 class Ours(ServerProcess):
     def __init__(self, *options):
-        program = TARGET / "release" / "rallypoint"
-        super().__init__([program, "serve", "--listen", f"{HOST}:0", "--stop-at-eof", *options])
+        super().__init__([builds.rallypoint(), "serve", "--listen", f"{HOST}:0", "--stop-at-eof", *options])
+
+
+def etcds():
+    """The programs of the etcds; None where none is named."""
+    return {
+        ETCD_3_5: os.environ.get("RALLYPOINT_ETCD_3_5") or str(TARGET / "tools" / "etcd-3.5" / "etcd"),
+        ETCD_3_6: os.environ.get("RALLYPOINT_ETCD_3_6") or None,
+    }
 
 
 def servers(stack, directory):
@@ -37,10 +44,9 @@ def servers(stack, directory):
         MEMORY: stack.enter_context(Ours()),
         DISK: stack.enter_context(Ours("--data-dir", os.path.join(directory, "data"))),
     }
-    for side, variable in ((ETCD_3_5, "RALLYPOINT_ETCD_3_5"), (ETCD_3_6, "RALLYPOINT_ETCD_3_6")):
-        program = os.environ.get(variable) or (TARGET / "tools" / "etcd-3.5" / "etcd" if side == ETCD_3_5 else None)
+    for side, program in etcds().items():
         if program is None:
-            found[side] = f"not here: {variable} names none"
+            found[side] = "not measured: `RALLYPOINT_ETCD_3_6` names none"
             continue
         server = Etcd(program, v2=False)
         stack.callback(server.stop)
@@ -101,12 +107,14 @@ def plots(part):
     return {"server": draw}
 
 
+def compared(part):
+    return part.table(TIME) + part.table(RATE), OURS, SIDES
+
+
 def blocks(part):
-    rows = part.table(TIME) + part.table(RATE)
     return [
         f"`h2load` sends puts of one key with a value of 64 bytes, or gets of it, on {h2load.CONNECTIONS} "
         f"connections of {h2load.STREAMS} streams. It shares the machine with the server, so a rate also depends "
         "on the load generator; the processor time does not. etcd always writes to disk.",
-        tables.table(rows, OURS, SIDES),
-        lost_sentence(tables.losses(rows, OURS, SIDES)),
+        *tables.comparison(*compared(part)),
     ]

@@ -6,12 +6,13 @@ import subprocess
 import time
 import uuid
 
-from servers import HOST, TARGET
+from servers import HOST
+
+from bench import builds
 
 from .. import tables
 from ..hosts import Hosts
 from ..processor import processor_time
-from .forming import lost_sentence
 
 LETTER, NAME, TITLE = "f", "steady", "A healthy group"
 OURS, C10D = "ours", "PyTorch `c10d`"
@@ -19,8 +20,13 @@ SIDES = [OURS, C10D]
 TABLE = "steady"
 
 # Sizes, those at which c10d is beside, and the seconds that are looked at.
-PLANS = {"quick": ([16, 1024], 16, 10), "default": ([64, 1024], 64, 15), "long": ([64, 1024, 4096], 64, 60)}
-ESTIMATES = {"quick": 35, "default": 70, "long": 300}
+PLANS = {
+    "smoke": ([4, 1024], 4, 2),
+    "quick": ([16, 1024], 16, 10),
+    "default": ([64, 1024], 64, 15),
+    "long": ([64, 1024, 4096], 64, 60),
+}
+ESTIMATES = {"smoke": 15, "quick": 35, "default": 70, "long": 300}
 
 
 class Look:
@@ -34,6 +40,7 @@ class Look:
 
 def measure(part, context):
     sizes, beside, seconds = PLANS[context.mode]
+    part.facts["seconds"] = seconds
     with Hosts(1) as hosts:
         host = hosts.network.hosts["node0"]
         for index, size in enumerate(sizes):
@@ -44,7 +51,7 @@ def measure(part, context):
                 c10d(part, context, host, size, seconds)
             else:
                 for what in ("packets a second", "bytes a second on the wire"):
-                    part.note(TABLE, f"{size:,} nodes: {what}", C10D, "forms no such group here")
+                    part.note(TABLE, f"{size:,} nodes: {what}", C10D, "not tried")
 
 
 def note_looks(part, size, side, before, after):
@@ -54,10 +61,9 @@ def note_looks(part, size, side, before, after):
 
 
 def ours(part, host, size, seconds):
-    program = TARGET / "release" / "rallypoint"
-    serve = host.enter(program, "serve", "--listen", f"{HOST}:2379", "--stop-at-eof")
-    bench = host.enter(program, "bench", "rendezvous", "--nodes", size, "--idle", seconds + 4, "--lease-ttl", 10,
-                       "--stores", "--endpoint", f"{HOST}:2379", "--json")  # fmt: skip
+    serve = host.enter(builds.rallypoint(), "serve", "--listen", f"{HOST}:2379", "--stop-at-eof")
+    bench = host.enter(builds.rallypoint(), "bench", "rendezvous", "--nodes", size, "--idle", seconds + 4,
+                       "--lease-ttl", 10, "--stores", "--endpoint", f"{HOST}:2379", "--json")  # fmt: skip
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     with subprocess.Popen(serve, **pipes) as server:
         try:
@@ -106,12 +112,15 @@ def plots(part):
     return {}
 
 
+def compared(part):
+    return part.table(TABLE), [OURS], SIDES
+
+
 def blocks(part):
-    rows = part.table(TABLE)
     return [
         "A group with leases of 10 s whose members hold their connections to rank 0, in a network of its own; the "
-        "bytes are those of its loopback, headers and acknowledgements included. The nodes of `c10d` ask every "
-        "0.1 s whether another node waits, as torchrun does.",
-        tables.table(rows, [OURS], SIDES),
-        lost_sentence(tables.losses(rows, [OURS], SIDES)),
+        "bytes are those of its loopback, headers and acknowledgements included, "
+        f"during {part.facts['seconds']} s. The nodes of `c10d` ask every 0.1 s whether another node waits, as "
+        "torchrun does.",
+        *tables.comparison(*compared(part)),
     ]

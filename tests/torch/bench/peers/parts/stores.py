@@ -6,15 +6,15 @@ from bench.workers import Workers
 
 from .. import charts, tables
 from ..figures import times
-from .forming import lost_sentence
 
 LETTER, NAME, TITLE = "c", "stores", "Stores"
 OURS, STOCK = "ours", "PyTorch's"
 SIDES = [OURS, STOCK]
 TABLE = "stores"
 
-PLANS = {"quick": 1, "default": 3, "long": 7}
-ESTIMATES = {"quick": 45, "default": 95, "long": 210}
+# Rounds, the share of the calls and seconds of each, and the processes of clients.
+PLANS = {"smoke": (1, 0.1, 2), "quick": (1, 1, 8), "default": (3, 1, 8), "long": (7, 1, 8)}
+ESTIMATES = {"smoke": 15, "quick": 45, "default": 95, "long": 210}
 
 # Units at the end of a row's name, and what they are in ours.
 UNITS = {
@@ -40,7 +40,7 @@ class PartReport:
 
 
 def measure(part, context):
-    rounds = PLANS[context.mode]
+    rounds, share, processes = PLANS[context.mode]
     report = PartReport(part)
     seen = 0
 
@@ -49,9 +49,9 @@ def measure(part, context):
         context.step(what, min(0.95, seen / (3 * rounds + 1)))
         seen += 1
 
-    with Workers(8) as workers:
-        agent_store.measure(report, workers, rounds, say)
-        etcd_store.measure(report, workers, rounds, say)
+    with Workers(processes) as workers:
+        agent_store.measure(report, workers, rounds, say, share)
+        etcd_store.measure(report, workers, rounds, say, int(200 * share))
 
 
 def plots(part):
@@ -73,11 +73,15 @@ def plots(part):
     return {"stores": draw}
 
 
+def compared(part):
+    return part.table(TABLE), [OURS], SIDES
+
+
 def blocks(part):
-    rows = part.table(TABLE)
     return [
         "The same stock PyTorch clients on `AgentStore` and on PyTorch's own server (libuv); then `EtcdStore` in "
-        "Rust and PyTorch's in Python on one etcd 3.5, so those ratios include the language.",
-        tables.table(rows, [OURS], SIDES),
-        lost_sentence(tables.losses(rows, [OURS], SIDES)),
+        "Rust and PyTorch's in Python on one etcd 3.5, so those ratios include the language. In the row of memory "
+        "without clients ours is a program without Python, and PyTorch's is a Python that has imported PyTorch, of "
+        "which the store is a small part.",
+        *tables.comparison(*compared(part)),
     ]
