@@ -4,8 +4,9 @@ import json
 import subprocess
 import uuid
 
-from servers import HOST, TARGET, Serve
+from servers import HOST, Serve
 
+from bench import builds
 from bench.etcd_store import Etcd
 
 from .. import charts, tables
@@ -18,7 +19,9 @@ PROCESSES = "processes"
 # All nodes in one process, which is how ten thousand fit on a machine.
 ONE = "one process"
 COST = "cost"
-SERVER_TIME = "processor time of the server"
+SERVER_TIME = "processor time of the server, forming again"
+# The clock of processor time ticks every 10 ms, which a smaller group does not take.
+ENOUGH = 1000
 
 OURS, ON_ETCD = "ours, own server", "ours, etcd 3.5"
 STOCK = {"c10d": "PyTorch `c10d`", "etcd": "PyTorch `etcd`", "etcd-v2": "PyTorch `etcd-v2`"}
@@ -26,11 +29,12 @@ SIDES = [OURS, ON_ETCD, *STOCK.values()]
 
 PLANS = {
     # sizes beside the peers; those measured in several rounds; rounds; limit of a group; sizes alone; rounds alone
+    "smoke": ([2, 4], 4, 1, 20, [4, 1024], 1),
     "quick": ([2, 16, 48], 16, 1, 30, [2, 64, 1024], 3),
     "default": ([2, 16, 64, 128, 256], 64, 3, 60, [2, 32, 256, 1024, 4096, 10000], 3),
     "long": ([2, 8, 32, 64, 128, 192, 256], 256, 3, 150, [2, 32, 256, 1024, 4096, 10000], 5),
 }
-ESTIMATES = {"quick": 45, "default": 300, "long": 2400}
+ESTIMATES = {"smoke": 20, "quick": 45, "default": 380, "long": 2600}
 
 
 def measure(part, context):
@@ -75,29 +79,34 @@ def beside(part, context, etcd, sizes, repeated, rounds, limit):
 
 def ours_alone(part, context, etcd, sizes, rounds):
     for index, size in enumerate(sizes):
-        for side in context.turns(index, (OURS, ON_ETCD)):
-            context.step(f"{size:,} nodes in one process, {side}", 0.75 + 0.25 * index / len(sizes))
-            what = f"{size:,} nodes"
-            if side == OURS:
-                with Serve("release") as server:
-                    rows, used = run(server.port, server.process.pid, size, rounds)
-            else:
-                rows, used = run(etcd.port, etcd.process.pid, size, rounds)
-            for row in rows:
-                part.add(ONE, what, side, row["seconds"], x=size)
-                if side == OURS:
-                    part.add(COST, "requests", what, row["requests_per_node"], "")
-                    part.add(COST, "messages", what, row["messages_per_node"], "")
-                    part.add(COST, "bytes", what, row["bytes_per_node"], "B")
-            # The clock of processor time ticks every 10 ms, which a small group does not take.
-            for seconds in used if size >= 1000 else ():
-                part.add(COST, f"{SERVER_TIME}, {side}", what, seconds / size)
+        what = f"{size:,} nodes"
+        with Serve(builds.profile) as server:
+            arms = [(OURS, server.port, server.process.pid), (ON_ETCD, etcd.port, etcd.process.pid)]
+            for number in range(rounds):
+                for side, port, pid in context.turns(number, arms):
+                    share = 0.75 + 0.25 * (index + number / rounds) / len(sizes)
+                    context.step(f"{what} in one process, {side}, round {number + 1} of {rounds}", share)
+                    try:
+                        first, used = run(port, pid, size)
+                    except RuntimeError as error:
+                        part.note(ONE, what, side, "failed", x=size)
+                        context.say(f"{what}, {side}: {error}")
+                        continue
+                    part.add(ONE, what, side, first["seconds"], x=size)
+                    if side == OURS:
+                        part.add(COST, "requests", what, first["requests_per_node"], "")
+                        part.add(COST, "messages", what, first["messages_per_node"], "")
+                        part.add(COST, "bytes", what, first["bytes_per_node"], "B")
+                    if used is not None:
+                        part.add(COST, f"{SERVER_TIME}, {side}", what, used / size)
 
 
-def run(port, pid, nodes, rounds):
-    """All rounds but the first, whose beginning is not seen, and the processor time of the server in each."""
-    command = [TARGET / "release" / "rallypoint", "bench", "rendezvous", "--nodes", str(nodes), "--rounds",
-               str(rounds + 1), "--endpoint", f"{HOST}:{port}", "--json"]  # fmt: skip
+def run(port, pid, nodes):
+    """The first group of fresh nodes, and the processor time of the server while the same nodes form the next one, if
+    they are enough. The beginning of the first one is not seen from here: nodes connect before."""
+    again = nodes >= ENOUGH
+    command = [builds.rallypoint(), "bench", "rendezvous", "--nodes", str(nodes), "--rounds", "2" if again else "1",
+               "--endpoint", f"{HOST}:{port}", "--json"]  # fmt: skip
     rows, marks = [], []
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
@@ -109,7 +118,7 @@ def run(port, pid, nodes, rounds):
             raise
     if process.returncode:
         raise RuntimeError(f"rallypoint bench rendezvous ended with {process.returncode}")
-    return rows[1:], [after - before for before, after in zip(marks, marks[1:])]
+    return rows[0], marks[1] - marks[0] if again else None
 
 
 def points(part, table, side):
@@ -139,22 +148,21 @@ def plots(part):
     return {"forming": draw}
 
 
+def compared(part):
+    return part.table(PROCESSES), [OURS, ON_ETCD], SIDES
+
+
 def blocks(part):
     ours = [OURS, ON_ETCD]
-    lost = tables.losses(part.table(PROCESSES), ours, SIDES)
     sizes = list(dict.fromkeys(size for row in part.table(COST) for size in row["cells"]))
     return [
-        "Seconds from the first call of `next_rendezvous` to the last rank. Each node is a process with the "
+        "From the first call of `next_rendezvous` to the last rank. Each node is a process with the "
         "handler of its backend, made before the clock starts; all of them and the server share the machine. Ours "
         "runs in the same processes, as a plugin.",
-        tables.table(part.table(PROCESSES), ours, SIDES),
-        lost_sentence(lost),
+        *tables.comparison(*compared(part)),
         "Ours alone, all nodes in one process (`rallypoint bench rendezvous`), each with a connection and a lease "
-        "of its own:",
+        "of its own. Times, requests, messages and bytes are those of the first group of fresh nodes. Processor time "
+        f"is that of the next group of the same nodes, from {ENOUGH:,} nodes on:",
         tables.table(part.table(ONE), ours, ours),
         tables.table(part.table(COST), [], sizes, "for each node"),
     ]
-
-
-def lost_sentence(lost):
-    return "A peer is better in these rows: " + "; ".join(lost) + "." if lost else "No peer is better in any row."

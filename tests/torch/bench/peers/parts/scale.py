@@ -3,7 +3,7 @@
 import json
 import subprocess
 
-from servers import TARGET
+from bench import builds
 
 from .. import charts, tables
 from ..figures import digits, median, quantity
@@ -13,12 +13,14 @@ LETTER, NAME, TITLE = "g", "scale", "A hundred thousand nodes"
 TABLE = "model"
 
 PLANS = {
+    "smoke": ([1024, 10_000], 1),
     "quick": ([1024, 10_000, 100_000], 1),
     "default": ([1024, 10_000, 100_000], 3),
     "long": ([1024, 10_000, 100_000, 300_000], 3),
 }
-ESTIMATES = {"quick": 25, "default": 50, "long": 300}
-PHASES = {"round 1": "form", "round 2": "form again"}
+ESTIMATES = {"smoke": 6, "quick": 25, "default": 50, "long": 300}
+AGAIN = "form again"
+PHASES = {"round 1": "form", "round 2": AGAIN}
 
 
 def measure(part, context):
@@ -26,7 +28,7 @@ def measure(part, context):
     for number in range(rounds):
         for index, size in enumerate(sizes):
             context.step(f"{size:,} nodes, round {number + 1} of {rounds}", (number + index / len(sizes)) / rounds)
-            command = [TARGET / "release" / "rallypoint", "bench", "scale", "--nodes", str(size), "--json"]
+            command = [builds.rallypoint(), "bench", "scale", "--nodes", str(size), "--json"]
             output = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, timeout=900).stdout
             for phase in map(json.loads, output.splitlines()):
                 take(part, size, phase)
@@ -56,12 +58,12 @@ def number(column):
 
 
 def model(part):
-    """The store's time to form, by number of nodes."""
-    return [(size, part.samples(TABLE, "form: store", column)) for size, column in sorted(sizes(part).items())]
+    """The store's time to form again, by number of nodes."""
+    return [(size, part.samples(TABLE, f"{AGAIN}: store", column)) for size, column in sorted(sizes(part).items())]
 
 
 def measured(results):
-    """The processor time of the whole server to form, by number of nodes; from the part that measures it."""
+    """The processor time of the whole server to form again, by number of nodes; from the part that measures it."""
     part = results.parts.get(forming.NAME)
     rows = part.table(forming.COST) if part else []
     found = [row for row in rows if row["what"] == f"{forming.SERVER_TIME}, {forming.OURS}"]
@@ -78,7 +80,8 @@ def plots(part, results):
 
     def draw(theme):
         return charts.lines(
-            theme, "Processor time of the server to form a group", "Seconds by number of nodes, both logarithmic.",
+            theme, "Processor time of the server to form a group again",
+            "Seconds by number of nodes, both logarithmic.",
             series, "nodes (logarithmic)", "processor time (logarithmic)",
         )  # fmt: skip
 
@@ -104,12 +107,14 @@ def ends(part, results):
     if points:
         size, samples = points[-1]
         each = median(samples) / size
-        sentences.append(
-            f"**Forming**: the measured server takes {quantity([each], 's')} of processor time a node with "
-            f"{size:,} nodes. If that stays so, 100,000 nodes take {quantity([each * 100_000], 's')} on one core, "
-            f"of which the store takes {quantity(part.samples(TABLE, 'form: store', '100,000 nodes') or [0], 's')} "
-            f"by the model. A group within a minute ends at about {digits(60 / each)} nodes."
-        )
+        store = part.samples(TABLE, f"{AGAIN}: store", "100,000 nodes")
+        of_which = f", of which the store takes {quantity(store, 's')} by the model" if store else ""
+        if each > 0:
+            sentences.append(
+                f"**Forming**: {size:,} nodes that form again take {quantity([each], 's')} of the measured server's "
+                f"processor time each. If that stays so, 100,000 nodes take {quantity([each * 100_000], 's')} on one "
+                f"core{of_which}. A group within a minute ends at about {digits(60 / each)} nodes."
+            )
     steady = results.parts.get("steady")
     if steady and steady.facts.get("server_share_1024"):
         share = steady.facts["server_share_1024"] / 1024
