@@ -20,7 +20,7 @@ help:
 	@echo "make bench-stores    our stores and PyTorch's side by side, a few minutes (OPTIONS=--json)"
 	@echo "make bench-launcher  rallypoint run, and torchrun with our plugin, beside torchrun, a few minutes (OPTIONS=--json)"
 	@echo "make bench-succession the loss of the head beside other losses, for the launcher, the plugin and c10d (needs root; OPTIONS=--json)"
-	@echo "make bench-peers     ours and all peers in turns, a quarter of an hour; writes docs/benchmarks and the README's figures (QUICK=1: a few minutes, into target; OPTIONS='--only a,c'; needs root)"
+	@echo "make bench-peers     ours and all peers in turns, twenty minutes; writes docs/benchmarks and the README's figures (QUICK=1: a few minutes, into target; OPTIONS='--only a,c'; needs root)"
 
 # A test that runs for longer than this, in seconds, hangs: it is named, and the run ends.
 HANGS = 900
@@ -76,6 +76,7 @@ test-python: tools
 	python=$$(scripts/python-env) && "$$python" -m pytest tests/python
 
 test-torch: tools
+	scripts/test-tools h2load
 	cargo build --locked --example agent_store --bin rallypoint
 	scripts/python-env >/dev/null
 	scripts/torch-env launchers >/dev/null

@@ -1,6 +1,7 @@
-"""`python -m bench.peers [--quick|--long] [--only a,c] [--heads N] [--write-only] [--out DIRECTORY]`"""
+"""`python -m bench.peers [--smoke|--quick|--long] [--only a,c] [--heads N] [--write-only] [--out DIRECTORY]`"""
 
 import argparse
+import importlib.metadata
 import os
 import pathlib
 import resource
@@ -8,6 +9,7 @@ import socket
 import subprocess
 import sys
 import time
+import traceback
 
 # For the processes that are started, too. See conftest.py.
 os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "FATAL")
@@ -17,7 +19,9 @@ os.environ.setdefault("RUST_LOG", "error")
 
 from servers import HOST, TARGET
 
-from . import machine, parts, publish
+from bench import builds
+
+from . import h2load, machine, parts, publish
 from .crew import Crew
 from .progress import Progress, clock_text
 from .results import Part, Results
@@ -48,33 +52,42 @@ class Context:
         with socket.create_server((HOST, 0)) as listener:
             return f"{HOST}:{listener.getsockname()[1]}"
 
+    def dismiss(self):
+        """Ends them. A part that needs them later gets new ones."""
+        if self._crew:
+            self._crew.__exit__()
+            self._crew = None
+
     def __enter__(self):
         return self
 
-    def __exit__(self, *details):
-        if self._crew:
-            self._crew.__exit__(*details)
+    def __exit__(self, *_):
+        self.dismiss()
 
 
-def versions():
-    import torch
+def versions(chosen):
+    """Of all programs that are measured, or measure."""
 
-    def first_line(*command):
-        said = subprocess.run(command, capture_output=True, text=True).stdout
+    def told_by(program):
+        said = subprocess.run([program, "--version"], capture_output=True, text=True).stdout
         return said.splitlines()[0].split()[-1] if said else "?"
 
-    etcd = os.environ.get("RALLYPOINT_ETCD_3_5", str(TARGET / "tools" / "etcd-3.5" / "etcd"))
-    return {
-        "rallypoint": first_line(str(TARGET / "release" / "rallypoint"), "--version"),
-        "PyTorch": torch.__version__.partition("+")[0],
+    found = {
+        "rallypoint": told_by(builds.rallypoint()),
+        "PyTorch": importlib.metadata.version("torch").partition("+")[0],
         "Python": sys.version.split()[0],
-        "etcd": first_line(etcd, "--version"),
+        "etcd": " and ".join(told_by(program) for program in parts.server.etcds().values() if program),
     }
+    return {**found, "h2load": told_by(h2load.program())} if parts.server in chosen else found
 
 
 def arguments():
     parser = argparse.ArgumentParser(prog="bench.peers", description="Ours and its peers, alternately, in one run.")
     mode = parser.add_mutually_exclusive_group()
+    mode.add_argument(
+        "--smoke", action="store_true",
+        help="a minute or two with a debug build, into target/bench-peers: whether all parts run",
+    )  # fmt: skip
     mode.add_argument("--quick", action="store_true", help="a few minutes, into target/bench-peers")
     mode.add_argument("--long", action="store_true", help="more rounds and longer limits: an hour and more")
     parser.add_argument("--only", metavar="PARTS", help="measure these parts, as a,c or forming,stores")
@@ -92,24 +105,33 @@ def arguments():
 
 def main():
     options = arguments()
-    mode = "quick" if options.quick else "long" if options.long else "default"
+    mode = next((name for name in ("smoke", "quick", "long") if getattr(options, name)), "default")
+    if options.smoke:
+        builds.profile = "debug"
     try:
         chosen = parts.named(options.only) if options.only else list(parts.ALL)
     except ValueError as error:
         sys.exit(f"bench.peers: {error}")
     # Documents never show the figures of a quick run.
-    place = publish.Place(machine.ROOT, options.out or (TARGET / "bench-peers" if options.quick else None))
-    results = Results.read(place.results)
-    if not options.write_only:
-        run(results, place, chosen, mode, options.heads)
+    documents = publish.Place(machine.ROOT)
+    out = options.out or (TARGET / "bench-peers" if mode in ("smoke", "quick") else None)
+    place = publish.Place(machine.ROOT, out) if out else documents
+    # What is only written again, and was not measured there, are the documents' results.
+    source = place if place.results.exists() or not options.write_only else documents
+    results = Results.read(source.results)
+    failed = [] if options.write_only else run(results, place, chosen, mode, options.heads)
+    results.write(place.results)
     publish.everything(results, place)
     print(f"written: {place.results}, and beside it the plots; pages: {', '.join(map(str, place.pages()))}")
+    if failed:
+        sys.exit(f"bench.peers: failed, and not measured: {', '.join(failed)}; why is above")
 
 
 def run(results, place, chosen, mode, heads):
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-    measured = machine.describe(mode, versions())
+    measured = machine.describe(mode, versions(chosen))
+    failed = []
     estimate = sum(part.ESTIMATES[mode] for part in chosen)
     progress = Progress(estimate)
     progress.write(f"{len(chosen)} parts, about {clock_text(estimate)}; load average {measured['load']}")
@@ -117,11 +139,19 @@ def run(results, place, chosen, mode, heads):
         for module in chosen:
             progress.begin(module.NAME, module.ESTIMATES[mode])
             begun, part = time.monotonic(), Part(dict(measured))
-            module.measure(part, context)
-            part.measured["seconds"] = round(time.monotonic() - begun)
-            results.parts[module.NAME] = part
-            # A run that is interrupted keeps what it has.
-            results.write(place.results)
+            try:
+                module.measure(part, context)
+                part.measured["seconds"] = round(time.monotonic() - begun)
+                results.parts[module.NAME] = part
+                # A run that is interrupted keeps what it has, in the results and in the pages.
+                results.write(place.results)
+                publish.everything(results, place)
+            except (Exception, SystemExit):
+                # The other parts are still of use.
+                traceback.print_exc()
+                failed.append(module.NAME)
+                context.dismiss()
+    return failed
 
 
 main()
