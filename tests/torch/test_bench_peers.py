@@ -1,6 +1,8 @@
 """`make bench-peers`: what it publishes, and that all of it runs."""
 
 import json
+import os
+import pathlib
 import re
 import subprocess
 import sys
@@ -226,6 +228,7 @@ def test_all_parts_run(tmp_path):
     """With the build of the tests, in the shortest way; what it says of speed means nothing."""
     ran = bench("--smoke", "--out", tmp_path)
     assert ran.returncode == 0, ran.stderr
+    assert not list(pathlib.Path(os.environ["TMPDIR"]).glob("rallypoint-served-*")), "notes of servers are left behind"
     check_pages(tmp_path)
     found = Results.read(tmp_path / "docs" / "benchmarks" / "results.json").parts
     assert set(found) == {module.NAME for module in parts.ALL}

@@ -1,6 +1,7 @@
 """`python -m bench.peers [--smoke|--quick|--long] [--only a,c] [--heads N] [--write-only] [--out DIRECTORY]`"""
 
 import argparse
+import contextlib
 import importlib.metadata
 import os
 import pathlib
@@ -8,6 +9,7 @@ import resource
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 import traceback
 
@@ -127,6 +129,16 @@ def main():
         sys.exit(f"bench.peers: failed, and not measured: {', '.join(failed)}; why is above")
 
 
+@contextlib.contextmanager
+def temporary_files():
+    """A server in memory that is killed leaves a note for the next one. They are in a directory that goes with the
+    run."""
+    with tempfile.TemporaryDirectory(prefix="rallypoint-bench-") as directory:
+        os.environ["TMPDIR"] = directory
+        os.environ.pop("XDG_RUNTIME_DIR", None)
+        yield
+
+
 def run(results, place, chosen, mode, heads):
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
@@ -135,7 +147,7 @@ def run(results, place, chosen, mode, heads):
     estimate = sum(part.ESTIMATES[mode] for part in chosen)
     progress = Progress(estimate)
     progress.write(f"{len(chosen)} parts, about {clock_text(estimate)}; load average {measured['load']}")
-    with Context(mode, heads, progress) as context:
+    with temporary_files(), Context(mode, heads, progress) as context:
         for module in chosen:
             progress.begin(module.NAME, module.ESTIMATES[mode])
             begun, part = time.monotonic(), Part(dict(measured))
