@@ -330,6 +330,9 @@ impl EngineState {
 
     fn publish(&mut self, revision: Revision) -> Vec<Arc<Notify>> {
         let woken = self.store.publish(revision);
+        if let Some(right) = &mut self.right {
+            right.follow(&mut self.store);
+        }
         woken.iter().filter_map(|stream| self.streams.get(stream).cloned()).collect()
     }
 }

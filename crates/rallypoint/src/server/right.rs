@@ -29,8 +29,9 @@ impl EngineRight {
         Self { right: ServingRight::new(keys, lease_ttl), changes }
     }
 
-    /// Takes in the changes since the last call. A server that has missed some has no right.
-    fn follow(&mut self, store: &mut Mvcc) {
+    /// Takes in the changes since the last call, which are published. A server that has missed some has no right, so this
+    /// is called before a client can compact them.
+    pub(super) fn follow(&mut self, store: &mut Mvcc) {
         while let Some(stream) = self.changes {
             match store.next_message(stream) {
                 Some(WatchMessage::Events { events, .. }) => {
@@ -47,26 +48,53 @@ impl EngineRight {
         self.right.confirmed(lease, sent);
     }
 
-    /// The server grants this lease.
-    pub(super) fn granted(&mut self, lease: LeaseId) {
-        self.right.granted(lease, boot_time());
+    /// The server has granted this lease, and sends the response after this time.
+    pub(super) fn granted(&mut self, lease: LeaseId, at: Time) {
+        self.right.granted(lease, at);
     }
 
     /// Whether the server may grant and renew leases now.
-    pub(super) fn holds(&mut self, store: &mut Mvcc) -> bool {
-        self.follow(store);
+    pub(super) fn holds(&mut self) -> bool {
         self.changes.is_some() && self.right.holds(boot_time())
     }
 
     /// Whether the right is lost for so long that the server ends.
-    pub(super) fn is_over(&mut self, store: &mut Mvcc) -> bool {
-        self.follow(store);
+    pub(super) fn is_over(&mut self) -> bool {
         self.changes.is_none() || self.right.is_over(boot_time())
     }
 
     /// The last round that formed a group here; 0 if none did.
-    pub(super) fn formed(&mut self, store: &mut Mvcc) -> u64 {
-        self.follow(store);
+    pub(super) fn formed(&self) -> u64 {
         self.right.round()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rallypoint_core::kv::Put;
+
+    use super::super::engine::Engine;
+    use super::*;
+    use rallypoint_core::mvcc::MvccOptions;
+
+    const TTL: Duration = Duration::from_secs(60);
+
+    fn engine() -> (Engine, Keys) {
+        let (engine, keys) =
+            (Engine::new(Mvcc::new(MvccOptions::default()), None), Keys::new("/p", "r"));
+        engine.needs_right(keys.clone(), TTL);
+        (engine, keys)
+    }
+
+    #[tokio::test]
+    async fn a_client_that_compacts_does_not_take_the_right_away() {
+        let (engine, keys) = engine();
+        for revision in 2..12 {
+            let put = Put::new(keys.node("a"), "{}");
+            engine.write(|store, _| store.put(put)).await.unwrap().unwrap();
+            engine.write(|store, _| store.compact(revision)).await.unwrap().unwrap();
+        }
+        assert!(engine.has_right());
+        assert!(!engine.right_is_over());
     }
 }

@@ -1,5 +1,6 @@
 //! The right of a server to grant and renew leases (rule Y3).
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -8,29 +9,47 @@ use crate::kv::{Event, EventKind, LeaseId, Time};
 use crate::rendezvous::documents::{Active, Status, decode};
 use crate::rendezvous::keys::{Keys, RunKey};
 
-/// Leases without a node of which the server remembers when it granted them, besides two for each node.
-const MOST_UNUSED: usize = 1024;
+/// The server forgets leases that were not heard lately when it remembers so many, and twice as many as after the last
+/// time.
+const MANY_LEASES: usize = 1024;
+
+/// What is known of the right without counting the group.
+#[derive(Debug, Clone, Copy)]
+enum Known {
+    Nothing,
+    /// The server has its right until then, since what it hears meanwhile can only prolong it.
+    HoldsUntil(Time),
+    /// The server had lost its right at this time. It has none before so many further leases are heard.
+    Lost {
+        at: Time,
+        missing: usize,
+    },
+}
 
 /// Decides whether a server may grant and renew leases. It follows the changes of the keys of one run.
 ///
 /// The server may while at least half of the running group was heard lately, counted from the sending of the last
 /// response that a member has confirmed. A renewal may lie in the network for long, so its arrival proves nothing of the
 /// present.
+///
+/// A renewal costs the same in a group of any size: the group is counted once in about a sixth of the time to live of a
+/// lease, when its members change, and when a lost right may have come back.
 #[derive(Debug)]
 pub struct ServingRight {
     keys: Keys,
     lease_ttl: Duration,
-    /// The lease of each node.
+    /// The lease of each node. No two nodes have the same.
     nodes: BTreeMap<String, LeaseId>,
     /// The nodes that confirmed each round.
     ready: BTreeMap<u64, BTreeSet<String>>,
     /// The running group, without members that have left in good order.
     group: BTreeSet<String>,
     round: u64,
-    /// When the server granted each lease that no node has used yet.
-    granted: BTreeMap<LeaseId, Time>,
-    /// When the server sent the last response that the holder of a lease has confirmed.
+    /// When the server granted a lease, or sent the last response that its holder has confirmed.
     heard: BTreeMap<LeaseId, Time>,
+    /// The number of leases at which those that were not heard lately are forgotten.
+    many: usize,
+    known: Known,
     /// Since when the right is lost.
     lost: Option<Time>,
 }
@@ -45,8 +64,9 @@ impl ServingRight {
             ready: BTreeMap::new(),
             group: BTreeSet::new(),
             round: 0,
-            granted: BTreeMap::new(),
             heard: BTreeMap::new(),
+            many: MANY_LEASES,
+            known: Known::Nothing,
             lost: None,
         }
     }
@@ -54,33 +74,40 @@ impl ServingRight {
     /// The server granted a lease at this time. A node uses the lease only after it has received a response that was
     /// sent since, so the node's document on the lease confirms one.
     pub fn granted(&mut self, lease: LeaseId, at: Time) {
-        if self.granted.len() > 2 * self.nodes.len() + MOST_UNUSED {
-            let window = heard_for(self.lease_ttl);
-            self.granted.retain(|_, granted| at.saturating_sub(*granted) <= window);
-        }
-        self.granted.insert(lease, at);
+        self.confirmed(lease, at);
     }
 
     /// The holder of the lease has confirmed a response that was sent at this time.
     pub fn confirmed(&mut self, lease: LeaseId, sent: Time) {
-        let heard = self.heard.entry(lease).or_insert(sent);
-        *heard = sent.max(*heard);
+        let before = self.heard.get(&lease).copied();
+        if before.is_some_and(|before| before >= sent) {
+            return;
+        }
+        let window = heard_for(self.lease_ttl);
+        if self.heard.len() >= self.many {
+            self.heard.retain(|_, heard| is_lately(*heard, window, sent));
+            self.many = MANY_LEASES.max(2 * self.heard.len());
+        }
+        self.heard.insert(lease, sent);
+        if let Known::Lost { at, missing } = &mut self.known {
+            let was_heard = before.is_some_and(|before| is_lately(before, window, *at));
+            let is_further = !was_heard && is_lately(sent, window, *at);
+            *missing = missing.saturating_sub(usize::from(is_further));
+        }
     }
 
     /// A key of the run has changed.
     pub fn changed(&mut self, event: &Event) {
         let is_put = event.kind == EventKind::Put;
         match self.keys.parse(&event.kv.key) {
-            Some(RunKey::Node(id)) if is_put => {
-                let lease = event.kv.lease;
-                self.nodes.insert(id.to_owned(), lease);
-                if let Some(at) = self.granted.remove(&lease) {
-                    self.confirmed(lease, at);
-                }
-            }
             Some(RunKey::Node(id)) => {
-                if let Some(lease) = self.nodes.remove(id) {
-                    self.heard.remove(&lease);
+                let lease = is_put.then_some(event.kv.lease);
+                let before = match lease {
+                    Some(lease) => self.nodes.insert(id.to_owned(), lease),
+                    None => self.nodes.remove(id),
+                };
+                if before != lease && self.group.contains(id) {
+                    self.known = Known::Nothing;
                 }
             }
             Some(RunKey::Ready(round, id)) if is_put => {
@@ -93,6 +120,7 @@ impl ServingRight {
             }
             Some(RunKey::Left(round, id)) if is_put && round == self.round => {
                 self.group.remove(id);
+                self.known = Known::Nothing;
             }
             Some(RunKey::Active) if is_put => {
                 let active = decode::<Active>(&event.kv.key, &event.kv.value);
@@ -109,6 +137,7 @@ impl ServingRight {
             self.round = round;
             self.group = self.ready.get(&round).cloned().unwrap_or_default();
             self.ready.retain(|other, _| *other >= round);
+            self.known = Known::Nothing;
         }
     }
 
@@ -119,14 +148,32 @@ impl ServingRight {
 
     /// Whether the server may grant and renew leases now.
     pub fn holds(&mut self, now: Time) -> bool {
-        let window = heard_for(self.lease_ttl);
-        let heard = |id: &&String| {
-            let at = self.nodes.get(*id).and_then(|lease| self.heard.get(lease));
-            at.is_some_and(|at| now.saturating_sub(*at) <= window)
+        let holds = match self.known {
+            Known::HoldsUntil(until) if now <= until => true,
+            Known::Lost { at, missing } if now >= at && missing > 0 => false,
+            _ => {
+                self.known = self.count(now);
+                matches!(self.known, Known::HoldsUntil(_))
+            }
         };
-        let holds = 2 * self.group.iter().filter(heard).count() >= self.group.len();
         self.lost = if holds { None } else { self.lost.or(Some(now)) };
         holds
+    }
+
+    /// Counts the members that were heard lately.
+    fn count(&self, now: Time) -> Known {
+        let needed = self.group.len().div_ceil(2);
+        let Some(last) = needed.checked_sub(1) else { return Known::HoldsUntil(Time::MAX) };
+        let window = heard_for(self.lease_ttl);
+        let heard = |id: &String| self.heard.get(self.nodes.get(id)?).copied();
+        let lately = |at: &Time| is_lately(*at, window, now);
+        let mut heard: Vec<Time> = self.group.iter().filter_map(heard).filter(lately).collect();
+        if heard.len() < needed {
+            return Known::Lost { at: now, missing: needed - heard.len() };
+        }
+        // If no more are heard, the right ends with the last one of those that are needed.
+        let (_, at, _) = heard.select_nth_unstable_by_key(last, |at| Reverse(*at));
+        Known::HoldsUntil(at.saturating_add(window))
     }
 
     /// Whether the server has lost its right for so long that all leases of the group have expired. Then it ends, and
@@ -135,6 +182,11 @@ impl ServingRight {
         !self.holds(now)
             && self.lost.is_some_and(|since| now >= since.saturating_add(self.lease_ttl))
     }
+}
+
+/// Whether a node that was heard at this time counts as heard now.
+fn is_lately(heard: Time, window: Duration, now: Time) -> bool {
+    now <= heard.saturating_add(window)
 }
 
 #[cfg(test)]

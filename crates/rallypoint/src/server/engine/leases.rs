@@ -36,7 +36,7 @@ impl Engine {
         if let Some((right, sent)) = right.as_mut().zip(confirms) {
             right.confirmed(id, sent);
         }
-        if right.as_mut().is_some_and(|right| !right.holds(store)) {
+        if right.as_mut().is_some_and(|right| !right.holds()) {
             let left = store.lease_status(self.now(), id).map(|lease| lease.remaining_ttl.max(1));
             let withheld = left.is_some();
             return Renewal { revision, ttl: left.unwrap_or(0), withheld, at: boot_time() };
@@ -77,7 +77,8 @@ impl Engine {
     ) -> Result<Result<(LeaseId, i64), KvError>, Status> {
         loop {
             let id = wanted.unwrap_or_else(random::lease_id);
-            if !self.may_grant(id) {
+            let at = boot_time();
+            if !self.has_right() {
                 return Err(Status::unavailable(WITHHELD));
             }
             let granted = self.write(|store, now| {
@@ -91,18 +92,12 @@ impl Engine {
                 Err(KvError::LeaseExists) if wanted.is_none() => {}
                 Err(refused) => return Ok(Err(refused)),
                 Ok(ttl) => {
+                    self.with_right((), |right| right.granted(id, at));
                     self.counters.leases_granted.inc();
                     return Ok(Ok((id, ttl)));
                 }
             }
         }
-    }
-
-    fn may_grant(&self, id: LeaseId) -> bool {
-        self.with_right(true, |right, store| {
-            right.granted(id);
-            right.holds(store)
-        })
     }
 
     /// Revokes a lease. Returns the revision that deleted its keys.
@@ -147,14 +142,8 @@ impl Engine {
         state.right = Some(EngineRight::new(&mut state.store, keys, lease_ttl));
     }
 
-    fn with_right<T>(
-        &self,
-        otherwise: T,
-        decide: impl FnOnce(&mut EngineRight, &mut Mvcc) -> T,
-    ) -> T {
-        let mut state = self.lock();
-        let EngineState { store, right, .. } = &mut *state;
-        right.as_mut().map_or(otherwise, |right| decide(right, store))
+    fn with_right<T>(&self, otherwise: T, decide: impl FnOnce(&mut EngineRight) -> T) -> T {
+        self.lock().right.as_mut().map_or(otherwise, decide)
     }
 
     /// Whether the server may grant and renew leases now.
@@ -169,6 +158,6 @@ impl Engine {
 
     /// The last round that formed a group here; 0 if none did.
     pub(in crate::server) fn formed(&self) -> u64 {
-        self.with_right(0, EngineRight::formed)
+        self.with_right(0, |right| right.formed())
     }
 }
