@@ -166,5 +166,5 @@ impl World {
 
 fn tell_all(kind: Kind, seed: u64, found: &Violation) -> String {
     let (_, world) = lead_through(kind, seed, true);
-    runner::tell_all(("agents", "RALLYPOINT_AGENTS"), seed, found, world)
+    runner::tell_all(("agents", "RALLYPOINT_AGENTS"), &[], seed, found, world)
 }

@@ -9,8 +9,9 @@
 //! - `variants`: the broken variants that must be detected.
 //!
 //! `RALLYPOINT_SIM_RUNS` is the number of runs, `RALLYPOINT_SIM_FROM` the first seed, `RALLYPOINT_SIM_SEED` the one run
-//! to report. `RALLYPOINT_SIM_ONLY` restricts the runs to one kind of fault (see `world::plan::FaultFilter`), and `RALLYPOINT_SIM_AS_RELEASED=1` takes the guard and the proofs away that
-//! the launcher of 0.1 did not have.
+//! to report. `RALLYPOINT_SIM_ONLY` restricts the runs to one kind of fault (see `world::plan::FaultFilter`), and
+//! `RALLYPOINT_SIM_AS_RELEASED=1` takes the guard and the proofs away that the launcher of 0.1 did not have. With
+//! `RALLYPOINT_SIM_SUCCESSION=1` a seed stands for a run in which hosts succeed each other.
 
 mod draw;
 mod settle;
@@ -58,6 +59,11 @@ impl Kind {
             only: FaultFilter::named(&variable("RALLYPOINT_SIM_ONLY").unwrap_or_default()),
             succession: number("RALLYPOINT_SIM_SUCCESSION", 0) > 0,
         }
+    }
+
+    /// The course of each run.
+    fn lead(self) -> fn(&mut World) -> Verdict {
+        if self.succession { World::whole_succession } else { World::whole_run }
     }
 }
 
@@ -139,6 +145,19 @@ fn what_is_recorded_can_be_decided_again() {
     }
 }
 
+/// What a failure prints leads to the same run.
+#[test]
+fn a_failure_says_how_to_see_it_again() {
+    let found = Violation { invariant: "none", what: "an example".to_owned() };
+    let told = |succession: bool| {
+        let text = tell_all(Kind { succession, ..Kind::asked_for() }, 7, &found);
+        text.lines().last().unwrap_or_default().to_owned()
+    };
+    assert!(told(true).contains(" RALLYPOINT_SIM_SUCCESSION=1 "), "{}", told(true));
+    assert!(!told(false).contains("SUCCESSION"), "{}", told(false));
+    assert!(told(false).contains(" RALLYPOINT_SIM_SEED=7 "), "{}", told(false));
+}
+
 /// Each broken variant is found within its number of seeds, by one of its invariants.
 #[test]
 fn every_broken_variant_is_found() {
@@ -192,8 +211,7 @@ fn run(kind: Kind, seed: u64) -> Verdict {
 }
 
 fn lead_through(kind: Kind, seed: u64, tracing: bool) -> (Verdict, World) {
-    let lead = if kind.succession { World::whole_succession } else { World::whole_run };
-    runner::led(world(kind, seed, tracing), lead)
+    runner::led(world(kind, seed, tracing), kind.lead())
 }
 
 fn world(kind: Kind, seed: u64, tracing: bool) -> World {
@@ -223,5 +241,6 @@ impl World {
 
 fn tell_all(kind: Kind, seed: u64, found: &Violation) -> String {
     let (_, world) = lead_through(kind, seed, true);
-    runner::tell_all(("sim", "RALLYPOINT_SIM"), seed, found, world)
+    let chosen: &[&str] = if kind.succession { &["SUCCESSION"] } else { &[] };
+    runner::tell_all(("sim", "RALLYPOINT_SIM"), chosen, seed, found, world)
 }

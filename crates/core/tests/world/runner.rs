@@ -87,9 +87,10 @@ pub(crate) fn led(mut world: World, lead: impl FnOnce(&mut World) -> Verdict) ->
 }
 
 /// What went wrong in a run of `test`, what led to it, and how to see it again: with the variables that were
-/// set, by whose names the runs of that test are chosen.
+/// set, by whose names the runs of that test are chosen, and with those that say what the test itself has chosen.
 pub(crate) fn tell_all(
     (test, name): (&str, &str),
+    chosen: &[&str],
     seed: u64,
     found: &Violation,
     world: World,
@@ -100,6 +101,9 @@ pub(crate) fn tell_all(
         if let Some(value) = variable(&name) {
             variables = format!("{name}={value} {variables}");
         }
+    }
+    for what in chosen {
+        variables = format!("{name}_{what}=1 {variables}");
     }
     format!(
         "seed {seed}, {}: {}\n{:?}\n{:?}\n{}\nTo see it again: {variables} cargo test --release -p \
