@@ -11,7 +11,7 @@ use rallypoint::Reminder;
 use rallypoint::agent::{AgentPages, ForeignAgent, ForeignWorkers, PagesError};
 use rallypoint::config::Backend;
 use rallypoint::embedded::{
-    EmbeddedServer, EmbeddedServerError, RendezvousConfig, SecretError, ThisHost, clients_gone,
+    EmbeddedServer, EmbeddedServerError, RendezvousConfig, SecretError, ThisHost,
 };
 use rallypoint::log_target::{RENDEZVOUS, WAITING};
 use rallypoint::process::follow_fence;
@@ -385,8 +385,7 @@ async fn end(
     let closed = handler.end(ending).await;
     if let Some(server) = server {
         if server.serves()
-            && !server.is_succeeded(handler.client(), handler.keys()).await
-            && let Err(error) = clients_gone(handler.client(), handler.keys()).await
+            && let Err(error) = server.not_needed(handler.client(), handler.keys()).await
         {
             tracing::debug!(
                 target: RENDEZVOUS,

@@ -6,22 +6,22 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use rallypoint_core::kv::KeyRange;
-use rallypoint_core::rendezvous::documents::{Active, Status, decode};
 use rallypoint_core::rendezvous::keys::Keys;
 use thiserror::Error;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
+use super::clients::clients_gone;
 use super::decide::{RendezvousConfig, ServerPlacement};
 use super::name_lookup::LateName;
 use super::order;
 use super::standby::StandBy;
-use crate::client::{Client, ClientError, Pem};
+use crate::client::{Client, ClientError, Pem, WatchError};
 use crate::config::ConfigError;
 use crate::log_target::EMBEDDED;
 use crate::server::{ServeError, Server, ServerMetrics, ServerOptions, ServerTls};
+use crate::succession::HostOrder;
 use crate::util::blocking::blocking;
 
 /// The name of an embedded server in the list of its members begins with this, and the name of the run follows.
@@ -97,8 +97,8 @@ impl Serving {
 #[derive(Debug)]
 pub struct EmbeddedServer {
     serving: Serving,
-    /// Whether other hosts may succeed this one.
-    has_successors: bool,
+    /// The order of hosts, where other hosts may succeed this one.
+    order: Option<HostOrder>,
     stop: CancellationToken,
     task: AbortOnDropHandle<()>,
 }
@@ -117,14 +117,15 @@ impl EmbeddedServer {
             ServerPlacement::Order { .. } => {
                 let task = order::start(config, serving.clone(), stop.clone()).await?;
                 let task = task.map(AbortOnDropHandle::new);
-                return Ok(task.map(|task| Self { serving, has_successors: true, stop, task }));
+                let order = config.parameters.succession.clone();
+                return Ok(task.map(|task| Self { serving, order, stop, task }));
             }
             ServerPlacement::Undecided { .. } => {
                 let standing_by = StandBy::new(config, serving.clone()).await?;
                 let Ok(name) = LateName::of(&config.parameters) else { return Ok(None) };
                 let task = tokio::spawn(standing_by.until_meant(name, stop.clone()));
                 let task = AbortOnDropHandle::new(task);
-                return Ok(Some(Self { serving, has_successors: false, stop, task }));
+                return Ok(Some(Self { serving, order: None, stop, task }));
             }
         };
         let task = match TcpListener::bind(address).await {
@@ -153,13 +154,29 @@ impl EmbeddedServer {
             Err(source) => return Err(EmbeddedServerError::Listen { address, source }),
         };
         let task = AbortOnDropHandle::new(task);
-        Ok(Some(Self { serving, has_successors: false, stop, task }))
+        Ok(Some(Self { serving, order: None, stop, task }))
     }
 
-    /// Whether the nodes of the run go on at another host when this server ends, since they outvote the node of this
-    /// process, which has left. Otherwise the server is needed as long as there are nodes ([`clients_gone`](super::clients_gone)).
-    pub async fn is_succeeded(&self, client: &Client, keys: &Keys) -> bool {
-        self.has_successors && outvote_one(client, keys).await.unwrap_or(false)
+    /// Waits until no node needs this server, whose own node has left: none is left ([`clients_gone`]), or the nodes have
+    /// met and go on at another host, where other hosts may serve. In the second case the server refuses all writes.
+    ///
+    /// If it is dropped, the server may end in that way nevertheless.
+    ///
+    /// # Errors
+    /// As for [`clients_gone`].
+    pub async fn not_needed(&self, client: &Client, keys: &Keys) -> Result<(), WatchError> {
+        let succeeded = async {
+            match &self.order {
+                Some(order) => order.succeeded().await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            // The end of the server is an error of its clients.
+            biased;
+            () = succeeded => Ok(()),
+            gone = clients_gone(client, keys) => gone,
+        }
     }
 
     /// Whether this process runs the server at the moment.
@@ -178,17 +195,6 @@ impl EmbeddedServer {
         self.stop.cancel();
         let _ = self.task.await;
     }
-}
-
-/// Whether the run is open, and has so many members that they go on without one of them.
-async fn outvote_one(client: &Client, keys: &Keys) -> Result<bool, ClientError> {
-    let found = client.range(KeyRange::key(keys.active())).await?;
-    let active = found.kvs.first().and_then(|kv| decode::<Active>(&kv.key, &kv.value).ok());
-    let Some(active) = active.filter(|active| active.status != Status::Closed) else {
-        return Ok(false);
-    };
-    let members = client.range(keys.members(active.round)).await?;
-    Ok(members.kvs.len() >= 2)
 }
 
 /// The directory in which processes of this user leave small files for each other, until the host restarts.

@@ -221,9 +221,7 @@ async fn run(mut job: JobSpec, console: &Arc<Console>) -> Result<i32, LaunchErro
     finish(&job, result.clone(), exit_records, console).await;
     if let Some(host) = host {
         let run = peers.run();
-        if !host.is_succeeded(&run.client, &run.keys).await {
-            stay(&run.client, &run.keys, &mut signals).await;
-        }
+        stay(host.not_needed(&run.client, &run.keys), &mut signals).await;
         host.stop().await;
     }
     if let Some(member) = member {

@@ -14,7 +14,7 @@ use super::preflight::PreflightError;
 use super::report::FailureReport;
 use super::signals::SignalListener;
 use super::workers::{ExitRecord, OutputCopiers};
-use crate::client::Client;
+use crate::client::{Client, WatchError};
 use crate::embedded::{EmbeddedServer, clients_gone};
 use crate::etcd_server::{JobMember, quorum_lost};
 use crate::launch::job::JobSpec;
@@ -103,7 +103,7 @@ pub(super) async fn unfit(
         if host.serves()
             && let Some((client, keys)) = &run
         {
-            stay(client, keys, signals).await;
+            stay(clients_gone(client, keys), signals).await;
         }
         host.stop().await;
     }
@@ -128,10 +128,13 @@ async fn recorded(job: &JobSpec, result: &RunResult) -> Option<(Client, Keys)> {
     Some((client, keys))
 }
 
-/// Keeps the embedded server up until the other nodes no longer need it. A signal ends the wait.
-pub(super) async fn stay(client: &Client, keys: &Keys, signals: &mut SignalListener) {
+/// Keeps the embedded server up until the other nodes no longer need it, as `gone` tells. A signal ends the wait.
+pub(super) async fn stay(
+    gone: impl Future<Output = Result<(), WatchError>>,
+    signals: &mut SignalListener,
+) {
     tokio::select! {
-        gone = clients_gone(client, keys) => {
+        gone = gone => {
             if let Err(error) = gone {
                 tracing::debug!(target: LAUNCH, %error, "cannot determine which nodes still need the server");
             }
@@ -153,7 +156,7 @@ const LAST_NEWS: Duration = Duration::from_secs(1);
 /// lost, and the remaining ones serve nobody. A signal ends the wait.
 pub(super) async fn stay_member(client: &Client, keys: &Keys, signals: &mut SignalListener) {
     tokio::select! {
-        () = stay(client, keys, signals) => sleep(LAST_NEWS).await,
+        () = stay(clients_gone(client, keys), signals) => sleep(LAST_NEWS).await,
         () = quorum_lost(client) => {
             tracing::warn!(target: LAUNCH, "a majority of the etcd cluster is lost; its member on this host ends");
         }

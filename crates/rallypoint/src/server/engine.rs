@@ -328,11 +328,20 @@ impl EngineState {
         (Some(receipt), Vec::new())
     }
 
+    /// Refuses writes from now on if the nodes can go on at another host. The change that lets them is the last one, so
+    /// no further group forms here, whose workers would lose the server at once.
+    fn end_if_succeeded(&mut self) {
+        if self.right.as_ref().is_some_and(EngineRight::is_succeeded) {
+            self.open = false;
+        }
+    }
+
     fn publish(&mut self, revision: Revision) -> Vec<Arc<Notify>> {
         let woken = self.store.publish(revision);
         if let Some(right) = &mut self.right {
             right.follow(&mut self.store);
         }
+        self.end_if_succeeded();
         woken.iter().filter_map(|stream| self.streams.get(stream).cloned()).collect()
     }
 }

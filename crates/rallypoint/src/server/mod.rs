@@ -274,7 +274,8 @@ impl Server {
         tokio::select! {
             () = listener.run() => {}
             () = stop => {}
-            // This runs for as long as writes are accepted, which is longer than the other futures.
+            // This runs for as long as writes are accepted: longer than the other futures, or until the nodes of the run
+            // go on at another host.
             () = engine.expire_leases() => {}
             () = answer => {}
             () = noting => {}
@@ -317,6 +318,12 @@ impl ServerRight {
     /// Whether the right is lost for so long that the server ends.
     pub(crate) fn is_over(&self) -> bool {
         self.engine().is_none_or(|engine| engine.right_is_over())
+    }
+
+    /// The node of this server has left. If `retires`, the server ends as soon as the others can go on at another host.
+    /// Returns what is cancelled then; nothing if it has ended.
+    pub(crate) fn retires(&self, retires: bool) -> Option<CancellationToken> {
+        self.engine()?.retires(retires)
     }
 
     /// The last round that formed a group at this server; 0 if none did.

@@ -10,6 +10,7 @@ use rallypoint_core::kv::{KeyRange, LeaseId, Time, Watch};
 use rallypoint_core::mvcc::{Mvcc, StreamId, WatchMessage};
 use rallypoint_core::rendezvous::keys::Keys;
 use rallypoint_core::rendezvous::succession::right::ServingRight;
+use tokio_util::sync::CancellationToken;
 
 use crate::util::clock::boot_time;
 
@@ -18,6 +19,10 @@ pub(super) struct EngineRight {
     right: ServingRight,
     /// The changes of the run's keys.
     changes: Option<StreamId>,
+    /// The server ends as soon as the nodes can go on at another host.
+    retires: bool,
+    /// The server has ended because the nodes can go on at another host.
+    succeeded: CancellationToken,
 }
 
 impl EngineRight {
@@ -26,7 +31,8 @@ impl EngineRight {
         let stream = store.open_stream();
         let watch = Watch::new(KeyRange::prefix(keys.root().to_owned()));
         let changes = store.watch(stream, None, watch).is_ok().then_some(stream);
-        Self { right: ServingRight::new(keys, lease_ttl), changes }
+        let right = ServingRight::new(keys, lease_ttl);
+        Self { right, changes, retires: false, succeeded: CancellationToken::new() }
     }
 
     /// Takes in the changes since the last call, which are published. A server that has missed some has no right, so this
@@ -63,6 +69,25 @@ impl EngineRight {
         self.changes.is_none() || self.right.is_over(boot_time())
     }
 
+    /// The node of this server has left. If `retires`, the server ends as soon as the others can go on at another host.
+    pub(super) fn retires(&mut self, retires: bool) {
+        self.retires = retires;
+    }
+
+    /// Cancelled when the server has ended because the nodes can go on at another host.
+    pub(super) fn succeeded(&self) -> &CancellationToken {
+        &self.succeeded
+    }
+
+    /// Whether the server ends now because the nodes can go on at another host.
+    pub(super) fn is_succeeded(&self) -> bool {
+        let is_succeeded = self.retires && self.right.can_be_succeeded();
+        if is_succeeded {
+            self.succeeded.cancel();
+        }
+        is_succeeded
+    }
+
     /// The last round that formed a group here; 0 if none did.
     pub(super) fn formed(&self) -> u64 {
         self.right.round()
@@ -71,11 +96,13 @@ impl EngineRight {
 
 #[cfg(test)]
 mod tests {
+    use bytes::Bytes;
     use rallypoint_core::kv::Put;
+    use rallypoint_core::mvcc::MvccOptions;
+    use rallypoint_core::rendezvous::documents::FORMAT;
 
     use super::super::engine::Engine;
     use super::*;
-    use rallypoint_core::mvcc::MvccOptions;
 
     const TTL: Duration = Duration::from_secs(60);
 
@@ -96,5 +123,33 @@ mod tests {
         }
         assert!(engine.has_right());
         assert!(!engine.right_is_over());
+    }
+
+    /// No group forms here after the nodes can go on at another host.
+    #[tokio::test]
+    async fn the_join_that_lets_the_nodes_go_on_elsewhere_is_the_last_change() {
+        let (engine, keys) = engine();
+        let puts = async |key: String, value: Bytes| {
+            let put = Put::new(key, value);
+            engine.write(|store, _| store.put(put)).await.map(Result::unwrap)
+        };
+        let active = |round: u64, status: &str| -> Bytes {
+            let rest = r#""limits":{"min":1,"max":3},"rank_policy":"","coordinator":{"id":"a"}"#;
+            let history = r#""history":"0000000000000007""#;
+            format!(r#"{{"format":{FORMAT},{history},"round":{round},"status":"{status}",{rest}}}"#)
+                .into()
+        };
+        for id in ["a", "b", "c"] {
+            puts(keys.ready(1, id), Bytes::new()).await.unwrap();
+        }
+        puts(keys.active(), active(1, "final")).await.unwrap();
+        puts(keys.left(1, "a"), Bytes::new()).await.unwrap();
+        puts(keys.active(), active(2, "joinable")).await.unwrap();
+        let ended = engine.retires(true).unwrap();
+        puts(keys.member(2, "b"), "{}".into()).await.unwrap();
+        assert!(!ended.is_cancelled() && engine.is_open());
+        puts(keys.member(2, "c"), "{}".into()).await.unwrap();
+        assert!(ended.is_cancelled());
+        assert!(puts(keys.active(), active(2, "frozen")).await.is_err());
     }
 }

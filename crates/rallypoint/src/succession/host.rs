@@ -119,7 +119,7 @@ impl OwnHost {
         }
     }
 
-    fn right(&self) -> Option<ServerRight> {
+    pub(super) fn right(&self) -> Option<ServerRight> {
         self.right.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 

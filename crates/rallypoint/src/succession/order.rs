@@ -18,6 +18,9 @@ use crate::config::Endpoint;
 /// How long a host may take to answer.
 pub(super) const PATIENCE: Duration = Duration::from_secs(1);
 
+/// How often a host whose node has left asks whether another one stands by.
+const ASKED_AGAIN: Duration = Duration::from_secs(1);
+
 /// What an order is made of.
 #[derive(Debug, Clone)]
 pub(crate) struct OrderSetup {
@@ -125,6 +128,20 @@ impl HostOrder {
     /// silent.
     pub(super) async fn ask(&self, remembers: u64, patience: Duration) -> Vec<HostAnswer> {
         join_all((0..self.len()).map(|host| self.ask_one(host, remembers, patience))).await
+    }
+
+    /// The node of this host, which serves, has left. Waits until the other nodes go on at another host: the server has
+    /// ended then.
+    pub(crate) async fn succeeded(&self) {
+        loop {
+            let Some(right) = self.own().and_then(|(_, own)| own.right()) else { return };
+            let answers = self.ask(right.formed(), PATIENCE).await;
+            let stands_by = |answer: &HostAnswer| matches!(answer, HostAnswer::StandsBy { .. });
+            let Some(ended) = right.retires(answers.iter().any(stands_by)) else { return };
+            if timeout(ASKED_AGAIN, ended.cancelled()).await.is_ok() {
+                return;
+            }
+        }
     }
 
     /// Asks one host.

@@ -42,8 +42,14 @@ pub struct ServingRight {
     nodes: BTreeMap<String, LeaseId>,
     /// The nodes that confirmed each round.
     ready: BTreeMap<u64, BTreeSet<String>>,
+    /// The nodes that joined each round.
+    joined: BTreeMap<u64, BTreeSet<String>>,
+    /// The round in progress, and its state.
+    active: Option<(u64, Status)>,
     /// The running group, without members that have left in good order.
     group: BTreeSet<String>,
+    /// The number of nodes that the running group had.
+    world: usize,
     round: u64,
     /// When the server granted a lease, or sent the last response that its holder has confirmed.
     heard: BTreeMap<LeaseId, Time>,
@@ -62,7 +68,10 @@ impl ServingRight {
             lease_ttl,
             nodes: BTreeMap::new(),
             ready: BTreeMap::new(),
+            joined: BTreeMap::new(),
+            active: None,
             group: BTreeSet::new(),
+            world: 0,
             round: 0,
             heard: BTreeMap::new(),
             many: MANY_LEASES,
@@ -122,9 +131,18 @@ impl ServingRight {
                 self.group.remove(id);
                 self.known = Known::Nothing;
             }
-            Some(RunKey::Active) if is_put => {
-                let active = decode::<Active>(&event.kv.key, &event.kv.value);
-                if let Ok(Active { round, status: Status::Final, .. }) = active {
+            Some(RunKey::Member(round, id)) if is_put => {
+                self.joined.entry(round).or_default().insert(id.to_owned());
+            }
+            Some(RunKey::Member(round, id)) => {
+                if let Some(joined) = self.joined.get_mut(&round) {
+                    joined.remove(id);
+                }
+            }
+            Some(RunKey::Active) => {
+                let active = decode::<Active>(&event.kv.key, &event.kv.value).ok();
+                self.active = active.filter(|_| is_put).map(|active| (active.round, active.status));
+                if let Some((round, Status::Final)) = self.active {
                     self.formed(round);
                 }
             }
@@ -136,7 +154,9 @@ impl ServingRight {
         if round > self.round {
             self.round = round;
             self.group = self.ready.get(&round).cloned().unwrap_or_default();
+            self.world = self.group.len();
             self.ready.retain(|other, _| *other >= round);
+            self.joined.retain(|other, _| *other >= round);
             self.known = Known::Nothing;
         }
     }
@@ -144,6 +164,24 @@ impl ServingRight {
     /// The last round that formed a group at this server; 0 if none did.
     pub fn round(&self) -> u64 {
         self.round
+    }
+
+    /// Whether the nodes can go on at another host without this one, whose node has left in good order. There they need
+    /// more than half of all that the group had (rule Y2), also of those that have left.
+    ///
+    /// A member counts from the time when it joins the next round: until then it may be about to leave, too.
+    pub fn can_be_succeeded(&self) -> bool {
+        let Some((round, status)) = self.active.filter(|(_, status)| *status != Status::Closed)
+        else {
+            return false;
+        };
+        let Some(joined) = self.joined.get(&round) else { return false };
+        if self.round == 0 {
+            return joined.len() >= 2;
+        }
+        // A group of which a member has left forms again first.
+        let forms_again = status == Status::Final && self.group.len() < self.world;
+        !forms_again && 2 * joined.intersection(&self.group).count() > self.world
     }
 
     /// Whether the server may grant and renew leases now.

@@ -5,6 +5,7 @@ use std::time::Duration;
 use rallypoint_core::kv::{KvError, LeaseId, LeaseStatus, Revision, Time};
 use rallypoint_core::mvcc::Mvcc;
 use rallypoint_core::rendezvous::keys::Keys;
+use tokio_util::sync::CancellationToken;
 use tonic::Status;
 
 use super::{Engine, EngineState};
@@ -154,6 +155,17 @@ impl Engine {
     /// Whether the server has lost its right for so long that it ends.
     pub(in crate::server) fn right_is_over(&self) -> bool {
         self.with_right(false, EngineRight::is_over)
+    }
+
+    /// The node of this server has left. If `retires`, the server ends as soon as the others can go on at another host.
+    /// Returns what is cancelled then.
+    pub(in crate::server) fn retires(&self, retires: bool) -> Option<CancellationToken> {
+        let mut state = self.lock();
+        let right = state.right.as_mut()?;
+        right.retires(retires);
+        let succeeded = right.succeeded().clone();
+        state.end_if_succeeded();
+        Some(succeeded)
     }
 
     /// The last round that formed a group here; 0 if none did.

@@ -28,14 +28,19 @@ impl Server {
     fn forms(&mut self, round: u64, members: &[&str]) {
         for (lease, id) in (1..).zip(members) {
             self.puts(self.keys.node(id), "{}".into(), lease);
+            self.puts(self.keys.member(round, id), "{}".into(), lease);
             self.puts(self.keys.ready(round, id), "".into(), lease);
         }
         self.is_final(round);
     }
 
     fn is_final(&mut self, round: u64) {
+        self.is_active(round, Status::Final);
+    }
+
+    fn is_active(&mut self, round: u64, status: Status) {
         let by = NodeName { id: "a".to_owned(), address: String::new() };
-        let active = Active::new(RunHistory::new(7), round, Status::Final, by);
+        let active = Active::new(RunHistory::new(7), round, status, by);
         self.puts(self.keys.active(), encode(&active), 1);
     }
 
@@ -324,4 +329,49 @@ fn a_lost_right_is_not_counted_again_before_it_may_have_come_back() {
     server.hears(&[3], 101);
     assert_eq!(missing(&server), 0);
     assert!(server.right.holds(at(102)));
+}
+
+/// The head is `a`. It and some others leave a group of this size, and these members join the next round.
+fn succeeded(names: &[&str], leave: &[&str], join: &[&str]) -> Server {
+    let mut server = Server::of(names);
+    for id in leave {
+        server.puts(server.keys.left(1, id), "".into(), 9);
+        server.changes(EventKind::Delete, server.keys.member(1, id), "".into(), 0);
+        assert!(!server.right.can_be_succeeded(), "the group of round 1 is to form again");
+    }
+    server.is_active(2, Status::Joinable);
+    for id in join {
+        assert!(!server.right.can_be_succeeded(), "{id} is still missing");
+        server.puts(server.keys.member(2, id), "{}".into(), 1);
+    }
+    server
+}
+
+#[test]
+fn the_server_of_a_node_that_left_may_end_when_enough_have_joined_the_next_round() {
+    let names = ["a", "b", "c", "d", "e"];
+    assert!(succeeded(&names[..3], &["a"], &["b", "c"]).right.can_be_succeeded());
+    assert!(succeeded(&names, &["a"], &["b", "c", "d"]).right.can_be_succeeded());
+    assert!(succeeded(&names, &["a", "e"], &["b", "c", "d"]).right.can_be_succeeded());
+    // Two of five have no quorum elsewhere, although all others have left.
+    let mut server = succeeded(&names, &["a", "b", "c"], &["d", "e"]);
+    assert!(!server.right.can_be_succeeded());
+    // A newcomer is no member of the last group.
+    server.puts(server.keys.member(2, "f"), "{}".into(), 1);
+    assert!(!server.right.can_be_succeeded());
+    // Here they have one, and a group of two has it everywhere.
+    server.forms(2, &["d", "e"]);
+    assert!(server.right.can_be_succeeded());
+}
+
+#[test]
+fn the_server_of_a_closed_run_is_not_succeeded() {
+    let mut server = succeeded(&["a", "b", "c"], &["a"], &["b", "c"]);
+    server.is_active(2, Status::Closed);
+    assert!(!server.right.can_be_succeeded());
+}
+
+#[test]
+fn the_server_of_a_node_that_is_no_member_may_end_while_a_group_runs() {
+    assert!(Server::of(&["b", "c", "d"]).right.can_be_succeeded());
 }

@@ -53,6 +53,33 @@ fn its_launcher_is_told_to_stop() {
     ground.is_over(&[0, 1, 2]);
 }
 
+/// Two others leave with it, and the rest has no quorum of the five at another host. So it stays until the rest has formed
+/// a group, which has a quorum anywhere.
+#[test]
+fn its_launcher_is_told_to_stop_with_half_of_the_group() {
+    let ground = Ground::new("2:5", 5);
+    let (mut nodes, first) = ground.starts();
+    let lost = Instant::now();
+    for leaver in [0, 2, 3] {
+        nodes[leaver].signal(Signal::TERM);
+    }
+    for leaver in [0, 2, 3] {
+        nodes[leaver].ends_with(128 + 15);
+    }
+    ground.is_served_by(1, &nodes[4..]);
+    let mut last = ground.regroups_late(lost, &first, &[1, 4]);
+    sleep(LEASE);
+    // Those may have been the workers of the group that formed at the old head, at their end.
+    if !last.lives() {
+        last = ground.regroups_late(lost, &last, &[1, 4]);
+    }
+    last.tell("exit 0");
+    for survivor in [1, 4] {
+        nodes[survivor].ends_with(0);
+    }
+    ground.is_over(&[0, 1, 2, 3, 4]);
+}
+
 /// Its workers are killed by their guard before the others go on. Then it finds that there is another server.
 #[test]
 fn its_launcher_stands_still_and_comes_back_as_a_node() {
