@@ -9,6 +9,7 @@ use tokio::time::{Instant, sleep_until};
 use super::order::{HostOrder, PATIENCE};
 use crate::client::{Client, ClientError};
 use crate::log_target::EMBEDDED;
+use crate::util::backoff::Backoff;
 
 /// How long the first host waits for the answers of the remaining ones before it serves, if it knows of no group.
 const FIRST_PATIENCE: Duration = Duration::from_millis(300);
@@ -17,9 +18,18 @@ const FIRST_PATIENCE: Duration = Duration::from_millis(300);
 /// a thousand nodes that ask all hosts would only delay it.
 const FIRST_QUESTION: Duration = Duration::from_millis(500);
 
-/// The pause between two questions of a node without a session, and of a node that waits for its group at a server.
+/// The pause between two questions of a node without a session, and of a node that waits at a server for its group.
 const PAUSE: Duration = Duration::from_millis(200);
 const PAUSE_AT_SERVER: Duration = Duration::from_secs(1);
+
+/// The pauses, while no answer changes, of a node whose server has formed a group. The node need not ask at all: a later
+/// group elsewhere has more than half of the last one, so this server has lost its right, and its sessions end.
+const AT_GROUP: Backoff = Backoff::new(PAUSE_AT_SERVER, Duration::from_secs(30)).without_jitter();
+
+/// The same of a node that knows of no group. Its server never loses its right, so only the question finds a server that
+/// has formed one, such as when the host of this one had been cut off.
+const BEFORE_ANY_GROUP: Backoff =
+    Backoff::new(PAUSE_AT_SERVER, Duration::from_secs(5)).without_jitter();
 
 /// How much longer the pauses are for each node of the job, since all nodes may ask at the same time.
 const PAUSE_PER_NODE: Duration = Duration::from_micros(500);
@@ -39,6 +49,11 @@ pub(crate) struct Seeker {
     head: Option<String>,
     /// Whether there may be connections to the hosts that were asked.
     has_asked: bool,
+    /// Whether the node had a session when it last looked.
+    had_session: bool,
+    /// The last answers, and how many in a row were the same before.
+    answers: Vec<HostAnswer>,
+    unchanged: u32,
 }
 
 impl Seeker {
@@ -46,9 +61,19 @@ impl Seeker {
     pub(crate) fn new(order: HostOrder, client: Client, max_nodes: usize) -> Self {
         client.pin_to(0);
         let first = if order.own().is_some() { Duration::ZERO } else { FIRST_QUESTION };
-        let next = Instant::now() + first;
-        let has_asked = false;
-        Self { order, client, max_nodes, at: 0, next, asking: None, head: None, has_asked }
+        Self {
+            order,
+            client,
+            max_nodes,
+            at: 0,
+            next: Instant::now() + first,
+            asking: None,
+            head: None,
+            has_asked: false,
+            had_session: false,
+            answers: Vec::new(),
+            unchanged: 0,
+        }
     }
 
     /// The name of the host whose server the node uses.
@@ -60,6 +85,9 @@ impl Seeker {
     /// the node is to use, if it is another one than before. `remembers` is the latest group that the node knows of.
     /// Cancel-safe.
     pub(crate) async fn next(&mut self, remembers: u64, has_session: bool) -> Option<usize> {
+        if std::mem::replace(&mut self.had_session, has_session) && !has_session {
+            self.hasten();
+        }
         if self.asking.is_none() {
             sleep_until(self.next).await;
         }
@@ -76,8 +104,9 @@ impl Seeker {
         });
         let answers = asking.await;
         self.asking = None;
-        self.next = Instant::now() + self.pause(has_session);
-        self.decide(&answers)
+        let uses = self.decide(&answers);
+        self.answered(answers, remembers);
+        uses
     }
 
     /// The node has its server: the connections to all other hosts are closed.
@@ -85,18 +114,46 @@ impl Seeker {
         self.asking = None;
         if std::mem::take(&mut self.has_asked) {
             self.order.disconnect();
+            // A node that looks for a server again does so at once.
+            self.hurry();
         }
     }
 
     /// Asks at once.
     pub(crate) fn hurry(&mut self) {
-        self.next = Instant::now();
+        (self.next, self.unchanged) = (Instant::now(), 0);
     }
 
-    fn pause(&self, has_session: bool) -> Duration {
-        let least = if has_session { PAUSE_AT_SERVER } else { PAUSE };
+    /// Asks soon, after a pause that was long: something has changed. The nodes of a server that has ended do not ask all
+    /// at the same moment.
+    pub(crate) fn hasten(&mut self) {
+        self.unchanged = 0;
+        self.next = self.next.min(Instant::now() + self.spread(PAUSE));
+    }
+
+    /// Plans the next question after these answers.
+    fn answered(&mut self, answers: Vec<HostAnswer>, remembers: u64) {
+        let changed = answers != self.answers;
+        self.unchanged = if changed { 0 } else { self.unchanged.saturating_add(1) };
+        self.answers = answers;
+        self.next = Instant::now() + self.spread(self.pause(remembers));
+    }
+
+    fn pause(&self, remembers: u64) -> Duration {
+        let doubled = |pauses: &Backoff| pauses.delay(self.unchanged, 0.0);
+        match self.answers.get(self.at) {
+            _ if !self.had_session => PAUSE,
+            Some(HostAnswer::Serves { formed: 1.. }) => doubled(&AT_GROUP),
+            Some(HostAnswer::Serves { formed: 0 }) if remembers == 0 => doubled(&BEFORE_ANY_GROUP),
+            // The node goes to a successor, or its server may have ended.
+            _ => PAUSE_AT_SERVER,
+        }
+    }
+
+    /// The pause, so that not all nodes ask at the same time.
+    fn spread(&self, pause: Duration) -> Duration {
         let nodes = u32::try_from(self.max_nodes).unwrap_or(u32::MAX);
-        (least + PAUSE_PER_NODE * nodes).mul_f64(0.75 + fastrand::f64() / 2.0)
+        (pause + PAUSE_PER_NODE * nodes).mul_f64(0.75 + fastrand::f64() / 2.0)
     }
 
     fn decide(&self, answers: &[HostAnswer]) -> Option<usize> {
@@ -131,6 +188,7 @@ impl Seeker {
         );
         self.at = host;
         self.head = None;
+        self.unchanged = 0;
         self.client.pin_to(host);
     }
 
@@ -160,5 +218,101 @@ impl Seeker {
     /// Whether this node runs the server, as far as it is known.
     pub(crate) fn is_head(&self, node: &str) -> bool {
         self.head.as_deref() == Some(node)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rallypoint_core::rendezvous::keys::Keys;
+
+    use super::*;
+    use crate::client::ClientOptions;
+    use crate::config::Endpoint;
+    use crate::succession::OrderSetup;
+
+    const STANDS_BY: HostAnswer = HostAnswer::StandsBy { remembers: 3 };
+
+    fn serves(formed: u64) -> HostAnswer {
+        HostAnswer::Serves { formed }
+    }
+
+    /// The search of a node with a session at the first of two hosts.
+    async fn seeker() -> Seeker {
+        let hosts = ["127.0.0.1:1", "127.0.0.1:2"];
+        let client = ClientOptions::new(hosts);
+        let order = HostOrder::new(OrderSetup {
+            run_id: "job".to_owned(),
+            keys: Keys::new("/p", "job"),
+            lease_ttl: Duration::from_secs(10),
+            endpoints: hosts.map(|host| Endpoint::parse(host, 0).unwrap()).to_vec(),
+            client: client.clone(),
+        });
+        let client = Client::connect(client).await.unwrap();
+        Seeker { had_session: true, ..Seeker::new(order.await.unwrap(), client, 4) }
+    }
+
+    impl Seeker {
+        /// The pauses after these answers, so many times in a row.
+        fn pauses(&mut self, answers: [HostAnswer; 2], remembers: u64, times: usize) -> Vec<f64> {
+            let mut pause = || {
+                self.answered(answers.to_vec(), remembers);
+                self.left()
+            };
+            std::iter::repeat_with(|| pause()).take(times).collect()
+        }
+
+        /// The seconds until the next question.
+        fn left(&self) -> f64 {
+            self.next.saturating_duration_since(Instant::now()).as_secs_f64()
+        }
+    }
+
+    #[tokio::test]
+    async fn a_node_whose_server_has_a_group_asks_ever_less_often() {
+        let mut seeker = seeker().await;
+        let pauses = seeker.pauses([serves(3), STANDS_BY], 3, 8);
+        assert!(pauses[0] < 1.3, "{pauses:?}");
+        assert!(pauses[2] > 2.9 && pauses[7] > 22.0 && pauses[7] < 38.0, "{pauses:?}");
+        // A host more or less, or a later group.
+        for answers in [[serves(3), HostAnswer::Silent], [serves(4), HostAnswer::Silent]] {
+            let pauses = seeker.pauses(answers, 3, 4);
+            assert!(pauses[0] < 1.3 && pauses[3] > 5.9, "{pauses:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_node_without_a_session_or_on_its_way_to_a_successor_keeps_asking() {
+        let mut seeker = seeker().await;
+        let asks = |seeker: &mut Seeker, answers, remembers, least: f64, most: f64| {
+            let pause = seeker.pauses(answers, remembers, 9)[8];
+            assert!((least..most).contains(&pause), "{answers:?}: {pause}");
+        };
+        asks(&mut seeker, [serves(0), STANDS_BY], 3, 0.7, 1.3);
+        asks(&mut seeker, [STANDS_BY, STANDS_BY], 3, 0.7, 1.3);
+        asks(&mut seeker, [HostAnswer::Silent, serves(4)], 3, 0.7, 1.3);
+        asks(&mut seeker, [serves(0), HostAnswer::Silent], 0, 3.7, 6.3);
+        seeker.had_session = false;
+        asks(&mut seeker, [serves(3), STANDS_BY], 3, 0.1, 0.3);
+    }
+
+    #[tokio::test]
+    async fn a_node_that_doubts_its_server_or_was_a_member_asks_soon() {
+        let mut seeker = seeker().await;
+        let wait =
+            |seeker: &mut Seeker| assert!(seeker.pauses([serves(3), STANDS_BY], 3, 9)[8] > 22.0);
+        wait(&mut seeker);
+        seeker.hasten();
+        assert!(seeker.left() < 0.3 && seeker.unchanged == 0, "{}", seeker.left());
+        wait(&mut seeker);
+        // The session is lost. The first poll of the future sees it.
+        let asking = seeker.next(3, false);
+        let polled = tokio::time::timeout(Duration::ZERO, asking).await;
+        assert!(polled.is_err() && seeker.left() < 0.3, "{}", seeker.left());
+        seeker.had_session = true;
+        wait(&mut seeker);
+        // It becomes a member, and is none again.
+        seeker.has_asked = true;
+        seeker.rest();
+        assert_eq!(seeker.left(), 0.0);
     }
 }

@@ -168,6 +168,7 @@ impl ServerSearch {
     /// Asks the host of the server whether it still serves.
     pub(super) fn doubt(&mut self, why: Doubt) {
         if let Some(search) = &mut self.0 {
+            search.seeker.hasten();
             let weaker = search.doubt.as_ref().is_none_or(|(before, _)| *before != why);
             if weaker {
                 search.doubt = Some((why, Box::pin(search.seeker.still_serves())));
