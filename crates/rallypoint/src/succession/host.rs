@@ -10,19 +10,26 @@ use rallypoint_core::rendezvous::keys::Keys;
 use rallypoint_core::rendezvous::succession::order::HostAnswer;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::embedded::Serving;
 use crate::log_target::EMBEDDED;
 use crate::server::{ServeError, Server, ServerOptions, ServerRight};
+use crate::util::backoff::Backoff;
 
 /// How often a server checks its right in the time to live of a lease.
 const CHECKS_PER_TTL: u32 = 4;
 
 /// How long a host that begins to serve answers the questions that were under way.
 const LAST_ANSWERS: Duration = Duration::from_millis(300);
+
+/// The pauses of a host that fails again and again to serve or to stand by. Most often no descriptor is left.
+const RETRIES: Backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(5));
+
+/// A host that has answered for so long begins again with the shortest pause when it fails.
+const LASTED: Duration = Duration::from_secs(10);
 
 /// The part of a server in the succession.
 #[derive(Debug, Clone)]
@@ -137,7 +144,9 @@ impl OwnHost {
     ) {
         // The stand-by before, which answers the questions that were under way when the host began to serve.
         let mut draining = None;
+        let mut retries = RETRIES;
         while !stop.is_cancelled() {
+            let begun = Instant::now();
             let serves = *self.open.borrow();
             let phase = match serves {
                 true => self.serve(&listener, &options, &serving, &stop).await,
@@ -148,20 +157,22 @@ impl OwnHost {
             if let Err(error) = phase {
                 let error = crate::error_chain(&error);
                 tracing::error!(target: EMBEDDED, error, "this host of the order does not answer");
-                // The next attempt may succeed: most often no descriptor was left.
-                let _ = stop.run_until_cancelled(sleep(Duration::from_secs(1))).await;
+                if begun.elapsed() >= LASTED {
+                    retries.reset();
+                }
+                let _ = stop.run_until_cancelled(retries.wait()).await;
             }
         }
         drop(draining);
     }
 
-    /// Stands by until the host is to serve. Returns the task that answers the questions under way.
+    /// Stands by until the host is to serve, or until `stop`. Returns the task that answers the questions under way.
     async fn stand_by(
         self: &Arc<Self>,
         listener: &net::TcpListener,
         options: &ServerOptions,
         stop: &CancellationToken,
-    ) -> Result<AbortOnDropHandle<()>, ServeError> {
+    ) -> Result<AbortOnDropHandle<Result<(), ServeError>>, ServeError> {
         let server = Server::open(self.options(options, false)).await?;
         let (ends, listener) = (stop.child_token(), again(listener)?);
         let ended = ends.clone().cancelled_owned();
@@ -173,17 +184,19 @@ impl OwnHost {
             }
         };
         let mut task = AbortOnDropHandle::new(tokio::spawn(async move {
-            let ended = tokio::select! {
+            tokio::select! {
                 ended = server.run(listener, ended) => ended,
                 () = answered => Ok(()),
-            };
-            if let Err(error) = ended {
-                tracing::warn!(target: EMBEDDED, %error, "the stand-by of this host has ended");
             }
         }));
         let mut open = self.open.subscribe();
         tokio::select! {
-            _ = &mut task => {}
+            ended = &mut task => match ended {
+                Ok(Ok(())) if stop.is_cancelled() => {}
+                Ok(Err(error)) => return Err(error),
+                // It has panicked, or ended although nobody has ended it.
+                Ok(Ok(())) | Err(_) => return Err(ServeError::Broken),
+            },
             _ = open.wait_for(|open| *open) => ends.cancel(),
         }
         Ok(task)
