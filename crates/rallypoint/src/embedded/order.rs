@@ -22,6 +22,9 @@ use crate::util::blocking::blocking;
 /// How often names are looked up that do not resolve, or may be out of date.
 const EVERY: Duration = Duration::from_secs(1);
 
+/// After this time the log says which names do not resolve. Most names that are late resolve before.
+const LATE: Duration = Duration::from_secs(5);
+
 /// How long a name may be out of date after all names resolve.
 const OUT_OF_DATE: Duration = Duration::from_secs(60);
 
@@ -30,8 +33,8 @@ const OUT_OF_DATE: Duration = Duration::from_secs(60);
 pub(crate) struct OwnPlaces {
     /// Their positions, and the addresses to listen on. There may be several, at different ports.
     pub(crate) places: Vec<(usize, SocketAddr)>,
-    /// Whether some name does not resolve.
-    pub(crate) is_undecided: bool,
+    /// The names that do not resolve.
+    pub(crate) unresolved: Vec<String>,
     /// What the user should know.
     pub(crate) warnings: Vec<String>,
 }
@@ -61,11 +64,18 @@ impl OwnPlaces {
                     found.places.push((position, address));
                     found.warnings.extend(warning);
                 }
-                ServerPlacement::Undecided { resolves: false } => found.is_undecided = true,
+                ServerPlacement::Undecided { resolves: false } => {
+                    found.unresolved.push(endpoint.host.clone());
+                }
                 _ => {}
             }
         }
         found
+    }
+
+    /// Whether it is known if this host is one of the order. If it is, the names that do not resolve are those of others.
+    fn is_known(&self) -> bool {
+        !self.places.is_empty() || self.unresolved.is_empty()
     }
 }
 
@@ -97,16 +107,16 @@ pub(super) async fn start(
     config.parameters.succession = Some(order.clone());
     let options = options(config).await?.with(|options| options.notes = None);
     let started = OrderHost { order, options, serving, stop };
-    let OwnPlaces { places, is_undecided, .. } = config.own_places.clone();
-    if let Some((position, listener)) = bind(config, &places).await? {
+    let own = config.own_places.clone();
+    if let Some((position, listener)) = bind(config, &own.places).await? {
         return Ok(Some(tokio::spawn(started.run(position, listener))));
     }
     let may_change = config.is_host.is_none() && endpoints.iter().any(|one| one.ip().is_none());
-    if !is_undecided || !may_change {
+    if own.is_known() || !may_change {
         started.order.decide();
     }
     let parameters = config.parameters.clone();
-    Ok((may_change && places.is_empty())
+    Ok((may_change && own.places.is_empty())
         .then(|| tokio::spawn(started.run_later(endpoints, parameters))))
 }
 
@@ -123,7 +133,10 @@ async fn bind(
                 if let Some(run) = other {
                     return Err(EmbeddedServerError::OtherRun { address: *address, run });
                 }
-                tracing::info!(target: EMBEDDED, %address, "another process of this host listens here");
+                tracing::info!(
+                    target: EMBEDDED,
+                    %address, "another process of this host listens here, and serves for it"
+                );
             }
             Err(source) => return Err(EmbeddedServerError::Listen { address: *address, source }),
         }
@@ -142,7 +155,8 @@ impl OrderHost {
     /// Looks the names up until one of them means this host. In Kubernetes the name of a pod resolves some seconds after
     /// the pod has started, and for a while to the address of the one before.
     async fn run_later(self, endpoints: Vec<Endpoint>, parameters: RendezvousParameters) {
-        let mut resolved: Option<Instant> = None;
+        let begun = Instant::now();
+        let (mut said, mut resolved) = (false, None::<Instant>);
         while resolved.is_none_or(|at| at.elapsed() < OUT_OF_DATE) {
             if self.stop.run_until_cancelled(sleep(EVERY)).await.is_none() {
                 return;
@@ -153,20 +167,56 @@ impl OrderHost {
                 OwnPlaces::find(&endpoints, &parameters, hints, &ThisHost::look())
             };
             let found = blocking(look).await;
+            let is_known = found.is_known();
             for (position, address) in found.places {
                 let bound = TcpListener::bind(address).await.and_then(TcpListener::into_std);
                 match bound {
                     Ok(listener) => return self.run(position, listener).await,
-                    Err(source) => {
+                    Err(source) if resolved.is_none() => {
                         let error = EmbeddedServerError::Listen { address, source };
                         tracing::warn!(target: EMBEDDED, "{error}");
                     }
+                    Err(_) => {}
                 }
             }
-            if !found.is_undecided {
+            if !is_known && begun.elapsed() >= LATE && !std::mem::replace(&mut said, true) {
+                tracing::warn!(
+                    target: EMBEDDED,
+                    names = found.unresolved.join(","), "these names of --rdzv-endpoint do not resolve, and one of them \
+                     may be this host. They are looked up until they do, or until a group has formed; if one is wrong, \
+                     correct it on all nodes"
+                );
+            }
+            if is_known {
                 resolved.get_or_insert_with(Instant::now);
                 self.order.decide();
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::timeout;
+
+    use super::*;
+    use crate::config::RALLYPOINT_BACKEND;
+    use crate::embedded::this_host::tests::host;
+
+    /// Another launcher of this host has its place, and the name of another host never resolves.
+    #[tokio::test]
+    async fn a_host_whose_places_are_taken_does_not_wait_for_the_names_of_others() {
+        let taken = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let endpoint = format!("{},unknown:7", taken.local_addr().unwrap());
+        let parameters =
+            RendezvousParameters::new(RALLYPOINT_BACKEND, endpoint, "job", 1, 3).unwrap();
+        let mut config = RendezvousConfig::from_parameters(parameters, &host(), None).unwrap();
+        assert_eq!(config.own_places.unresolved, ["unknown"]);
+        let started = start(&mut config, Serving::default(), CancellationToken::new());
+        assert!(started.await.unwrap().is_none(), "it has no part in the order");
+        let order = config.parameters.succession.unwrap();
+        timeout(Duration::from_secs(5), order.votes())
+            .await
+            .expect("it is known that it does not vote");
     }
 }

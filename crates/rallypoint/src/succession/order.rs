@@ -42,6 +42,8 @@ struct OrderShared {
     clients: Vec<Client>,
     /// This host, if it is one of the order, and its position.
     own: OnceLock<(usize, Arc<OwnHost>)>,
+    /// The id of the node of this process.
+    node: OnceLock<String>,
     /// Whether it is known if this host is one of the order.
     decided: watch::Sender<bool>,
     /// The last refusal: of this node's credentials, or by a server that is none of the job's.
@@ -75,8 +77,8 @@ impl HostOrder {
             clients.push(Client::connect(options).await?);
         }
         let decided = watch::Sender::new(false);
-        let (own, refusal) = (OnceLock::new(), Mutex::default());
-        Ok(Self(Arc::new(OrderShared { setup, clients, own, decided, refusal })))
+        let (own, node, refusal) = (OnceLock::new(), OnceLock::new(), Mutex::default());
+        Ok(Self(Arc::new(OrderShared { setup, clients, own, node, decided, refusal })))
     }
 
     /// The number of hosts.
@@ -89,6 +91,11 @@ impl HostOrder {
         self.0.setup.endpoints.get(host).map(ToString::to_string).unwrap_or_default()
     }
 
+    /// The names of all hosts.
+    pub(super) fn names(&self) -> String {
+        (0..self.len()).map(|host| self.name(host)).collect::<Vec<_>>().join(",")
+    }
+
     pub(super) fn setup(&self) -> &OrderSetup {
         &self.0.setup
     }
@@ -98,13 +105,22 @@ impl HostOrder {
         let OrderSetup { run_id, keys, lease_ttl, .. } = &self.0.setup;
         let host = Arc::new(OwnHost::new(run_id, keys.clone(), *lease_ttl));
         let is_first = self.0.own.set((position, host.clone())).is_ok();
+        // The node may have begun before it was known.
+        if let Some(id) = self.0.node.get() {
+            host.set_node(id);
+        }
         self.decide();
         is_first.then_some(host)
     }
 
-    /// All names of the order resolve, so it is known whether this host is one of them.
+    /// It is known whether this host is one of the order: all names resolve, or one of them means this host.
     pub(crate) fn decide(&self) {
         self.0.decided.send_replace(true);
+    }
+
+    /// Whether it is known if this host is one of the order.
+    pub(crate) fn is_decided(&self) -> bool {
+        *self.0.decided.borrow()
     }
 
     /// Waits until it is known whether this host is one of the order.
@@ -119,6 +135,7 @@ impl HostOrder {
 
     /// Sets the node of this process, which others learn of when they ask.
     pub(crate) fn set_node(&self, id: &str) {
+        let _ = self.0.node.set(id.to_owned());
         if let Some((_, own)) = self.own() {
             own.set_node(id);
         }

@@ -69,7 +69,8 @@ impl Seeker {
             next: Instant::now() + first,
             asking: None,
             head: None,
-            has_asked: false,
+            // For the first group, the hosts may have been asked before.
+            has_asked: true,
             had_session: false,
             answers: Vec::new(),
             unchanged: 0,

@@ -6,11 +6,13 @@
 //! if any other host remembers a group; if none does, the whole job was started again, and the launcher waits until
 //! no worker of the group before can be left.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use rallypoint_core::rendezvous::succession::order::HostAnswer;
 use rallypoint_core::rendezvous::succession::outlives;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 use super::order::{HostOrder, OrderSetup, PATIENCE};
 use crate::embedded::runtime_directory;
@@ -21,9 +23,21 @@ use crate::util::boot_note::BootNote;
 /// The pause between two looks at the note and at the other hosts.
 const AGAIN: Duration = Duration::from_millis(500);
 
-/// The note of a host that a node of this run has confirmed a rank there.
+/// After this time the log says that the file system of the note does not answer.
+const SLOW: Duration = Duration::from_secs(2);
+
+/// The note of a host that a node of this run has confirmed a rank there. Clones share it.
 #[derive(Debug, Clone)]
-pub(crate) struct VoteNote(BootNote);
+pub(crate) struct VoteNote(Arc<NoteFile>);
+
+#[derive(Debug)]
+struct NoteFile {
+    note: BootNote,
+    /// Held by the thread that writes or removes the file.
+    io: Mutex<()>,
+    /// Whether the note is to be there.
+    wanted: AtomicBool,
+}
 
 impl VoteNote {
     fn new(setup: &OrderSetup, host: usize) -> Self {
@@ -31,7 +45,14 @@ impl VoteNote {
         let run: String = setup.run_id.bytes().map(|byte| format!("{byte:02x}")).collect();
         // A file name has at most 255 bytes.
         let run = run.get(..128).unwrap_or(&run);
-        Self(BootNote::new(&runtime_directory(), &format!("rallypoint-voted-{port}-{run}")))
+        // Hosts may share the directory, and each writes the time of its own boot.
+        let name = format!("rallypoint-voted-{host}-{port}-{run}");
+        Self::of_file(BootNote::new(&runtime_directory(), &name))
+    }
+
+    fn of_file(note: BootNote) -> Self {
+        let (io, wanted) = (Mutex::default(), AtomicBool::new(false));
+        Self(Arc::new(NoteFile { note, io, wanted }))
     }
 
     /// The note of this host, if it is one of the order.
@@ -39,47 +60,104 @@ impl VoteNote {
         order.own().map(|(host, _)| Self::new(order.setup(), host))
     }
 
-    /// A node of this host is about to confirm a rank, or is a member of a group. Without a note, a launcher after this
-    /// one may vote again.
-    pub(crate) async fn write(&self) {
-        let note = self.0.clone();
-        if let Err(error) = blocking(move || note.write()).await {
-            let path = self.0.path().display();
-            tracing::warn!(
-                target: EMBEDDED,
-                %error, %path, "a launcher that is started again on this host will not know of this one"
-            );
+    /// A node of this host is about to confirm a rank: it must not before this is done.
+    ///
+    /// A file system that does not answer is waited for, however long. It is often that of all hosts, so that no host
+    /// would have a note of the group. A file that cannot be written is another matter: a container may have no place
+    /// for it, and is replaced as a whole.
+    pub(crate) fn write(&self) -> impl Future<Output = ()> + Send + 'static {
+        let file = self.0.clone();
+        file.wanted.store(true, Ordering::Relaxed);
+        async move {
+            let path = file.note.path().display().to_string();
+            let writing = {
+                let file = file.clone();
+                blocking(move || file.write())
+            };
+            let told = "the node confirms its rank only when it is written";
+            if let Err(error) = unless_slow(writing, &path, told).await {
+                tracing::warn!(
+                    target: EMBEDDED,
+                    %error, path, "a launcher that is started again on this host will not know of this one"
+                );
+            }
         }
     }
 
-    /// The node leaves in good order.
-    pub(crate) async fn remove(&self) {
-        let note = self.0.clone();
-        blocking(move || note.remove()).await;
+    /// The node is a member of a group. Nothing, while the last write is still under way.
+    pub(crate) fn refresh(&self) -> Option<impl Future<Output = ()> + Send + 'static> {
+        let is_idle = self.0.io.try_lock().is_ok();
+        is_idle.then(|| self.write())
     }
+
+    /// The node leaves in good order. No write that was begun before leaves a note behind.
+    pub(crate) async fn remove(&self) {
+        let file = self.0.clone();
+        file.wanted.store(false, Ordering::Relaxed);
+        blocking(move || {
+            let _alone = file.alone();
+            file.note.remove();
+        })
+        .await;
+    }
+
+    /// How long ago the note was written, if there is one.
+    async fn age(&self) -> Option<Duration> {
+        let file = self.0.clone();
+        let path = file.note.path().display().to_string();
+        let told = "whether this node counts for the first group is not known before";
+        unless_slow(blocking(move || file.note.age()), &path, told).await
+    }
+}
+
+impl NoteFile {
+    fn alone(&self) -> std::sync::MutexGuard<'_, ()> {
+        self.io.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> std::io::Result<()> {
+        let _alone = self.alone();
+        match self.wanted.load(Ordering::Relaxed) {
+            true => self.note.write(),
+            false => Ok(()),
+        }
+    }
+}
+
+/// Waits for work on a file, and says so if it takes long.
+async fn unless_slow<T>(work: impl Future<Output = T>, path: &str, told: &str) -> T {
+    let mut work = std::pin::pin!(work);
+    if let Ok(done) = timeout(SLOW, work.as_mut()).await {
+        return done;
+    }
+    tracing::warn!(
+        target: EMBEDDED,
+        path, "the file system does not answer; {told}. Set XDG_RUNTIME_DIR or TMPDIR to a directory of this host"
+    );
+    work.await
 }
 
 impl HostOrder {
     /// Whether the node of this process counts for the first group of the run. Waits where that is not certain.
     pub(crate) async fn votes(&self) -> bool {
-        self.decided().await;
+        while !self.is_decided() {
+            // No first group forms any more, so it does not matter which host this is.
+            if self.know_of_a_group().await {
+                return false;
+            }
+            let _ = timeout(AGAIN, self.decided()).await;
+        }
         let Some(note) = VoteNote::of(self) else { return false };
         let fresh = 2 * outlives(self.setup().lease_ttl);
         let mut said = false;
         loop {
-            let found = note.0.clone();
-            let age = blocking(move || found.age()).await;
+            let age = note.age().await;
             let Some(left) =
                 age.map(|age| fresh.saturating_sub(age)).filter(|left| !left.is_zero())
             else {
                 return true;
             };
-            let knows = |answer: &HostAnswer| match answer {
-                HostAnswer::Silent => false,
-                HostAnswer::StandsBy { remembers } => *remembers > 0,
-                HostAnswer::Serves { formed } => *formed > 0,
-            };
-            if self.ask(0, PATIENCE).await.iter().any(knows) {
+            if self.know_of_a_group().await {
                 return false;
             }
             if !std::mem::replace(&mut said, true) {
@@ -91,5 +169,78 @@ impl HostOrder {
             }
             sleep(left.min(AGAIN)).await;
         }
+    }
+
+    /// Why it is not known yet whether the node counts, with the remedy.
+    pub(crate) fn vote_obstacle(&self) -> String {
+        match self.is_decided() {
+            false => format!(
+                "a name of the endpoint {:?} does not resolve, so it is not known whether it means this host; correct \
+                 the name on all nodes, or start its host",
+                self.names()
+            ),
+            true => "this host was part of this run a moment ago, and no other host remembers it; start the job again \
+                     later, or with another run id"
+                .to_owned(),
+        }
+    }
+
+    /// Whether any other host remembers a group of the run.
+    async fn know_of_a_group(&self) -> bool {
+        let knows = |answer: &HostAnswer| match answer {
+            HostAnswer::Silent => false,
+            HostAnswer::StandsBy { remembers } => *remembers > 0,
+            HostAnswer::Serves { formed } => *formed > 0,
+        };
+        self.ask(0, PATIENCE).await.iter().any(knows)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn note() -> (tempfile::TempDir, VoteNote) {
+        let directory = tempfile::tempdir().unwrap();
+        let note = VoteNote::of_file(BootNote::new(directory.path(), "note"));
+        (directory, note)
+    }
+
+    /// A file system that does not answer: the thread that writes holds this as long.
+    fn hang(note: &VoteNote) -> std::sync::MutexGuard<'_, ()> {
+        note.0.alone()
+    }
+
+    #[tokio::test]
+    #[expect(clippy::await_holding_lock, reason = "the file system hangs meanwhile")]
+    async fn a_confirmation_waits_for_its_note_and_a_refresh_does_not_pile_up() {
+        let (_directory, note) = note();
+        let hung = hang(&note);
+        let mut writing = tokio::spawn(note.write());
+        assert!(timeout(Duration::from_millis(50), &mut writing).await.is_err());
+        assert!(note.refresh().is_none());
+        drop(hung);
+        writing.await.unwrap();
+        assert!(note.age().await.is_some());
+        note.refresh().unwrap().await;
+    }
+
+    #[tokio::test]
+    async fn a_write_that_was_begun_before_the_node_left_leaves_nothing() {
+        let (_directory, note) = note();
+        let late = note.write();
+        note.remove().await;
+        late.await;
+        assert_eq!(note.age().await, None);
+        note.write().await;
+        assert!(note.age().await.is_some());
+    }
+
+    #[tokio::test]
+    async fn a_node_without_a_place_for_its_note_goes_on() {
+        let (directory, note) = note();
+        drop(directory);
+        note.write().await;
+        assert_eq!(note.age().await, None);
     }
 }

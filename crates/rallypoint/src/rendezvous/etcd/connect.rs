@@ -41,18 +41,17 @@ struct Unanswered {
 /// Waits until a server answers, and grants or renews the run's lease.
 ///
 /// # Errors
-/// [`RendezvousError::Connection`] if no server has answered after `patience`, or if the error is not retryable.
+/// [`RendezvousError::Connection`] if no server has answered at the deadline, or if the error is not retryable.
 pub(super) async fn wait_for_server(
     client: &Client,
     keys: &Keys,
-    patience: Duration,
+    deadline: Instant,
     servers: &str,
 ) -> Result<(), RendezvousError> {
-    let begun = Instant::now();
     let met = Mutex::new(Obstacle::Other);
     let attempt = || {
         // One attempt must not take longer than the whole wait.
-        let left = patience.saturating_sub(begun.elapsed()).max(LEAST_ATTEMPT);
+        let left = deadline.saturating_duration_since(Instant::now()).max(LEAST_ATTEMPT);
         let hasty = client.with_timeout(client.timeout().min(left).min(ATTEMPT));
         let (met, keys) = (&met, &keys);
         async move {
@@ -72,7 +71,7 @@ pub(super) async fn wait_for_server(
     let mut reminder = Reminder::doubling(AGAIN).at_once();
     let failed = |Unanswered { error, obstacle, is_new, way }, _| {
         // A retry does not mend a certificate.
-        if !error.is_transient() || error.is_tls_error() || begun.elapsed() >= patience {
+        if !error.is_transient() || error.is_tls_error() || Instant::now() >= deadline {
             return Err(connection_error(servers, error));
         }
         if is_new {

@@ -41,7 +41,7 @@ use crate::session::{Loss, Session};
 use crate::util::follow::AFTER_REFUSAL;
 use crate::util::optional::ready;
 
-/// The time limit for closing the session or the store. The node's keys are deleted before.
+/// The time limit for closing the session or the store, and for removing the note. The node's keys are deleted before.
 const GOODBYE: Duration = Duration::from_secs(1);
 
 pub(super) type Boxed<T> = Pin<Box<dyn Future<Output = T> + Send>>;
@@ -175,8 +175,10 @@ impl NodeDriver {
                 input = self.coordinator_watches.next() => self.watched(input.map(Some)),
                 () = renewed(&mut self.renewals) => {
                     self.set_fence();
-                    if self.node.holds_place() {
-                        self.search.note_membership().await;
+                    if self.node.holds_place()
+                        && let Some(noting) = self.search.note_membership()
+                    {
+                        self.requests.push(Box::pin(noting.map(|()| Err(Aborted))));
                     }
                     None
                 }
@@ -231,10 +233,9 @@ impl NodeDriver {
     async fn execute(&mut self, output: NodeOutput) {
         match output {
             NodeOutput::Request { id, purpose, txn } => {
-                if purpose == Purpose::Confirm {
-                    self.search.note_confirmation().await;
-                }
-                self.request(id, purpose, txn, Duration::ZERO)
+                let is_confirmation = purpose == Purpose::Confirm;
+                let noting = is_confirmation.then(|| self.search.note_confirmation()).flatten();
+                self.request(id, purpose, txn, noting)
             }
             NodeOutput::Watch { id, watches } => {
                 self.coordinator_watches.replace(&self.client, id, watches)
@@ -285,7 +286,8 @@ impl NodeDriver {
                     let _ = timeout(GOODBYE, session.close()).await;
                 }
                 self.give(NodeInput::SessionLost { slept: false, silent: Duration::ZERO });
-                self.search.remove_note().await;
+                // If the note remains, a launcher that is started again only waits.
+                let _ = timeout(GOODBYE, self.search.remove_note()).await;
                 self.fence.send_replace(None);
                 self.publish();
                 self.replies.left();
@@ -303,12 +305,13 @@ impl NodeDriver {
         }
     }
 
-    fn request(&mut self, id: RequestId, purpose: Purpose, txn: Txn, after: Duration) {
+    /// Sends a request, once `after` is over.
+    fn request(&mut self, id: RequestId, purpose: Purpose, txn: Txn, after: Option<Boxed<()>>) {
         let (client, lease) = (self.client.clone(), self.config.run_lease);
         let last_error = self.last_error.clone();
         let sending = async move {
-            if !after.is_zero() {
-                sleep(after).await;
+            if let Some(after) = after {
+                after.await;
             }
             let note =
                 |error| *last_error.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
@@ -332,7 +335,7 @@ impl NodeDriver {
             }
             Err(error) => {
                 let input = self.refused(error);
-                self.request(id, purpose, txn, AFTER_REFUSAL);
+                self.request(id, purpose, txn, Some(Box::pin(sleep(AFTER_REFUSAL))));
                 input
             }
         }

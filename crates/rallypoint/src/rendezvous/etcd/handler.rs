@@ -81,6 +81,7 @@ impl EtcdRendezvousHandler {
     ///
     /// # Errors
     /// [`RendezvousError::Connection`] if no server answered, or if the server refused this client;
+    /// [`RendezvousError::Timeout`] if it is not known whether this host is one of those that may serve;
     /// [`RendezvousError::State`] if the options make no sense.
     pub async fn open(
         client_options: ClientOptions,
@@ -100,8 +101,8 @@ impl EtcdRendezvousHandler {
         let keys = Keys::new(&options.prefix, run_id);
         let order = options.succession.clone();
         let mut search = ServerSearch::begin(order, &client, *max_nodes);
-        let votes = search.votes(deadline).await;
-        let answered = wait_for_server(&client, &keys, options.timeout, &servers);
+        let votes = search.votes(run_id, options.timeout, deadline).await?;
+        let answered = wait_for_server(&client, &keys, deadline, &servers);
         search.during(answered, &servers).await?;
 
         let address = address(options.local_addr.as_deref(), &addresses, *max_nodes == 1).await;

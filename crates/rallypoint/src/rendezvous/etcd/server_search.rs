@@ -73,11 +73,22 @@ impl ServerSearch {
     }
 
     /// Whether the node counts for the first group.
-    pub(super) async fn votes(&mut self, deadline: Instant) -> bool {
-        let Some(search) = &mut self.0 else { return false };
-        let votes = timeout_at(deadline, search.order.votes()).await.unwrap_or(false);
-        search.note = VoteNote::of(&search.order);
-        votes
+    ///
+    /// # Errors
+    /// [`RendezvousError::Timeout`] with the reason if that is not known at the deadline, `patience` after the beginning.
+    pub(super) async fn votes(
+        &mut self,
+        run_id: &str,
+        patience: Duration,
+        deadline: Instant,
+    ) -> Result<bool, RendezvousError> {
+        let Some(search) = &mut self.0 else { return Ok(false) };
+        let order = &search.order;
+        timeout_at(deadline, order.votes()).await.map_err(|_| RendezvousError::Timeout {
+            run_id: run_id.to_owned(),
+            waited: patience,
+            missing: order.vote_obstacle(),
+        })
     }
 
     /// The node's part in the succession, for the core.
@@ -205,31 +216,39 @@ impl ServerSearch {
         self.0.as_ref().map(|search| search.seeker.host()).unwrap_or_default()
     }
 
-    /// Notes on this host that its node is about to confirm a rank.
-    pub(super) async fn note_confirmation(&mut self) {
-        if let Some(search) = &mut self.0
-            && let Some(note) = &search.note
-        {
-            note.write().await;
-            search.noted = Some(Instant::now());
-        }
+    /// Notes on this host that its node is about to confirm a rank. The confirmation waits for it.
+    pub(super) fn note_confirmation(&mut self) -> Option<Boxed<()>> {
+        let (note, noted) = self.note()?;
+        *noted = Some(Instant::now());
+        Some(Box::pin(note.write()))
     }
 
-    /// Notes on this host that its node is a member of a group.
-    pub(super) async fn note_membership(&mut self) {
-        let is_due = |noted: Instant| noted.elapsed() >= NOTE_EVERY;
-        if self.0.as_ref().is_some_and(|search| search.noted.is_none_or(is_due)) {
-            self.note_confirmation().await;
+    /// Notes on this host that its node is a member of a group, if that is due.
+    pub(super) fn note_membership(&mut self) -> Option<Boxed<()>> {
+        let (note, noted) = self.note()?;
+        if noted.is_some_and(|noted| noted.elapsed() < NOTE_EVERY) {
+            return None;
         }
+        *noted = Some(Instant::now());
+        Some(Box::pin(note.refresh()?))
     }
 
     /// Removes the note of this host: its node has left in good order.
     pub(super) async fn remove_note(&mut self) {
-        if let Some(search) = &mut self.0
-            && let Some(note) = search.note.as_ref().filter(|_| search.noted.take().is_some())
+        if let Some((note, noted)) = self.note()
+            && noted.take().is_some()
         {
             note.remove().await;
         }
+    }
+
+    /// The note of this host, if it is one of the order, and when it was written last.
+    fn note(&mut self) -> Option<(&VoteNote, &mut Option<Instant>)> {
+        let search = self.0.as_mut()?;
+        if search.note.is_none() {
+            search.note = VoteNote::of(&search.order);
+        }
+        Some((search.note.as_ref()?, &mut search.noted))
     }
 }
 
