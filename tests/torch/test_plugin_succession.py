@@ -15,8 +15,12 @@ FIVE = [*NODES, "node3", "node4"]
 
 LEASE, SERVER_TIMEOUT = 4, 10
 
-# Until the old side has ended, and what a busy machine takes to form a group. The benchmark says how quick it is.
-PROMISE = LEASE * 1.5 + 8
+# What a busy machine may need beyond what is promised. The benchmark says how quick it is otherwise.
+BUSY = 2
+
+# One and a half leases, in which the old side ends, and two seconds; less where a death is proved and all others come.
+PROMISE = LEASE * 1.5 + 2 + BUSY
+PROVED = 1 + BUSY
 
 
 class Ground:
@@ -93,12 +97,12 @@ def vanish(ground):
     kill_host(ground)
 
 
-@pytest.mark.parametrize("lose", [kill_agent, kill_host, vanish])
-def test_the_head_is_lost(ground, lose):
+@pytest.mark.parametrize(("lose", "promise"), [(kill_agent, PROVED), (kill_host, PROVED), (vanish, PROMISE)])
+def test_the_head_is_lost(ground, lose, promise):
     ground = ground()
     lost = time.monotonic()
     lose(ground)
-    assert ground.regroup(lost, OTHERS) < PROMISE
+    assert ground.regroup(lost, OTHERS) < promise
     ground.end(OTHERS)
 
 
@@ -136,22 +140,13 @@ def test_the_head_is_cut_off_with_one_node(ground):
     ground.end(FIVE)
 
 
-def test_the_head_and_its_successor_are_killed_in_turn(ground):
-    ground = ground(FIVE, "2:5")
-    for head, others in (("node0", FIVE[1:]), ("node1", FIVE[2:])):
-        lost = time.monotonic()
-        kill_host(ground, head)
-        assert ground.regroup(lost, others) < PROMISE
-    ground.end(FIVE[2:])
-
-
 def test_the_head_and_both_of_its_successors_are_killed_in_turn(ground):
     """Two of the last three are more than half."""
     ground = ground(FIVE, "2:5", order=4)
     for number in range(3):
         lost = time.monotonic()
         kill_host(ground, FIVE[number])
-        assert ground.regroup(lost, FIVE[number + 1 :]) < PROMISE
+        assert ground.regroup(lost, FIVE[number + 1 :]) < PROVED
     ground.end(FIVE[3:])
 
 
@@ -172,7 +167,7 @@ def test_restarts_are_counted_across_heads(ground):
     ground.regroup(time.monotonic(), NODES, failed=["node2"])
     lost = time.monotonic()
     kill_host(ground)
-    assert ground.regroup(lost, OTHERS, failed=["node2"]) < PROMISE
+    assert ground.regroup(lost, OTHERS, failed=["node2"]) < PROVED
     ground.job.fail_worker("node2")
     ground.regroup(time.monotonic(), OTHERS, failed=["node2", "node2"])
     ground.end(OTHERS)
