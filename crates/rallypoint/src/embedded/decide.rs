@@ -13,8 +13,8 @@ use super::order::OwnPlaces;
 use super::this_host::{NameMeaning, ThisHost, listening, meaning};
 use crate::client::{ClientError, Credentials, TlsOptions};
 use crate::config::{
-    ConfigError, ConnectionOptions, ETCD_PORT, Endpoint, RALLYPOINT_BACKEND, RendezvousParameters,
-    has_succession, is_host,
+    ConfigError, ConnectionOptions, ETCD_PORT, Endpoint, EtcdOptions, RALLYPOINT_BACKEND,
+    RendezvousParameters, has_succession, is_host,
 };
 use crate::rendezvous::RendezvousError;
 
@@ -322,15 +322,26 @@ fn order(
         None => OwnPlaces::find(endpoints, parameters, hints, host),
     };
     let mut warnings = own_places.warnings.clone();
-    if parameters.max_nodes == 2 {
-        warnings.push(
-            "two nodes cannot outvote each other: if the host that serves is lost, the other one waits for it. A job of \
-             three nodes goes on without any one of them"
-                .to_owned(),
-        );
-    }
+    warnings.extend(two_nodes(parameters).map(str::to_owned));
     let server = ServerPlacement::Order { is_here: !own_places.places.is_empty() };
     Ok(Placed { server, own_places, warnings })
+}
+
+/// What a user should know whose job may have two nodes: neither is more than half.
+fn two_nodes(parameters: &RendezvousParameters) -> Option<&'static str> {
+    // What is wrong with other options is said where they are used.
+    let EtcdOptions { handler, .. } = EtcdOptions::from_parameters(parameters).ok()?;
+    let limits = handler.limits();
+    (handler.sizes.size(limits, 2).size == 2).then_some(match limits.max {
+        2 => {
+            "two nodes cannot outvote each other: if the host that serves is lost, the other one waits for it. A job of \
+             three nodes goes on without any one of them"
+        }
+        _ => {
+            "two nodes cannot outvote each other: while the group has only two nodes and the host that serves is lost, the \
+             other one waits for it. A group of three nodes or more goes on without any one of them"
+        }
+    })
 }
 
 /// The first endpoint that is named twice, and its repetition.

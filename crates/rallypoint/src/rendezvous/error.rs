@@ -46,13 +46,17 @@ pub enum RendezvousError {
     },
     /// This node had a group, and no server has answered since. PyTorch's kind for it is that of `Connection`.
     #[error(
-        "{}; start the launcher of the host that serves again, and then this node, and the job goes on from its last \
-         checkpoint",
+        "{}",
         match .missing {
-            None => format!("no server of run {run_id:?} ({servers}) has answered for {waited:.0?} (server_timeout)"),
+            None => format!(
+                "no server of run {run_id:?} ({servers}) has answered for {waited:.0?} (server_timeout); start the launcher \
+                 of the host that serves again, and then this node, and the job goes on from its last checkpoint"
+            ),
             Some(missing) => format!(
                 "the server of run {run_id:?} is lost, and its successor has waited in vain for {waited:.0?} \
-                 (server_timeout): {missing}"
+                 (server_timeout): {missing}; start the launchers of the missing nodes again, and then this node, and the \
+                 job goes on from its last checkpoint. Only if the missing nodes are gone for good, `rallypoint reopen \
+                 --force {run_id}`, with the same --rdzv-endpoint, lets nodes that still wait form a group without them"
             ),
         }
     )]

@@ -132,11 +132,32 @@ fn a_host_of_an_order_is_known_by_its_names_its_rank_or_its_position() {
 }
 
 #[test]
-fn two_nodes_are_told_that_they_cannot_outvote_each_other() {
-    let warned = |endpoint: &str, max: usize| {
-        let warnings = config(endpoint, max, &[]).unwrap().warnings;
-        warnings.iter().any(|warning| warning.starts_with("two nodes cannot outvote each other"))
+fn who_may_be_two_nodes_is_told_that_they_cannot_outvote_each_other() {
+    let warned = |endpoint: &str, min: usize, max: usize, options: &[(&str, &str)]| {
+        let parameters = RendezvousParameters::new(RALLYPOINT_BACKEND, endpoint, "job", min, max);
+        let parameters = options
+            .iter()
+            .fold(parameters.unwrap(), |parameters, (name, value)| parameters.with(*name, *value));
+        let config = RendezvousConfig::from_parameters(parameters, &host(), None).unwrap();
+        let is_it = |text: &String| text.starts_with("two nodes cannot outvote each other");
+        config.warnings.into_iter().find(is_it)
     };
-    assert!(warned("alias,other", 2) && warned("alias,other,b", 2));
-    assert!(!warned("alias,other,b", 3) && !warned("alias", 2));
+    for (endpoint, min, max, options, words) in [
+        ("alias,other", 2, 2, &[][..], Some("if the host that serves is lost")),
+        ("alias,other,b", 1, 2, &[], Some("if the host that serves is lost")),
+        ("alias,other,b", 2, 4, &[], Some("while the group has only two nodes")),
+        ("alias,other,b", 1, 4, &[("node_unit", "2")], Some("while the group has only two nodes")),
+        ("alias,other,b", 1, 4, &[("sizes", "1/4")], None),
+        ("alias,other,b", 3, 3, &[], None),
+        ("alias,other,b", 3, 4, &[], None),
+        ("alias,other,b", 2, 4, &[("succession", "off")], None),
+        ("alias", 1, 2, &[], None),
+    ] {
+        let found = warned(endpoint, min, max, options);
+        let is_right = match words {
+            Some(words) => found.as_ref().is_some_and(|found| found.contains(words)),
+            None => found.is_none(),
+        };
+        assert!(is_right, "{endpoint} {min}:{max} {options:?}: {found:?}");
+    }
 }

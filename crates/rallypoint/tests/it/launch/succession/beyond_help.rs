@@ -2,34 +2,65 @@
 
 use std::time::{Duration, Instant};
 
+use rustix::process::Signal;
+
 use super::{Ground, SERVER_TIMEOUT};
 use crate::launch::{Launcher, until_true};
 
+/// What the last words of a node name where the rest of the last group is missing.
+const REMEDY: &str = "`rallypoint reopen --force job`";
+
 /// The head is lost. Each of these nodes says soon what it lacks and how long it waits, and ends with 75 after that time.
-fn give_up(nodes: &mut [Launcher], words: &str, lose: impl FnOnce() -> Instant) {
+/// Returns what they have said since.
+fn give_up(nodes: &mut [Launcher], words: &str, lose: impl FnOnce() -> Instant) -> Vec<String> {
     let said: Vec<usize> = nodes.iter().map(|node| node.stderr().len()).collect();
     let lost = lose();
-    for (node, before) in nodes.iter().zip(said) {
+    for (node, before) in nodes.iter().zip(&said) {
         let limit = format!("{}s (server_timeout)", SERVER_TIMEOUT.as_secs());
         for words in [words, &limit] {
             until_true(&format!("launcher {} says {words:?}", node.number), || {
-                node.stderr()[before..].contains(words)
+                node.stderr()[*before..].contains(words)
             });
         }
         assert!(lost.elapsed() < SERVER_TIMEOUT, "it said so after {:?}", lost.elapsed());
     }
-    for node in nodes {
-        node.ends_with(75);
-    }
+    let ends = nodes.iter_mut().map(|node| node.ends_with(75).stderr);
+    let last: Vec<String> =
+        ends.zip(said).map(|(stderr, before)| stderr[before..].to_owned()).collect();
     let waited = lost.elapsed();
     assert!(waited >= SERVER_TIMEOUT - Duration::from_secs(1), "they waited for {waited:?}");
+    last
+}
+
+/// Each of these nodes has named the remedy of an operator, or none has.
+fn name_the_remedy(last: &[String], named: bool) {
+    for said in last {
+        assert_eq!(said.contains(REMEDY), named, "{said}");
+    }
+}
+
+/// Also where the group may have more: the user is told before anything is lost.
+#[test]
+fn a_group_that_may_be_of_two_is_told_so_at_the_start() {
+    let ground = Ground::new("2:4", 4);
+    let begun = Instant::now();
+    let mut node = ground.start(0);
+    until_true("it says so", || {
+        node.stderr().contains("two nodes cannot outvote each other: while the group has only two")
+    });
+    assert!(begun.elapsed() < Duration::from_secs(5), "after {:?}", begun.elapsed());
+    node.signal(Signal::TERM);
+    node.ends_with(128 + 15);
+    ground.job.nothing_is_left();
 }
 
 #[test]
 fn one_of_two_nodes_cannot_outvote_the_head() {
     let ground = Ground::with_order("1:2", 2, "node0,node1", SERVER_TIMEOUT);
     let (mut nodes, first) = ground.starts();
-    give_up(&mut nodes[1..], "two nodes cannot outvote each other", || ground.vanish(0));
+    let last =
+        give_up(&mut nodes[1..], "and two nodes cannot outvote each other", || ground.vanish(0));
+    name_the_remedy(&last, true);
     assert_eq!(ground.job.rounds().len(), 1, "{first:?}");
     ground.is_over(&[1]);
 }
@@ -38,13 +69,14 @@ fn one_of_two_nodes_cannot_outvote_the_head() {
 fn half_of_a_group_does_not_go_on_without_the_other_half() {
     let ground = Ground::impatient("1:4", 4);
     let (mut nodes, _) = ground.starts();
-    give_up(&mut nodes[1..3], "more than half", || {
+    let last = give_up(&mut nodes[1..3], "more than half", || {
         // Both at once: after the loss of one, three others are enough for the next.
         ground.cut(3);
         let lost = ground.vanish(0);
         ground.kill(3);
         lost
     });
+    name_the_remedy(&last, true);
     assert_eq!(ground.job.rounds().len(), 1);
     ground.is_over(&[1, 2]);
 }
@@ -94,14 +126,16 @@ fn an_operator_lets_the_rest_go_on() {
     ground.is_over(&[1]);
 }
 
-/// Without succession, the other hosts do not serve.
+/// Without succession, the other hosts of the order do not serve, though they are more than half of the group.
 #[test]
 fn succession_can_be_turned_off() {
-    let ground = Ground::with_order("1:3", 3, "node0", SERVER_TIMEOUT);
+    let ground = Ground::impatient("1:3", 3);
     let options =
         ["--rdzv-conf", "succession=off,lease_ttl=4,last_call_timeout=30,server_timeout=10"];
     let (mut nodes, _) = ground.starts_with(&options, &[]);
-    give_up(&mut nodes[1..], "the server to answer again", || ground.kill(0));
+    let last = give_up(&mut nodes[1..], "the server to answer again", || ground.kill(0));
+    // No server is there at which anybody could overrule anything.
+    name_the_remedy(&last, false);
     assert_eq!(ground.job.rounds().len(), 1);
     ground.is_over(&[1, 2]);
 }
