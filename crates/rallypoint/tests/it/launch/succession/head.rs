@@ -1,36 +1,36 @@
 //! The head is lost, and all others are there.
 
 use std::thread::sleep;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
-use super::{Ground, LEASE};
+use super::{Ground, LEASE, PROMISE, PROVED};
 use crate::launch::Launcher;
 
-/// One of three hosts is lost as `lose` says. The second host serves the other two.
-fn lose_the_head(lose: impl FnOnce(&Ground, &mut Launcher) -> Instant) {
+/// One of three hosts is lost as `lose` says. The second host serves the other two, as soon as is promised.
+fn lose_the_head(promise: Duration, lose: impl FnOnce(&Ground, &mut Launcher) -> Instant) {
     let ground = Ground::new("2:3", 3);
     let (mut nodes, first) = ground.starts();
     let lost = lose(&ground, &mut nodes[0]);
-    let second = ground.regroups(lost, &first, &[1, 2]);
+    let second = ground.regroups_within(promise, lost, &first, &[1, 2]);
     ground.is_served_by(1, &nodes[2..]);
     ground.ends(&mut nodes[1..], &second);
 }
 
 #[test]
 fn its_host_is_killed() {
-    lose_the_head(|ground, _| ground.kill(0));
+    lose_the_head(PROVED, |ground, _| ground.kill(0));
 }
 
 #[test]
 fn its_host_vanishes() {
-    lose_the_head(|ground, _| ground.vanish(0));
+    lose_the_head(PROMISE, |ground, _| ground.vanish(0));
 }
 
 #[test]
 fn its_launcher_is_killed() {
-    lose_the_head(|_, head| {
+    lose_the_head(PROVED, |_, head| {
         let lost = Instant::now();
         head.kill();
         lost

@@ -1,8 +1,9 @@
 //! The network parts the hosts of a job: one side goes on, and it is the only one.
 
-use std::time::Instant;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
-use super::Ground;
+use super::{Ground, LEASE};
 use crate::launch::{Group, Launcher};
 
 /// A job of five on hosts of which these are cut off from the others, together with their stubborn workers.
@@ -29,6 +30,27 @@ fn the_head_is_alone() {
     let second = ground.regroups(lost, &first, &[1, 2, 3, 4]);
     ground.is_served_by(1, &nodes[2..]);
     meet(&ground, &mut nodes, &[0], &second);
+}
+
+/// A spare asks ever less often which hosts serve, while its own server has a group. It finds the others all the same.
+#[test]
+fn the_head_is_with_a_spare() {
+    let ground = Ground::new("2:3", 4);
+    let mut nodes: Vec<Launcher> = (0..3).map(|host| ground.start(host)).collect();
+    let first = ground.job.group(3);
+    nodes.push(ground.start(3));
+    ground.is_served_by(0, &nodes[3..]);
+    sleep(LEASE * 2);
+    let lost = Instant::now();
+    ground.network.part(&[0, 3]);
+    let second = ground.regroups(lost, &first, &[1, 2]);
+    ground.network.join(&[0, 3]);
+    let joined = Instant::now();
+    ground.is_served_by(1, [&nodes[0], &nodes[3]]);
+    assert!(joined.elapsed() < Duration::from_secs(10), "after {:?}", joined.elapsed());
+    // One of the two is a member now, and the other one is a spare.
+    let third = ground.job.group_after(&second, 3);
+    ground.ends(&mut nodes, &third);
 }
 
 /// Two would be enough for a group, and the next host of the order is with the head. Most of the group is elsewhere.

@@ -7,9 +7,9 @@ use super::{Ground, SERVER_TIMEOUT};
 fn the_head_and_its_successors_are_killed_in_turn() {
     let ground = Ground::impatient("2:5", 5);
     let (mut nodes, first) = ground.starts();
-    let second = ground.regroups(ground.kill(0), &first, &[1, 2, 3, 4]);
+    let second = ground.regroups_at_once(ground.kill(0), &first, &[1, 2, 3, 4]);
     ground.is_served_by(1, &nodes[2..]);
-    let third = ground.regroups(ground.kill(1), &second, &[2, 3, 4]);
+    let third = ground.regroups_at_once(ground.kill(1), &second, &[2, 3, 4]);
     ground.is_served_by(2, &nodes[3..]);
     ground.kill(2);
     for node in &mut nodes[3..] {
@@ -42,7 +42,7 @@ fn restarts_are_counted_across_heads() {
     first.of(&nodes[2])[0].tell("exit 3");
     let second = ground.job.group_after(&first, 3);
     assert_eq!(second.workers[0].get("TORCHELASTIC_RESTART_COUNT"), "1");
-    let third = ground.regroups(ground.kill(0), &second, &[1, 2]);
+    let third = ground.regroups_at_once(ground.kill(0), &second, &[1, 2]);
     third.of(&nodes[2])[0].tell("exit 3");
     let fourth = ground.job.group_after(&third, 2);
     assert_eq!(fourth.workers[0].get("TORCHELASTIC_RESTART_COUNT"), "2");
