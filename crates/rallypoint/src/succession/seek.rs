@@ -255,11 +255,11 @@ mod tests {
     impl Seeker {
         /// The pauses after these answers, so many times in a row.
         fn pauses(&mut self, answers: [HostAnswer; 2], remembers: u64, times: usize) -> Vec<f64> {
-            let mut pause = || {
+            let pause = || {
                 self.answered(answers.to_vec(), remembers);
                 self.left()
             };
-            std::iter::repeat_with(|| pause()).take(times).collect()
+            std::iter::repeat_with(pause).take(times).collect()
         }
 
         /// The seconds until the next question.
