@@ -9,6 +9,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             "proto/election.proto",
             "proto/log.proto",
             "proto/succession.proto",
+            "proto/doctor.proto",
         ],
         ["proto"],
     )?;

@@ -7,7 +7,7 @@
 #![allow(clippy::use_self, clippy::or_fun_call, reason = "generated")]
 
 pub use etcdserverpb as etcd;
-pub(crate) use rallypoint::{log, succession};
+pub(crate) use rallypoint::{doctor, log, succession};
 pub use v3electionpb as election;
 pub use v3lockpb as lock;
 
@@ -31,6 +31,9 @@ pub mod v3electionpb {
 
 // The modules follow the packages, since the generated code refers from one to the other.
 mod rallypoint {
+    pub(crate) mod doctor {
+        tonic::include_proto!("rallypoint.doctor");
+    }
     pub(crate) mod log {
         tonic::include_proto!("rallypoint.log");
     }

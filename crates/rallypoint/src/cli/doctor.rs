@@ -69,6 +69,7 @@ Checks:
   clock        this host's clock against the server's, by the date in an HTTP header
   peers        nodes of the run with the same --node-rank, and nodes that this host does not reach
   address      the address at which the other nodes would be told to reach this one
+  dial_back    whether the server's host reaches this one there
   descriptors  the limit of open files, against what the job may need
   devices      the GPUs, as --nproc-per-node gpu counts them
   disk         the directories for log files and temporary files

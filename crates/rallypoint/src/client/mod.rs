@@ -31,6 +31,9 @@ pub use self::traffic::Traffic;
 pub use self::watch::{WatchBatch, WatchError, Watcher};
 pub use crate::credentials::Credentials;
 
+#[cfg(feature = "cli")]
+pub(crate) use crate::proto::doctor::Outcome as DialBackOutcome;
+
 pub(crate) use self::call::StreamFailed;
 pub(crate) use self::error::describe;
 pub(crate) use self::rpc::{KeepAliveStream, RenewalAnswer};
@@ -160,6 +163,20 @@ impl Client {
     pub(crate) async fn ask_whether_it_serves(&self) -> Result<Option<u64>, ClientError> {
         let answer = self.rpc_ask_host(rpc::host_question("", 0)).await?;
         Ok(answer.serves.then_some(answer.round))
+    }
+
+    /// Asks the server to connect to this address and to read the nonce there.
+    ///
+    /// # Errors
+    /// If the server does not answer, or does not know the question.
+    #[cfg(feature = "cli")]
+    pub(crate) async fn dial_back(
+        &self,
+        host: &str,
+        port: u16,
+        nonce: &[u8],
+    ) -> Result<DialBackOutcome, ClientError> {
+        Ok(self.rpc_dial_back(rpc::dial_back(host, port, nonce)).await?.outcome())
     }
 
     /// The traffic of the client so far.

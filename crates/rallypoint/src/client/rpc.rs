@@ -13,6 +13,10 @@ use super::error::ClientError;
 use super::line::{PATIENCE, PATIENCE_FOR_RENEWALS};
 use super::retry::Repeat;
 use super::traffic::Meter;
+#[cfg(feature = "cli")]
+use crate::proto::doctor::doctor_client::DoctorClient;
+#[cfg(feature = "cli")]
+use crate::proto::doctor::{DialBackRequest, DialBackResponse};
 use crate::proto::etcd as pb;
 use crate::proto::etcd::cluster_client::ClusterClient;
 use crate::proto::etcd::kv_client::KvClient;
@@ -87,6 +91,16 @@ impl Client {
         let send = |channel, message| async move { lease(channel).lease_grant(message).await };
         self.call("lease grant", Repeat::Always, message, in_doubt, send).await
     }
+
+    #[cfg(feature = "cli")]
+    pub(super) async fn rpc_dial_back(
+        &self,
+        message: DialBackRequest,
+    ) -> Result<DialBackResponse, ClientError> {
+        let send =
+            |channel, message| async move { DoctorClient::new(channel).dial_back(message).await };
+        self.call("dial back", Repeat::Always, message, &mut false, send).await
+    }
 }
 
 /// The probe: a call that every server answers at once, from local state. A refusal, for want of a token, is an answer
@@ -123,6 +137,12 @@ pub(super) fn leases() -> pb::LeaseLeasesRequest {
 
 pub(super) fn host_question(run_id: &str, remembers: u64) -> AskRequest {
     AskRequest { run_id: run_id.to_owned(), remembers }
+}
+
+#[cfg(feature = "cli")]
+pub(super) fn dial_back(host: &str, port: u16, nonce: &[u8]) -> DialBackRequest {
+    let nonce = nonce.to_vec().into();
+    DialBackRequest { host: host.to_owned(), port: port.into(), nonce }
 }
 
 pub(super) fn watch_progress() -> pb::WatchRequest {

@@ -1,8 +1,8 @@
 //! The address at which other nodes would be told to reach this one.
 //!
 //! A host cannot tell by itself whether others reach it. Here a socket is opened at that address, as a launcher would,
-//! and this host connects to it: that finds an address of another host, and a firewall of this one. Whether other hosts
-//! reach it, the check of the peers finds there, as soon as this node's launcher waits in the run.
+//! and this host connects to it: that finds an address of another host, and a firewall of this one. Whether another host
+//! reaches it, `dial_back` finds out.
 
 use std::io;
 use std::net::IpAddr;
@@ -131,12 +131,7 @@ pub(super) fn judge(
             rest if rest.is_empty() => String::new(),
             rest => format!(" It also has {}; --local-addr chooses one.", listed(&rest)),
         };
-    Finding::ok(
-        CHECK,
-        format!(
-            "{told}. A socket there accepts connections of this host; of other hosts, their own check of peers tells.{others}"
-        ),
-    )
+    Finding::ok(CHECK, format!("{told}. A socket there accepts connections of this host.{others}"))
 }
 
 #[cfg(test)]

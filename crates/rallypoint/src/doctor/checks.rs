@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use rallypoint_core::rendezvous::keys::Keys;
 use rustix::process::{Resource, getrlimit};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use super::devices::Devices;
 use super::disk::Directory;
@@ -15,7 +15,9 @@ use super::endpoint::Job;
 use super::finding::Finding;
 use super::place::EndpointPlace;
 use super::server::Expected;
-use super::{address, clock, descriptors, devices, disk, endpoint, host_name, peers, server};
+use super::{
+    address, clock, descriptors, devices, dial_back, disk, endpoint, host_name, peers, server,
+};
 use crate::config::{Endpoint, EtcdOptions, RALLYPOINT_BACKEND};
 use crate::embedded::{RendezvousConfig, ServerPlacement, ThisHost};
 use crate::util::blocking::blocking;
@@ -24,8 +26,11 @@ use crate::util::blocking::blocking;
 const OWN: Duration = Duration::from_millis(3500);
 
 /// The time limit of the checks of the server, and then of what it tells.
-const SERVER: Duration = Duration::from_millis(3500);
+const SERVER: Duration = Duration::from_millis(4800);
 const TOLD: Duration = Duration::from_millis(1000);
+
+/// How long the server may take to connect to this host, if the time for its checks is not over before.
+const DIAL_BACK: Duration = Duration::from_millis(2300);
 
 /// What is checked: a node's part in a job, and its host.
 #[derive(Debug, Clone)]
@@ -92,6 +97,11 @@ fn endpoints(node: &CheckedNode) -> Vec<Endpoint> {
     }
 }
 
+/// The hosts and ports of the endpoints.
+fn servers_of(endpoints: Vec<Endpoint>) -> Vec<(String, u16)> {
+    endpoints.into_iter().map(|endpoint| (endpoint.host, endpoint.port)).collect()
+}
+
 async fn own_address(node: &CheckedNode) -> Vec<Finding> {
     let parameters = &node.rendezvous.parameters;
     if parameters.max_nodes == 1 {
@@ -103,8 +113,7 @@ async fn own_address(node: &CheckedNode) -> Vec<Finding> {
             || endpoint.host.eq_ignore_ascii_case("localhost")
     };
     let has_loopback = endpoints.iter().any(is_loopback);
-    let servers: Vec<(String, u16)> =
-        endpoints.into_iter().map(|endpoint| (endpoint.host, endpoint.port)).collect();
+    let servers = servers_of(endpoints);
     let measured = address::measure(parameters.local_addr.as_deref(), &servers).await;
     vec![address::judge(&measured, &node.host.addresses_for_others(), has_loopback)]
 }
@@ -125,6 +134,7 @@ async fn servers(node: &CheckedNode) -> Vec<Finding> {
 }
 
 async fn one_server(node: &CheckedNode, endpoint: Endpoint) -> Vec<Finding> {
+    let begun = Instant::now();
     let config = &node.rendezvous;
     let parameters = &config.parameters;
     let (host, name) = (node.host.clone(), endpoint.host.clone());
@@ -138,14 +148,18 @@ async fn one_server(node: &CheckedNode, endpoint: Endpoint) -> Vec<Finding> {
     let expected = Expected { is_embedded, run_id };
     let (answer, server) = server::measure(&endpoint, &place, config).await;
     found.push(server::judge(&endpoint, &place, &expected, &answer));
-    let Some((client, address)) = server else { return found };
+    let has_others = parameters.max_nodes > 1;
+    let Some((client, address)) = server else {
+        found.extend(has_others.then(dial_back::not_yet));
+        return found;
+    };
     let clock = within(TOLD, "clock", async {
         // The header could be read over TLS as well, but by another client.
         let measured = if config.tls.is_some() { None } else { clock::measure(address).await };
         vec![clock::judge(measured)]
     });
     let peers = within(TOLD, "peers", async {
-        let Some(options) = options.filter(|_| node.has_run_id) else {
+        let Some(options) = options.as_ref().filter(|_| node.has_run_id) else {
             let message =
                 "Not checked: without --rdzv-id it is not known which run's nodes these are.";
             return vec![Finding::skip("peers", message)];
@@ -156,7 +170,21 @@ async fn one_server(node: &CheckedNode, endpoint: Endpoint) -> Vec<Finding> {
             Err(error) => vec![Finding::skip("peers", format!("Not checked: {error}."))],
         }
     });
-    let (clock, peers) = tokio::join!(clock, peers);
-    found.extend(clock.into_iter().chain(peers));
+    let dial_back = async {
+        let spent = begun.elapsed() + TOLD / 4;
+        let patience = DIAL_BACK.min(SERVER.saturating_sub(spent));
+        let given = parameters.local_addr.as_deref();
+        let servers = servers_of(endpoints(node));
+        let ports = options.as_ref().and_then(|options| options.handler.store_ports);
+        let client = client.with_timeout(patience);
+        let measured = match dial_back::refusal(&answer) {
+            Some(refusal) => Err(refusal),
+            None => dial_back::measure(&client, given, &servers, ports).await,
+        };
+        dial_back::judge(&measured, place.is_here(), &answer)
+    };
+    let (clock, peers, dial_back) =
+        tokio::join!(clock, peers, async { if has_others { Some(dial_back.await) } else { None } });
+    found.extend(clock.into_iter().chain(peers).chain(dial_back));
     found
 }

@@ -7,7 +7,7 @@
 //! - `obstacle`, `place`, `way`: why no server answers; the host of an endpoint, and whether it is this one; both for a
 //!   launcher that waits.
 //! - `finding`: the result of a check.
-//! - `host_name`, `endpoint`, `server`, `foreign`, `clock`, `address`, `peers`, `descriptors`, `disk`, `devices`: the
+//! - `host_name`, `endpoint`, `server`, `foreign`, `clock`, `address`, `dial_back`, `peers`, `descriptors`, `disk`, `devices`: the
 //!   checks.
 //! - `checks`: all of them at once.
 
@@ -25,6 +25,8 @@ mod clock;
 pub(crate) mod descriptors;
 #[cfg(feature = "cli")]
 mod devices;
+#[cfg(feature = "cli")]
+mod dial_back;
 #[cfg(feature = "cli")]
 mod disk;
 #[cfg(feature = "cli")]

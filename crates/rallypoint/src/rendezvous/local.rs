@@ -20,7 +20,7 @@ pub(super) fn node_id(host: &str) -> String {
 ///
 /// The socket does not listen yet. The program that will listen takes the socket over, or binds the port as well
 /// with address reuse, as PyTorch's store does. The system assigns the port to no other program in between.
-pub(super) fn reserve_port(address: &str, port: u16) -> io::Result<(TcpSocket, u16)> {
+pub(crate) fn reserve_port(address: &str, port: u16) -> io::Result<(TcpSocket, u16)> {
     let [first, rest @ ..] = interfaces(address);
     let or_at = |socket: io::Result<TcpSocket>, ip| socket.or_else(|_| bound(ip, port));
     let socket = rest.into_iter().fold(bound(first, port), or_at)?;

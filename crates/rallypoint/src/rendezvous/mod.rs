@@ -24,6 +24,9 @@ pub use rallypoint_core::rendezvous::documents::RunOutcome;
 use rallypoint_core::rendezvous::keys::Keys;
 use tokio::sync::watch;
 
+#[cfg(feature = "cli")]
+pub(crate) use self::local::reserve_port;
+
 pub use self::error::RendezvousError;
 pub use self::etcd::{Ending, EtcdRendezvousHandler};
 pub use self::extra_data::{load_extra_data, store_extra_data};

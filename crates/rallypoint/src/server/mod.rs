@@ -50,6 +50,8 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
 #[cfg(feature = "cli")]
+pub(crate) use self::grpc::dial_back_greeting;
+#[cfg(feature = "cli")]
 pub(crate) use self::local::{LocalChanges, LocalServer};
 pub(crate) use self::metrics::ServerMetrics;
 pub use self::tls::{ServerTls, TlsError};

@@ -16,6 +16,7 @@ use tower::Service;
 use super::auth::{Admission, AuthService, Authenticator};
 use super::calls::{CallPermit, Calls};
 use super::cluster::{ClusterService, LocalAddress};
+use super::doctor::DoctorService;
 use super::election::ElectionService;
 use super::header::ResponseHeaders;
 use super::kv::KvService;
@@ -26,6 +27,7 @@ use super::plain_http::PlainHttp;
 use super::queue::Queues;
 use super::succession::SuccessionService;
 use super::watch::WatchService;
+use crate::proto::doctor::doctor_server::DoctorServer;
 use crate::proto::election::election_server::ElectionServer;
 use crate::proto::etcd::auth_server::AuthServer;
 use crate::proto::etcd::cluster_server::ClusterServer;
@@ -48,6 +50,7 @@ pub(in crate::server) const AUTH: &str = "etcdserverpb.Auth";
 pub(in crate::server) const LOCK: &str = "v3lockpb.Lock";
 pub(in crate::server) const ELECTION: &str = "v3electionpb.Election";
 pub(in crate::server) const HEALTH: &str = "grpc.health.v1.Health";
+pub(in crate::server) const DOCTOR: &str = "rallypoint.doctor.Doctor";
 pub(in crate::server) const SUCCESSION: &str = "rallypoint.succession.Succession";
 
 /// What gRPC may add around a request that is just within the limit; etcd's number.
@@ -71,6 +74,7 @@ pub(in crate::server) struct Router<H: Health> {
     lock: LockServer<LockService>,
     election: ElectionServer<ElectionService>,
     health: HealthServer<H>,
+    doctor: DoctorServer<DoctorService>,
     succession: Option<SuccessionServer<SuccessionService>>,
     /// Whether the host stands by, and another one serves.
     stands_by: bool,
@@ -124,6 +128,7 @@ pub(in crate::server) fn router(
         lock: LockServer::new(lock).max_decoding_message_size(limit),
         election: ElectionServer::new(election).max_decoding_message_size(limit),
         health,
+        doctor: DoctorServer::new(DoctorService::new(stopping)),
         succession: succession.map(SuccessionServer::new),
         stands_by: matches!(options.role, Some(HostRole { serves: false, .. })),
     }
@@ -172,7 +177,7 @@ impl<H: Health> Router<H> {
             Ok(permit) => permit,
             Err(status) => return status.into_http(),
         };
-        if self.stands_by && !matches!(service, AUTH | CLUSTER | HEALTH | SUCCESSION) {
+        if self.stands_by && !matches!(service, AUTH | CLUSTER | HEALTH | DOCTOR | SUCCESSION) {
             return Status::unavailable(STANDS_BY).into_http();
         }
         if is_lasting(service, method) {
@@ -194,6 +199,7 @@ impl<H: Health> Router<H> {
             LOCK => answer(&self.lock, request).await,
             ELECTION => answer(&self.election, request).await,
             HEALTH => answer(&self.health, request).await,
+            DOCTOR => answer(&self.doctor, request).await,
             SUCCESSION => match &self.succession {
                 Some(succession) => answer(succession, request).await,
                 None => return unknown_service(service).into_http(),

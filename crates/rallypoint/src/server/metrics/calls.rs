@@ -13,10 +13,12 @@ use prometheus::{Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterV
 use tonic::Code;
 
 use crate::metrics::VALID;
-use crate::server::grpc::{AUTH, CLUSTER, ELECTION, HEALTH, KV, LEASE, LOCK, MAINTENANCE, WATCH};
+use crate::server::grpc::{
+    AUTH, CLUSTER, DOCTOR, ELECTION, HEALTH, KV, LEASE, LOCK, MAINTENANCE, WATCH,
+};
 
 /// The methods that are served. All calls to other methods are counted as one.
-const METHODS: [(&str, &str, CallKind); 29] = [
+const METHODS: [(&str, &str, CallKind); 30] = [
     (KV, "Range", CallKind::Unary),
     (KV, "RangeStream", CallKind::Responses),
     (KV, "Put", CallKind::Unary),
@@ -45,6 +47,7 @@ const METHODS: [(&str, &str, CallKind); 29] = [
     (ELECTION, "Observe", CallKind::Responses),
     (ELECTION, "Resign", CallKind::Unary),
     (HEALTH, "Check", CallKind::Unary),
+    (DOCTOR, "DialBack", CallKind::Unary),
     ("unknown", "unknown", CallKind::Unary),
 ];
 

@@ -136,6 +136,52 @@ fn an_address_that_other_hosts_do_not_reach_is_found_by_them() {
     found.says("address", "warn", "is at 10.28.1.16, which is no address of this host: it has ");
 }
 
+/// Tried by the server, before a node waits in vain for the workers' store.
+#[test]
+fn an_unreachable_address_published_is_named_by_the_servers_host() {
+    let mut network = Network::new(3);
+    network.add("node3");
+    let [head, other, third, fourth] = &network.hosts[..] else { unreachable!() };
+    let endpoint = format!("{}:29400", address(0));
+    // Nobody else has a route to it.
+    other.ip(&["address", "add", "10.99.0.5/32", "dev", "lo"]);
+    // A firewall drops what the head sends to it, and lets its answers pass.
+    third.ip(&["address", "add", "10.77.0.77/32", "dev", "lo"]);
+    let nobody = ["lladdr", "02:00:00:00:00:99", "dev", "eth0", "nud", "permanent"];
+    head.ip(&[&["neigh", "add", "10.77.0.77"], &nobody[..]].concat());
+    fourth.knows(&[(&address(3), "node3")]);
+    let early = doctor(other, &endpoint, &[]).finds();
+    early.says("dial_back", "skip", "Not tried: no server answers yet");
+
+    let job = Job::at(&endpoint, "2");
+    let nodes = [launch(head, &job, &[])];
+    nodes[0].says("waiting: 1 of 2 nodes");
+    let found = doctor(other, &endpoint, &[]).finds().is("ok");
+    let reached = format!("The server's host reaches this host at {}:", address(1));
+    found.says("dial_back", "ok", &reached);
+    let found = doctor(other, &endpoint, &["--rdzv-conf", "store_ports=29500-29501"]).finds();
+    found.says("dial_back", "ok", &format!("{}:29500, the address", address(1)));
+
+    let cannot = "The server's host cannot reach this host at";
+    let unreachable = doctor(other, &endpoint, &["--local-addr", "10.99.0.5"]).finds().is("fail");
+    unreachable.says("dial_back", "fail", &format!("{cannot} 10.99.0.5:"));
+    unreachable.says("dial_back", "fail", "no route leads there");
+    unreachable.says("dial_back", "fail", "Give --local-addr with an address");
+    unreachable.says("address", "ok", "10.99.0.5");
+    let dropped = doctor(third, &endpoint, &["--local-addr", "10.77.0.77"]).finds().is("fail");
+    dropped.says("dial_back", "fail", &format!("{cannot} 10.77.0.77:"));
+    dropped.says("dial_back", "fail", "connection timed out, so a firewall");
+    let unknown = doctor(fourth, &endpoint, &["--local-addr", "node3"]).finds().is("fail");
+    unknown.says("dial_back", "fail", &format!("{cannot} node3:"));
+    unknown.says("dial_back", "fail", "the name does not resolve there");
+    // The address of the head itself.
+    let refused = doctor(fourth, &endpoint, &["--local-addr", &address(0)]).finds().is("fail");
+    refused.says("dial_back", "fail", "the connection was refused");
+    // On the host of the server.
+    let here = doctor(head, &endpoint, &[]).finds().is("ok");
+    here.says("dial_back", "ok", "It is on this host too");
+}
+
 /// The resolver of the system would wait for ten seconds and more.
 #[test]
 fn a_name_server_that_does_not_answer_costs_less_than_five_seconds() {

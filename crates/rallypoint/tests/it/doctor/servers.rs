@@ -62,9 +62,11 @@ fn servers_are_known_by_their_answers() {
     found.says("server", "ok", "An etcd answers, version 3.5.");
     found.says("clock", "ok", "agree");
     found.says("peers", "ok", "No node of run \"job\" is there yet");
+    found.says("dial_back", "skip", "Not tried: an etcd connects to no node");
     let server = wait(Embedded::memory());
     let found = doctor(&server.address(), &[]).finds().is("ok");
     found.says("server", "ok", "Rallypoint's server answers");
+    found.says("dial_back", "ok", "The server reaches this node at 127.0.0.1:");
     found.says("clock", "ok", "agree");
     // Nothing listens at an etcd that should be there already.
     let found = doctor(&free_endpoint(), &["--rdzv-backend", "etcd"]).finds().is("fail");
@@ -80,7 +82,9 @@ fn the_server_of_a_run_is_for_those_who_share_its_name_and_its_secret() {
     let ask = |secret: &str, options: &[&str]| {
         doctor(&endpoint, options).env("RALLYPOINT_SECRET", secret).finds()
     };
-    ask("sesame", &[]).is("ok").says("server", "ok", "The server of run \"job\" answers");
+    let found = ask("sesame", &[]).is("ok");
+    found.says("server", "ok", "The server of run \"job\" answers");
+    found.says("dial_back", "ok", "The server reaches this node at");
     ask("simsim", &[]).is("fail").says("server", "fail", "the shared secret does not match");
     ask("", &[]).is("fail").says("server", "fail", "requires a shared secret and none is set");
     let other = ask("sesame", &["--rdzv-id", "another"]).is("fail");
