@@ -380,6 +380,9 @@ pub struct Joined {
     /// When the node first announced itself, if that was before it joined.
     #[serde(default, skip_serializing_if = "is_default")]
     pub arrived: Option<Revision>,
+    /// When the node joined the round.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub joined: Option<DisplayTime>,
     /// What a rank policy considers.
     #[serde(flatten)]
     pub rank_hints: RankHints,

@@ -231,6 +231,9 @@ pub struct NodeStatus {
     /// When the node was started, by its own clock.
     #[serde(rename = "started_unix_ms")]
     pub started: Option<DisplayTime>,
+    /// When the node joined the round in progress, by its own clock.
+    #[serde(rename = "joined_unix_ms")]
+    pub joined: Option<DisplayTime>,
     /// The lease of the node, if it was read.
     pub lease: Option<LeaseMargin>,
     /// What else is known: why it disagrees, whom it does not reach, who evicted it.

@@ -104,6 +104,7 @@ fn nodes(
     leases: &BTreeMap<LeaseId, LeaseMargin>,
 ) -> Vec<NodeStatus> {
     let group = group(found, state);
+    let members = found.active.as_ref().and_then(|active| found.joined.get(&active.round));
     let arrived = |(id, live): (&String, &LiveNode)| {
         let joined = found.joined.values().filter_map(|members| members.get(id));
         let earlier = joined.filter_map(|joined| joined.joined.arrived).min();
@@ -123,6 +124,7 @@ fn nodes(
         workers: live.document.local_workers,
         order: order.get(id.as_str()).copied().unwrap_or(0),
         started: live.document.started,
+        joined: members.and_then(|members| members.get(id)).and_then(|at| at.joined.joined),
         lease: leases.get(&live.lease).copied(),
         note: note(found, id),
     });
@@ -140,6 +142,7 @@ fn nodes(
             workers: 0,
             order: 0,
             started: None,
+            joined: None,
             lease: None,
             note: note.unwrap_or_default(),
         }

@@ -1,6 +1,7 @@
 //! Runs as documents, and what an operator reads of them.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use bytes::Bytes;
 use serde::Serialize;
@@ -82,7 +83,8 @@ impl Run {
     fn joined(self, round: u64, number: u32, hint: Option<u32>) -> Self {
         let rank_hints = RankHints { hint, topology: None };
         let key = self.keys.member(round, &id(number));
-        self.put(key, &Joined { rank_hints, ..Joined::default() })
+        let joined = Some(NOW.minus(Duration::from_secs(70)));
+        self.put(key, &Joined { rank_hints, joined, ..Joined::default() })
     }
 
     /// A rank, and its confirmation.
@@ -140,6 +142,15 @@ fn an_unknown_run_is_said_to_be_unknown() {
     let status = run.status();
     assert_eq!((status.state, &*status.reason), (RunState::None, "no such run on this server"));
     assert!(run.told().starts_with("This server has no run \"job\": no node has joined it"));
+}
+
+#[test]
+fn the_time_of_a_join_is_that_of_the_round_in_progress() {
+    let joined = Some(NOW.minus(Duration::from_secs(70)));
+    let run = running().node(3, None, 9).joined(3, 3, None);
+    let status = run.status();
+    let times: Vec<_> = status.nodes.iter().map(|node| node.joined).collect();
+    assert_eq!(times, [joined, joined, joined, None], "the last one joined an earlier round");
 }
 
 #[test]

@@ -5,7 +5,9 @@ use std::collections::BTreeSet;
 use bytes::Bytes;
 
 use crate::kv::{LeaseId, Revision};
-use crate::rendezvous::documents::{Earlier, Joined, NodeDocument, Ranked, RunHistory, encode};
+use crate::rendezvous::documents::{
+    DisplayTime, Earlier, Joined, NodeDocument, Ranked, RunHistory, encode,
+};
 use crate::rendezvous::keys::Keys;
 use crate::rendezvous::ranks::PreviousAssignment;
 use crate::rendezvous::succession::claims::Claims;
@@ -61,6 +63,8 @@ pub(super) struct Announced {
     confirmed_rounds: BTreeSet<u64>,
     /// When the node first announced itself.
     arrived: Option<Revision>,
+    /// The last round that the node requested to join, and the time of its first request.
+    joined_at: Option<(u64, DisplayTime)>,
     /// The node's assignment in the last group that it was a member of.
     pub(super) previous: Option<PreviousAssignment>,
 }
@@ -76,6 +80,7 @@ impl Announced {
             registrations: BTreeSet::new(),
             confirmed_rounds: BTreeSet::new(),
             arrived: None,
+            joined_at: None,
             previous: None,
         }
     }
@@ -138,9 +143,10 @@ impl Announced {
         }
     }
 
-    fn joined(&self, (earlier, claims): (Earlier, Claims)) -> Bytes {
+    fn joined(&self, round: u64, (earlier, claims): (Earlier, Claims)) -> Bytes {
         encode(&Joined {
             arrived: self.arrived,
+            joined: self.joined_at.filter(|(joined, _)| *joined == round).map(|(_, at)| at),
             rank_hints: self.document.rank_hints.clone(),
             previous_assignment: self.previous,
             earlier,
@@ -148,19 +154,24 @@ impl Announced {
         })
     }
 
-    /// Joins a round.
+    /// Joins a round; `now` is for display.
     pub(super) fn join_ops(
         &mut self,
         round: u64,
         remembered: (Earlier, Claims),
+        now: Option<DisplayTime>,
         lease: LeaseId,
     ) -> AnnouncementOps {
+        // A node that joins once more has more to tell, and does not come anew.
+        if !self.joined_at.is_some_and(|(joined, _)| joined == round) {
+            self.joined_at = now.map(|now| (round, now));
+        }
         self.joined_rounds.insert(round);
         if self.joined_rounds.len() > MOST_JOINED_ROUNDS {
             self.joined_rounds.pop_first();
         }
         let key = self.keys.member(round, self.id());
-        self.ops(None, lease).put(key, self.joined(remembered), lease)
+        self.ops(None, lease).put(key, self.joined(round, remembered), lease)
     }
 
     /// Registers with a round, and withdraws from joining it.
@@ -188,7 +199,7 @@ impl Announced {
     ) -> AnnouncementOps {
         let ops = AnnouncementOps::default()
             .put(self.node_key(), encode(&self.document), lease)
-            .put(self.keys.member(round, self.id()), self.joined(remembered), lease)
+            .put(self.keys.member(round, self.id()), self.joined(round, remembered), lease)
             .put(self.keys.ready(round, self.id()), "", lease)
             .delete(self.keys.suspect(self.id()));
         self.joined_rounds.insert(round);
@@ -264,6 +275,7 @@ impl Announced {
     /// The node leaves the run.
     pub(super) fn left(&mut self) {
         self.lease_lost();
+        self.joined_at = None;
         self.confirmed_rounds.clear();
     }
 

@@ -175,7 +175,8 @@ impl Node {
         // A server that has lost its state must not make a round number be used twice.
         let round = last.max(self.earlier.round) + 1;
         let active = self.new_document(history, round, Status::Joinable, reason);
-        let ops = self.announced.join_ops(round, self.remembered(Some(history)), lease);
+        let (remembered, at) = (self.remembered(Some(history)), self.config.display_time(self.now));
+        let ops = self.announced.join_ops(round, remembered, at, lease);
         let rounds_extra = &self.observed.rounds_extra();
         let (before, stamp) = (self.observed.active(), self.stamp());
         let documents = RoundDocuments { before, active: &active, stamp, rounds_extra };
@@ -199,7 +200,8 @@ impl Node {
         let Active { round, history, .. } = in_force.active;
         let remembered = self.remembered(Some(history));
         self.told = remembered.1.clone();
-        let ops = self.announced.join_ops(round, remembered, lease);
+        let at = self.config.display_time(self.now);
+        let ops = self.announced.join_ops(round, remembered, at, lease);
         let txn = self.txns.announce(in_force.guard(), self.stale_writer_guard(), ops);
         self.send_request(Purpose::Join, txn, PendingRequest::Join(round));
     }

@@ -73,13 +73,14 @@ pub(super) fn run(run: &RunStatus, now: DisplayTime) -> String {
         restarts(run),
         since(run, now)
     );
-    let titles = ["RANK", "STATE", "NODE", "HOST", "ADDRESS", "WORKERS", "LEASE", "UP", "NOTE"];
+    let titles =
+        ["RANK", "STATE", "NODE", "HOST", "ADDRESS", "WORKERS", "LEASE", "JOINED", "UP", "NOTE"];
     let mut lines = vec![words(&titles)];
     lines.extend(run.nodes.iter().map(|one| node(one, now)));
     let absent = run.missing.iter().filter(|missing| missing.id.is_none());
-    let row = |rank: String, note: String| {
-        let dash = || "-".to_owned();
-        vec![rank, "missing".to_owned(), dash(), dash(), dash(), dash(), dash(), dash(), note]
+    let row = |rank: String, note: String| -> Vec<String> {
+        let dashes = std::iter::repeat_n("-".to_owned(), titles.len() - 3);
+        [rank, "missing".to_owned()].into_iter().chain(dashes).chain([note]).collect()
     };
     let known: Vec<Vec<String>> =
         absent.map(|missing| row(optional(missing.rank), missing.why.clone())).collect();
@@ -111,6 +112,7 @@ fn node(node: &NodeStatus, now: DisplayTime) -> Vec<String> {
         dash(&node.address),
         workers,
         optional(node.lease.map(|lease| format!("{}/{} s", lease.left_s, lease.ttl_s))),
+        optional(node.joined.map(|joined| age(now.elapsed_since(joined)))),
         optional(node.started.map(|started| age(now.elapsed_since(started)))),
         node.note.clone(),
     ]

@@ -64,6 +64,14 @@ fn a_running_job_shows_its_members_its_spare_and_its_restarts() {
     assert_eq!(states(&status), ["member", "member", "member", "spare"]);
     assert_eq!(status["restarts"]["left"], 2);
     assert_eq!(status["nodes"][0]["workers"], 2);
+    for node in status["nodes"].as_array().unwrap() {
+        let time = |field: &str| node[field].as_u64();
+        let started = time("started_unix_ms").unwrap();
+        match node["state"] == "member" {
+            true => assert!(time("joined_unix_ms").unwrap() >= started, "{node}"),
+            false => assert_eq!(time("joined_unix_ms"), None, "a spare has not joined: {node}"),
+        }
+    }
     let listed = server.says(&["status"]).stdout;
     let line = listed.lines().nth(1).unwrap();
     let words: Vec<&str> = line.split_whitespace().collect();

@@ -48,6 +48,7 @@ function about(cell, status) {
     ['Rank', cell.rank == null ? 'none' : String(cell.rank)], ['Host', cell.host], ['Address', cell.address],
     ['Process', cell.pid ? String(cell.pid) : null], ['Workers', cell.workers ? many(cell.workers, 'worker') : null],
     ['Arrived', cell.order ? `as number ${cell.order}` : null], ['Started', cell.started_unix_ms ? since(cell.started_unix_ms) : null],
+    ['Joined this round', cell.joined_unix_ms ? since(cell.joined_unix_ms) : null],
     ['Lease', margin], ['Coordinator', cell.id === status.coordinator ? 'of this round' : null], ['Note', cell.note],
   ]);
 }
