@@ -10,9 +10,9 @@ use super::run::error::RunError;
 use super::run::host::HostFacts;
 use super::run::{self, CheckedJob};
 use super::{DONE, FAILED};
-use crate::doctor::{CheckedNode, Directory, Finding, Verdict, run_checks};
-use crate::embedded::runtime_directory;
-use crate::launch::job::{Environment, LogDirectory};
+use crate::doctor::{CheckedNode, Finding, Verdict, run_checks};
+use crate::launch::host_checks::node_of;
+use crate::launch::job::Environment;
 
 /// The name of the command.
 pub(super) const NAME: &str = "doctor";
@@ -133,34 +133,7 @@ pub(super) fn run(matches: &ArgMatches, host: HostFacts) -> Result<u8, RunError>
 
 fn checked_node(job: CheckedJob) -> CheckedNode {
     let CheckedJob { job, devices, has_run_id, host, .. } = job;
-    let logs = match job.logs.directory {
-        LogDirectory::Temporary => None,
-        LogDirectory::At(path) => Some(path),
-        LogDirectory::Nowhere => None,
-    };
-    let logs = logs.map(|path| Directory { used_for: "log files", path, named_by: "--log-dir" });
-    let temporary = Directory {
-        used_for: "temporary files, and log files without --log-dir",
-        path: std::env::temp_dir(),
-        named_by: "TMPDIR",
-    };
-    let runtime = Directory {
-        used_for: "notes of the server",
-        path: runtime_directory(),
-        named_by: "XDG_RUNTIME_DIR",
-    };
-    let mut directories: Vec<Directory> = logs.into_iter().chain([temporary]).collect();
-    if directories.iter().all(|directory| directory.path != runtime.path) {
-        directories.push(runtime);
-    }
-    CheckedNode {
-        host,
-        has_run_id,
-        local_workers: job.agent.local_workers,
-        rendezvous: job.rendezvous,
-        devices,
-        directories,
-    }
+    CheckedNode { has_run_id, devices: Some(devices), ..node_of(&job, host) }
 }
 
 fn worst(findings: &[Finding]) -> Verdict {

@@ -12,7 +12,7 @@ use tokio::time::{Instant, timeout};
 use super::devices::Devices;
 use super::disk::Directory;
 use super::endpoint::Job;
-use super::finding::Finding;
+use super::finding::{Finding, Verdict};
 use super::place::EndpointPlace;
 use super::server::Expected;
 use super::{
@@ -42,7 +42,8 @@ pub(crate) struct CheckedNode {
     /// Whether the run has a name that other nodes know.
     pub(crate) has_run_id: bool,
     pub(crate) local_workers: u32,
-    pub(crate) devices: Devices,
+    /// The GPUs, if they are to be checked.
+    pub(crate) devices: Option<Devices>,
     pub(crate) directories: Vec<Directory>,
 }
 
@@ -58,8 +59,21 @@ pub(crate) async fn run_checks(node: &CheckedNode) -> Vec<Finding> {
     let hard_limit = getrlimit(Resource::Nofile).maximum;
     let serves = node.rendezvous.server.is_here();
     let descriptors = descriptors::judge(hard_limit, nodes, node.local_workers, serves);
-    let rest = [descriptors, devices::judge(&node.devices)];
+    let devices = node.devices.as_ref().map(devices::judge);
+    let rest = std::iter::once(descriptors).chain(devices);
     [name, server, address].into_iter().flatten().chain(rest).chain(disk).collect()
+}
+
+/// The checks whose findings a launcher that waits reports. Of the endpoint and of the other nodes it tells by itself.
+const WHILE_WAITING: [&str; 6] =
+    ["host_name", "clock", "address", "dial_back", "descriptors", "disk"];
+
+/// Runs the checks, and returns the findings that a launcher should report while it waits for a group.
+pub(crate) async fn troubles_while_waiting(node: &CheckedNode) -> Vec<Finding> {
+    let mut found = run_checks(node).await;
+    let is_trouble = |one: &Finding| matches!(one.verdict, Verdict::Warn | Verdict::Fail);
+    found.retain(|one| is_trouble(one) && WHILE_WAITING.contains(&one.check));
+    found
 }
 
 /// The findings of a check, or one that says that it took too long.

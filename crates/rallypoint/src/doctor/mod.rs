@@ -1,7 +1,7 @@
 //! Checks of this host, and of the way to the server and to the other nodes of its job.
 //!
-//! `rallypoint doctor` runs all of them before a job, or beside one. A launcher that waits for its server says what
-//! the same code finds. Each check measures first, within a time limit, and then decides: the decisions are pure
+//! `rallypoint doctor` runs all of them before a job, or beside one. A launcher that waits for its server, or
+//! for a group, says what the same code finds. Each check measures first, within a time limit, and then decides: the decisions are pure
 //! functions of what was measured, with a table of their cases.
 //!
 //! - `obstacle`, `place`, `way`: why no server answers; the host of an endpoint, and whether it is this one; both for a
@@ -43,7 +43,7 @@ mod peers;
 mod server;
 
 #[cfg(feature = "cli")]
-pub(crate) use self::checks::{CheckedNode, run_checks};
+pub(crate) use self::checks::{CheckedNode, run_checks, troubles_while_waiting};
 #[cfg(feature = "cli")]
 pub(crate) use self::devices::Devices;
 #[cfg(feature = "cli")]

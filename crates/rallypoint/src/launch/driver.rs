@@ -5,6 +5,7 @@ mod execute;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use rallypoint_core::agent::{
     Agent, AgentInput, AgentOutput, Exit, Exited, HangPolicy, KnownGroup, NoGroup, NodeGroup,
@@ -17,6 +18,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::events::MembershipEvents;
 use super::hangs;
+use super::host_checks;
 use super::job::JobSpec;
 use super::pages::{NodePages, WorkerProgress};
 use super::peers::Peers;
@@ -25,6 +27,7 @@ use super::preflight::{self, Preflight, PreflightError};
 use super::signals::{SignalAction, SignalListener};
 use super::wait_reporter::{Detail, WaitReporter};
 use super::workers::{StartError, WorkerGroup, WorkerSpec};
+use crate::doctor::Finding;
 use crate::events::EventRecorder;
 use crate::log_target::LAUNCH;
 use crate::process;
@@ -62,6 +65,8 @@ pub(super) struct AgentDriver {
     node_rank: Option<u32>,
     /// What users should know who wait for nodes.
     remark: Option<String>,
+    /// The checks of this host, until they are done or a group has formed.
+    checking: Option<BoxFuture<'static, Vec<Finding>>>,
     /// Whether every node is known to have the same number of workers and the same role.
     identical: bool,
     origin: Instant,
@@ -163,6 +168,7 @@ impl AgentDriver {
             hang: job.agent.hang,
             node_rank: job.node_rank(),
             remark: job.remark.clone(),
+            checking: (parameters.max_nodes > 1).then(|| host_checks::later(job).boxed()),
             identical: job.inherited.get(IDENTICAL).is_some_and(|value| value == "1"),
             origin: recorder.as_ref().map_or_else(Instant::now, EventRecorder::origin),
             recorder,
@@ -200,7 +206,7 @@ impl AgentDriver {
             if let Some(result) = self.result.take() {
                 self.waiting.show(None, None);
                 (self.pending, self.counting) = (None, None);
-                (self.looking, self.taking_stacks) = (None, None);
+                (self.looking, self.taking_stacks, self.checking) = (None, None, None);
                 return result;
             }
             self.show();
@@ -240,6 +246,14 @@ impl AgentDriver {
                         hangs::log_odd(&finding.odd, self.on_hang, run_id);
                     }
                     found.map(DriverEvent::Input)
+                }
+                findings = ready(&mut self.checking) => {
+                    self.checking = None;
+                    let more = host_checks::report(&findings);
+                    self.remark = self.remark.take().into_iter().chain(more).reduce(|all, more| {
+                        format!("{all}; {more}")
+                    });
+                    None
                 }
                 input = ready(&mut self.counting) => {
                     self.counting = None;
@@ -314,6 +328,7 @@ impl AgentDriver {
             }
             Some(DriverEvent::Rendezvous(Ok((group, info)))) => {
                 self.group = Some((group.clone(), info));
+                self.checking = None;
                 self.events.begin();
                 self.handle(AgentInput::Formed(group));
             }

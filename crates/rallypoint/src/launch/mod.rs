@@ -6,6 +6,7 @@
 //! - `ports`: the ports of a round.
 //! - `workers`: the worker processes.
 //! - `preflight`: the command that must succeed before this node joins.
+//! - `host_checks`: checks of this host, while it waits long for a group.
 //! - `hangs`, `stacks`: workers without progress, and where they are.
 //! - `liveness`: the guard, the liveness socket, and the fence.
 //! - `shutdown`: the steps after the agent has finished.
@@ -16,6 +17,7 @@ mod console;
 mod driver;
 mod events;
 pub(crate) mod hangs;
+pub(crate) mod host_checks;
 pub(crate) mod job;
 mod last_lines;
 mod liveness;

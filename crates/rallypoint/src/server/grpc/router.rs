@@ -58,7 +58,7 @@ const GRPC_OVERHEAD: usize = 512 << 10;
 
 /// All services of the server.
 ///
-/// Routing is a plain match on the path, since there are ten services and will not be many more: a
+/// Routing is a plain match on the path, since there are a dozen services and will not be many more: a
 /// router with layers took a third of the time that a small request takes.
 pub(in crate::server) struct Router<H: Health> {
     engine: Arc<Engine>,

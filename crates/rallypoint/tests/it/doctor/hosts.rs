@@ -139,8 +139,7 @@ fn an_address_that_other_hosts_do_not_reach_is_found_by_them() {
 /// Tried by the server, before a node waits in vain for the workers' store.
 #[test]
 fn an_unreachable_address_published_is_named_by_the_servers_host() {
-    let mut network = Network::new(3);
-    network.add("node3");
+    let network = Network::new(4);
     let [head, other, third, fourth] = &network.hosts[..] else { unreachable!() };
     let endpoint = format!("{}:29400", address(0));
     // Nobody else has a route to it.
@@ -180,6 +179,19 @@ fn an_unreachable_address_published_is_named_by_the_servers_host() {
     // On the host of the server.
     let here = doctor(head, &endpoint, &[]).finds().is("ok");
     here.says("dial_back", "ok", "It is on this host too");
+}
+
+/// The same by launchers that wait for a third node.
+#[test]
+fn a_launcher_that_waits_says_that_the_server_does_not_reach_it() {
+    let network = Network::new(2);
+    let [head, other] = &network.hosts[..] else { unreachable!() };
+    let endpoint = format!("{}:29400", address(0));
+    other.ip(&["address", "add", "10.99.0.5/32", "dev", "lo"]);
+    let job = Job::at(&endpoint, "3");
+    let nodes = [launch(head, &job, &[]), launch(other, &job, &["--local-addr", "10.99.0.5"])];
+    nodes[1].says("while this node waits: The server's host cannot reach this host at 10.99.0.5:");
+    assert!(!nodes[0].stderr().contains("cannot reach this host"), "{}", nodes[0].stderr());
 }
 
 /// The resolver of the system would wait for ten seconds and more.

@@ -60,3 +60,19 @@ fn a_limit_that_is_too_low_for_the_job_is_said_once() {
     assert_eq!(stderr.matches(said).count(), 1, "{stderr}");
     assert!(stderr.contains("limit=2048 needed=12064"), "{stderr}");
 }
+
+/// The doctor's checks of the host, by a launcher that waits long for the others.
+#[test]
+fn a_launcher_that_waits_long_says_what_the_doctor_finds_on_its_host() {
+    let job = Job::at(&free_endpoint(), "2:4000");
+    let node = job.launcher().by(&["prlimit", "--nofile=1024:2048"]).start();
+    let said = "while this node waits: --nnodes 4000 and --nproc-per-node 1 need up to 12064 open \
+                descriptors on one node, and the hard limit is 2048. This host runs the server. On this node, raise";
+    node.says(said);
+    node.says("; rallypoint doctor warns of ");
+    let stderr = node.stderr();
+    assert_eq!(stderr.matches(said).count(), 1, "{stderr}");
+    let line = stderr.lines().find(|line| line.contains("doctor warns of ")).unwrap();
+    assert!(line.contains("waiting: 1 of "), "{line}");
+    assert!(line.contains("descriptors"), "{line}");
+}
