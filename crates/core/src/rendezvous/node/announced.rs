@@ -163,7 +163,7 @@ impl Announced {
         lease: LeaseId,
     ) -> AnnouncementOps {
         // A node that joins once more has more to tell, and does not come anew.
-        if !self.joined_at.is_some_and(|(joined, _)| joined == round) {
+        if self.joined_at.is_none_or(|(joined, _)| joined != round) {
             self.joined_at = now.map(|now| (round, now));
         }
         self.joined_rounds.insert(round);
