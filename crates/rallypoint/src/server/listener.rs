@@ -136,12 +136,17 @@ async fn serve<H: Health>(
         },
     };
     let calls = Arc::new(Calls::new());
+    let io = TokioIo::new(AcceptedConnection::new(io, calls.clone()));
     let service = service_fn(move |request| {
         let (router, calls) = (router.clone(), calls.clone());
-        async move { Ok::<_, Infallible>(router.call(request, local_address, &calls).await) }
+        let under_way = calls.begin();
+        async move {
+            let response = router.call(request, local_address, &calls).await;
+            drop(under_way);
+            Ok::<_, Infallible>(response)
+        }
     });
-    let mut connection =
-        pin!(builder.serve_connection(TokioIo::new(AcceptedConnection::new(io)), service));
+    let mut connection = pin!(builder.serve_connection(io, service));
     let ended = tokio::select! {
         ended = &mut connection => ended,
         () = closed.cancelled() => {
@@ -195,14 +200,32 @@ struct AcceptedConnection {
     io: Io,
     /// Present until the client has sent the HTTP/2 preface.
     greeting: Option<Greeting>,
+    /// The calls of the connection.
+    calls: Arc<Calls>,
+    /// The write in progress has waited for a turn.
+    has_waited: bool,
     /// Once this side is closed: how long the client may take to close its own.
     farewell: Option<Pin<Box<Sleep>>>,
 }
 
 impl AcceptedConnection {
-    fn new(io: Io) -> Self {
+    fn new(io: Io, calls: Arc<Calls>) -> Self {
         let deadline = Box::pin(tokio::time::sleep(PATIENCE));
-        Self { io, greeting: Some(Greeting { missing: Some(PREFACE), deadline }), farewell: None }
+        let greeting = Some(Greeting { missing: Some(PREFACE), deadline });
+        Self { io, greeting, calls, has_waited: false, farewell: None }
+    }
+
+    /// Lets other tasks run before a write, once until the next flush, if they have calls of this connection under way.
+    ///
+    /// The first response that is ready wakes the connection before the tasks of the other calls run, so each response
+    /// would be written by itself, and most of its cost is that of a write.
+    fn poll_turn(&mut self, context: &Context<'_>) -> Poll<()> {
+        if self.has_waited || !self.calls.are_under_way() {
+            return Poll::Ready(());
+        }
+        self.has_waited = true;
+        context.waker().wake_by_ref();
+        Poll::Pending
     }
 }
 
@@ -260,10 +283,12 @@ impl AsyncWrite for AcceptedConnection {
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
+        ready!(self.poll_turn(context));
         io!(self, poll_write(context, bytes))
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.has_waited = false;
         io!(self, poll_flush(context))
     }
 
@@ -292,6 +317,7 @@ impl AsyncWrite for AcceptedConnection {
         context: &mut Context<'_>,
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
+        ready!(self.poll_turn(context));
         io!(self, poll_write_vectored(context, slices))
     }
 
@@ -300,5 +326,38 @@ impl AsyncWrite for AcceptedConnection {
             Io::Plain(stream) => stream.is_write_vectored(),
             Io::Tls(stream) => stream.is_write_vectored(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+
+    use futures_util::FutureExt;
+
+    use super::*;
+
+    /// A response waits for those of the other calls, and for no longer than one turn.
+    #[tokio::test]
+    async fn a_write_waits_for_a_turn_while_other_calls_are_under_way() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let _client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let (stream, _) = listener.accept().await.unwrap();
+        let calls = Arc::new(Calls::new());
+        let mut connection = AcceptedConnection::new(Io::Plain(stream), calls.clone());
+        let mut write = |connection: &mut AcceptedConnection| {
+            poll_fn(|context| Pin::new(&mut *connection).poll_write(context, b"response"))
+                .now_or_never()
+                .is_some()
+        };
+        assert!(write(&mut connection), "nothing is under way");
+        let other = calls.begin();
+        assert!(!write(&mut connection), "the response of another call may come");
+        assert!(write(&mut connection) && write(&mut connection));
+        poll_fn(|context| Pin::new(&mut connection).poll_flush(context)).await.unwrap();
+        assert!(!write(&mut connection), "that was another write");
+        drop(other);
+        poll_fn(|context| Pin::new(&mut connection).poll_flush(context)).await.unwrap();
+        assert!(write(&mut connection));
     }
 }

@@ -5,7 +5,7 @@
 //! required. The status of a refused call names the limit.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tonic::Status;
@@ -21,11 +21,24 @@ const MOST_LASTING: usize = 2_000;
 const MOST_BEFORE_TOKEN: usize = 16;
 
 /// The calls of one connection.
+#[derive(Debug)]
 pub(in crate::server) struct Calls {
     lasting: Arc<Semaphore>,
     before_token: Arc<Semaphore>,
     /// The connection has shown a token.
     authenticated: AtomicBool,
+    /// Calls whose response has not begun.
+    under_way: AtomicUsize,
+}
+
+/// A call whose response has not begun, until this is dropped.
+#[derive(Debug)]
+pub(in crate::server) struct CallUnderWay(Arc<Calls>);
+
+impl Drop for CallUnderWay {
+    fn drop(&mut self) {
+        self.0.under_way.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 /// A permit for one call of a connection, returned when the last copy is dropped.
@@ -40,7 +53,19 @@ impl Calls {
             lasting: Arc::new(Semaphore::new(MOST_LASTING)),
             before_token: Arc::new(Semaphore::new(MOST_BEFORE_TOKEN)),
             authenticated: AtomicBool::new(false),
+            under_way: AtomicUsize::new(0),
         }
+    }
+
+    /// A call begins.
+    pub(in crate::server) fn begin(self: &Arc<Self>) -> CallUnderWay {
+        self.under_way.fetch_add(1, Ordering::Relaxed);
+        CallUnderWay(self.clone())
+    }
+
+    /// Whether there are calls whose response has not begun.
+    pub(in crate::server) fn are_under_way(&self) -> bool {
+        self.under_way.load(Ordering::Relaxed) > 0
     }
 
     /// Notes that a valid token came with a call.
