@@ -31,11 +31,10 @@ pub use self::traffic::Traffic;
 pub use self::watch::{WatchBatch, WatchError, Watcher};
 pub use crate::credentials::Credentials;
 
-#[cfg(feature = "cli")]
-pub(crate) use crate::proto::doctor::Outcome as DialBackOutcome;
-
 pub(crate) use self::call::StreamFailed;
 pub(crate) use self::error::describe;
+#[cfg(feature = "cli")]
+pub(crate) use self::rpc::DialBackOutcome;
 pub(crate) use self::rpc::{KeepAliveStream, RenewalAnswer};
 
 use self::auth::Auth;

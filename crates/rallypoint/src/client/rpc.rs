@@ -14,6 +14,8 @@ use super::line::{PATIENCE, PATIENCE_FOR_RENEWALS};
 use super::retry::Repeat;
 use super::traffic::Meter;
 #[cfg(feature = "cli")]
+pub(crate) use crate::proto::doctor::Outcome as DialBackOutcome;
+#[cfg(feature = "cli")]
 use crate::proto::doctor::doctor_client::DoctorClient;
 #[cfg(feature = "cli")]
 use crate::proto::doctor::{DialBackRequest, DialBackResponse};
