@@ -21,6 +21,10 @@ pub(super) struct EngineRight {
     changes: Option<StreamId>,
     /// The server ends as soon as the nodes can go on at another host.
     retires: bool,
+    /// The round of the running group that could go on at another host when this was asked last.
+    could_go_on: Option<u64>,
+    /// The running group can go on at another host, and has known for a while that it is the group.
+    goes_on: bool,
     /// The server has ended because the nodes can go on at another host.
     succeeded: CancellationToken,
 }
@@ -32,7 +36,8 @@ impl EngineRight {
         let watch = Watch::new(KeyRange::prefix(keys.root().to_owned()));
         let changes = store.watch(stream, None, watch).is_ok().then_some(stream);
         let right = ServingRight::new(keys, lease_ttl);
-        Self { right, changes, retires: false, succeeded: CancellationToken::new() }
+        let (could_go_on, goes_on, succeeded) = (None, false, CancellationToken::new());
+        Self { right, changes, retires: false, could_go_on, goes_on, succeeded }
     }
 
     /// Takes in the changes since the last call, which are published. A server that has missed some has no right, so this
@@ -70,8 +75,12 @@ impl EngineRight {
     }
 
     /// The node of this server has left. If `retires`, the server ends as soon as the others can go on at another host.
+    /// To be called again and again, some time after the last call: a group that has just formed goes on elsewhere only
+    /// if its members know of it, and a server that ends does not tell them.
     pub(super) fn retires(&mut self, retires: bool) {
-        self.retires = retires;
+        let can_go_on = self.right.can_go_on();
+        self.goes_on = can_go_on.is_some() && can_go_on == self.could_go_on;
+        (self.retires, self.could_go_on) = (retires, can_go_on);
     }
 
     /// Cancelled when the server has ended because the nodes can go on at another host.
@@ -81,7 +90,9 @@ impl EngineRight {
 
     /// Whether the server ends now because the nodes can go on at another host.
     pub(super) fn is_succeeded(&self) -> bool {
-        let is_succeeded = self.retires && self.right.can_be_succeeded();
+        let can_end = self.right.can_be_succeeded()
+            || (self.goes_on && self.right.can_go_on() == self.could_go_on);
+        let is_succeeded = self.retires && can_end;
         if is_succeeded {
             self.succeeded.cancel();
         }
@@ -125,6 +136,13 @@ mod tests {
         assert!(!engine.right_is_over());
     }
 
+    fn active(round: u64, status: &str) -> Bytes {
+        let rest = r#""limits":{"min":1,"max":3},"rank_policy":"","coordinator":{"id":"a"}"#;
+        let history = r#""history":"0000000000000007""#;
+        format!(r#"{{"format":{FORMAT},{history},"round":{round},"status":"{status}",{rest}}}"#)
+            .into()
+    }
+
     /// No group forms here after the nodes can go on at another host.
     #[tokio::test]
     async fn the_join_that_lets_the_nodes_go_on_elsewhere_is_the_last_change() {
@@ -132,12 +150,6 @@ mod tests {
         let puts = async |key: String, value: Bytes| {
             let put = Put::new(key, value);
             engine.write(|store, _| store.put(put)).await.map(Result::unwrap)
-        };
-        let active = |round: u64, status: &str| -> Bytes {
-            let rest = r#""limits":{"min":1,"max":3},"rank_policy":"","coordinator":{"id":"a"}"#;
-            let history = r#""history":"0000000000000007""#;
-            format!(r#"{{"format":{FORMAT},{history},"round":{round},"status":"{status}",{rest}}}"#)
-                .into()
         };
         for id in ["a", "b", "c"] {
             puts(keys.ready(1, id), Bytes::new()).await.unwrap();
@@ -151,5 +163,26 @@ mod tests {
         puts(keys.member(2, "c"), "{}".into()).await.unwrap();
         assert!(ended.is_cancelled());
         assert!(puts(keys.active(), active(2, "frozen")).await.is_err());
+    }
+
+    /// Members that have tried to confirm a group, and never learn that it formed, could go on nowhere.
+    #[tokio::test]
+    async fn a_group_that_has_just_formed_is_told_before_the_server_ends() {
+        let (engine, keys) = engine();
+        let puts = async |key: String, value: Bytes| {
+            let put = Put::new(key, value);
+            engine.write(|store, _| store.put(put)).await.map(Result::unwrap)
+        };
+        for id in ["b", "c"] {
+            puts(keys.member(2, id), "{}".into()).await.unwrap();
+            puts(keys.ready(2, id), Bytes::new()).await.unwrap();
+        }
+        let ended = engine.retires(true).unwrap();
+        puts(keys.active(), active(2, "final")).await.unwrap();
+        assert!(!ended.is_cancelled() && engine.is_open());
+        engine.retires(true).unwrap();
+        assert!(!ended.is_cancelled(), "it may have formed just now");
+        engine.retires(true).unwrap();
+        assert!(ended.is_cancelled());
     }
 }

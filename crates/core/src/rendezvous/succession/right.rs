@@ -166,22 +166,31 @@ impl ServingRight {
         self.round
     }
 
-    /// Whether the nodes can go on at another host without this one, whose node has left in good order. There they need
-    /// more than half of all that the group had (rule Y2), also of those that have left.
+    /// Whether the nodes that meet can go on at another host without this one, whose node has left in good order. There
+    /// they need more than half of all that the group had (rule Y2), also of those that have left.
     ///
     /// A member counts from the time when it joins the next round: until then it may be about to leave, too.
     pub fn can_be_succeeded(&self) -> bool {
-        let Some((round, status)) = self.active.filter(|(_, status)| *status != Status::Closed)
-        else {
-            return false;
-        };
-        let Some(joined) = self.joined.get(&round) else { return false };
-        if self.round == 0 {
-            return joined.len() >= 2;
-        }
+        let is_meeting = |status| !matches!(status, Status::Final | Status::Closed);
+        self.active.is_some_and(|(round, status)| is_meeting(status) && self.have_quorum(round))
+    }
+
+    /// The round of the running group, if its members can go on at another host without this one. They must have learned
+    /// that it is their group: for all that is known elsewhere, another one may have formed in its place otherwise.
+    pub fn can_go_on(&self) -> Option<u64> {
+        let (round, status) = self.active?;
         // A group of which a member has left forms again first.
-        let forms_again = status == Status::Final && self.group.len() < self.world;
-        !forms_again && 2 * joined.intersection(&self.group).count() > self.world
+        let goes_on = status == Status::Final && self.group.len() == self.world;
+        (goes_on && self.have_quorum(round)).then_some(round)
+    }
+
+    /// Whether the members of the last group that have joined this round are more than half of all that the group had.
+    fn have_quorum(&self, round: u64) -> bool {
+        let Some(joined) = self.joined.get(&round) else { return false };
+        match self.round {
+            0 => joined.len() >= 2,
+            _ => 2 * joined.intersection(&self.group).count() > self.world,
+        }
     }
 
     /// Whether the server may grant and renew leases now.

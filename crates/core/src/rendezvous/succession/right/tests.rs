@@ -361,7 +361,10 @@ fn the_server_of_a_node_that_left_may_end_when_enough_have_joined_the_next_round
     assert!(!server.right.can_be_succeeded());
     // Here they have one, and a group of two has it everywhere.
     server.forms(2, &["d", "e"]);
-    assert!(server.right.can_be_succeeded());
+    assert!(!server.right.can_be_succeeded(), "they may not know it yet");
+    assert_eq!(server.right.can_go_on(), Some(2));
+    server.puts(server.keys.left(2, "e"), "".into(), 9);
+    assert_eq!(server.right.can_go_on(), None, "it is to form again");
 }
 
 #[test]
@@ -369,9 +372,10 @@ fn the_server_of_a_closed_run_is_not_succeeded() {
     let mut server = succeeded(&["a", "b", "c"], &["a"], &["b", "c"]);
     server.is_active(2, Status::Closed);
     assert!(!server.right.can_be_succeeded());
+    assert_eq!(server.right.can_go_on(), None);
 }
 
 #[test]
 fn the_server_of_a_node_that_is_no_member_may_end_while_a_group_runs() {
-    assert!(Server::of(&["b", "c", "d"]).right.can_be_succeeded());
+    assert_eq!(Server::of(&["b", "c", "d"]).right.can_go_on(), Some(1));
 }
