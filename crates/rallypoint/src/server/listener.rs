@@ -345,7 +345,7 @@ mod tests {
         let (stream, _) = listener.accept().await.unwrap();
         let calls = Arc::new(Calls::new());
         let mut connection = AcceptedConnection::new(Io::Plain(stream), calls.clone());
-        let mut write = |connection: &mut AcceptedConnection| {
+        let write = |connection: &mut AcceptedConnection| {
             poll_fn(|context| Pin::new(&mut *connection).poll_write(context, b"response"))
                 .now_or_never()
                 .is_some()
