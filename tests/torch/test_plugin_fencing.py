@@ -99,11 +99,11 @@ def test_each_group_is_watched_over():
 # Workers that do not look like any, since they have no session of their own: one that the agent knows by its number,
 # and one that it knows by something else.
 OTHERWISE = """
-import logging, queue, subprocess, sys, types
+import logging, queue, subprocess, types
 from datetime import timedelta
 from rallypoint._fence import Fence
 
-logging.basicConfig(stream=sys.stdout, format="%(message)s")
+logging.basicConfig(format="%(message)s")
 losses = queue.Queue()
 workers = []
 ways = types.SimpleNamespace(fenced=losses.get, is_fenced=False, lease_ttl=timedelta(seconds=16))
@@ -119,5 +119,5 @@ workers[1].kill()
 def test_workers_that_are_started_in_another_way():
     """Those that the agent knows end too, and those that it does not are missed."""
     said = subprocess.run([sys.executable, "-c", OTHERWISE], capture_output=True, text=True)
-    assert f"\n{-signal.SIGKILL}\n" in f"\n{said.stdout}", said.stderr
-    assert "found 1 of the 2 workers of this node, which must end" in said.stdout, said
+    assert said.stdout == f"{-signal.SIGKILL}\n", said.stderr
+    assert "found 1 of the 2 workers of this node, which must end" in said.stderr, said
