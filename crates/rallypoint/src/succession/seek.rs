@@ -51,6 +51,8 @@ pub(crate) struct Seeker {
     has_asked: bool,
     /// Whether the node had a session when it last looked.
     had_session: bool,
+    /// Whether the node did not look for a server until now.
+    has_rested: bool,
     /// The last answers, and how many in a row were the same before.
     answers: Vec<HostAnswer>,
     unchanged: u32,
@@ -72,6 +74,7 @@ impl Seeker {
             // For the first group, the hosts may have been asked before.
             has_asked: true,
             had_session: false,
+            has_rested: false,
             answers: Vec::new(),
             unchanged: 0,
         }
@@ -88,6 +91,13 @@ impl Seeker {
     pub(crate) async fn next(&mut self, remembers: u64, has_session: bool) -> Option<usize> {
         if std::mem::replace(&mut self.had_session, has_session) && !has_session {
             self.hasten();
+        }
+        if std::mem::take(&mut self.has_rested) {
+            match has_session {
+                // Its group forms again, at the server that it has. All of its nodes begin to look now.
+                true => self.next = Instant::now() + self.spread(PAUSE_AT_SERVER),
+                false => self.hurry(),
+            }
         }
         if self.asking.is_none() {
             sleep_until(self.next).await;
@@ -113,10 +123,9 @@ impl Seeker {
     /// The node has its server: the connections to all other hosts are closed.
     pub(crate) fn rest(&mut self) {
         self.asking = None;
+        self.has_rested = true;
         if std::mem::take(&mut self.has_asked) {
             self.order.disconnect();
-            // A node that looks for a server again does so at once.
-            self.hurry();
         }
     }
 
@@ -311,9 +320,13 @@ mod tests {
         assert!(polled.is_err() && seeker.left() < 0.3, "{}", seeker.left());
         seeker.had_session = true;
         wait(&mut seeker);
-        // It becomes a member, and is none again.
-        seeker.has_asked = true;
-        seeker.rest();
-        assert_eq!(seeker.left(), 0.0);
+        // It becomes a member, and is none again: its group forms again where it was, or its session is lost, too.
+        for (has_session, least, most) in [(true, 0.7, 1.3), (false, 0.0, 0.1)] {
+            seeker.rest();
+            let asking = seeker.next(3, has_session);
+            assert!(tokio::time::timeout(Duration::ZERO, asking).await.is_err());
+            let left = seeker.left();
+            assert!((least..most).contains(&left), "{has_session}: {left}");
+        }
     }
 }
