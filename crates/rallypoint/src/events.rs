@@ -118,20 +118,20 @@ impl EventRecorder {
         let at = self.moment(self.0.origin.elapsed());
         let began = |journal: &mut Journal, text: &mut Vec<u8>| {
             journal.node_began(at, config, document, entropy, text);
-            Vec::new()
+            ((), Vec::new())
         };
         self.record(at, Some((run_id, &document.id)), began);
     }
 
+    /// Gives the node an input, and records it with what follows. Returns what the node decided.
     pub(crate) fn node_step(
         &self,
         now: Time,
-        input: &NodeInput,
-        outputs: &[NodeOutput],
-        node: &Node,
-    ) {
+        input: NodeInput,
+        node: &mut Node,
+    ) -> Vec<NodeOutput> {
         let at = self.moment(now);
-        self.record(at, None, |journal, text| journal.node_step(at, input, outputs, node, text));
+        self.record(at, None, |journal, text| journal.node_step(at, input, node, text))
     }
 
     /// Records an agent before its first input. Its times have the same origin as the recorder.
@@ -139,7 +139,7 @@ impl EventRecorder {
         let at = self.moment(self.0.origin.elapsed());
         let began = |journal: &mut Journal, text: &mut Vec<u8>| {
             journal.agent_began(at, settings, text);
-            Vec::new()
+            ((), Vec::new())
         };
         self.record(at, Some((run_id, node_id)), began);
     }
@@ -147,7 +147,7 @@ impl EventRecorder {
     /// Records an input of the agent, and the outputs that followed.
     pub fn agent_step(&self, now: Time, input: &AgentInput, outputs: &[AgentOutput]) {
         let at = self.moment(now);
-        self.record(at, None, |journal, text| journal.agent_step(at, input, outputs, text));
+        self.record(at, None, |journal, text| ((), journal.agent_step(at, input, outputs, text)));
     }
 
     fn moment(&self, now: Time) -> Moment {
@@ -156,21 +156,18 @@ impl EventRecorder {
 
     /// Passes lines on to the writer, and events to the observer. The journal begins with the ids of the run and of the
     /// node.
-    fn record(
+    fn record<T>(
         &self,
         at: Moment,
         ids: Option<(&str, &str)>,
-        record: impl FnOnce(&mut Journal, &mut Vec<u8>) -> Vec<Observation>,
-    ) {
+        record: impl FnOnce(&mut Journal, &mut Vec<u8>) -> (T, Vec<Observation>),
+    ) -> T {
         let mut state = self.0.state.lock().unwrap_or_else(PoisonError::into_inner);
         let RecorderState { journal, detail, queue, text, observer, said } = &mut *state;
-        if let (None, Some((run_id, node_id))) = (&journal, ids) {
-            *journal = Some(Journal::new(run_id, node_id, *detail));
-        }
-        let wanted = queue.is_some() || observer.is_some();
-        let Some(journal) = journal.as_mut().filter(|_| wanted) else { return };
+        let (run_id, node_id) = ids.unwrap_or_default();
+        let journal = journal.get_or_insert_with(|| Journal::new(run_id, node_id, *detail));
         text.clear();
-        let events = record(journal, text);
+        let (result, events) = record(journal, text);
         if let Some(queue) = queue
             && !queue.append(text)
             && !std::mem::replace(said, true)
@@ -184,6 +181,7 @@ impl EventRecorder {
         if let Some(observe) = observer {
             events.iter().for_each(|event| observe(at.now, event));
         }
+        result
     }
 }
 

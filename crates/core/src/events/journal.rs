@@ -93,7 +93,7 @@ impl Journal {
 
     /// Records an agent before its first input.
     pub fn agent_began(&mut self, at: Moment, settings: &AgentSettings, text: &mut Vec<u8>) {
-        self.lines(at, &[], &Record::AgentBegan { version: VERSION, settings }, text);
+        self.lines(at, &[], Some(&Record::AgentBegan { version: VERSION, settings }), text);
     }
 
     /// Records an input of the agent and the outputs that followed. The events of it are returned.
@@ -106,7 +106,7 @@ impl Journal {
     ) -> Vec<Observation> {
         let events = self.observer.agent(at.now, input, outputs);
         let record = Record::AgentStep { at_ns: nanos(at.now), input, outputs };
-        self.lines(at, &events, &record, text);
+        self.lines(at, &events, Some(&record), text);
         events
     }
 
@@ -120,38 +120,41 @@ impl Journal {
         text: &mut Vec<u8>,
     ) {
         let began = Record::NodeBegan { version: VERSION, config, document, entropy };
-        self.lines(at, &[], &began, text);
+        self.lines(at, &[], Some(&began), text);
     }
 
-    /// Records an input of the node and the outputs that followed. The node has handled the input. The events of it are
-    /// returned.
+    /// Gives the node an input, and records it and the outputs that follow. Returns the outputs, and the events.
     pub fn node_step(
         &mut self,
         at: Moment,
-        input: &NodeInput,
-        outputs: &[NodeOutput],
-        node: &Node,
+        input: NodeInput,
+        node: &mut Node,
         text: &mut Vec<u8>,
-    ) -> Vec<Observation> {
-        let events = self.observer.node(at.now, input, outputs, node);
-        let record = Record::NodeStep { at_ns: nanos(at.now), input, outputs };
-        self.lines(at, &events, &record, text);
-        events
+    ) -> (Vec<NodeOutput>, Vec<Observation>) {
+        let recorded = (self.detail == Detail::Records).then(|| input.clone());
+        let (outputs, events) = self.observer.node_step(at.now, input, node);
+        let record = recorded.as_ref().map(|input| Record::NodeStep {
+            at_ns: nanos(at.now),
+            input,
+            outputs: &outputs,
+        });
+        self.lines(at, &events, record.as_ref(), text);
+        (outputs, events)
     }
 
     fn lines(
         &mut self,
         at: Moment,
         events: &[Observation],
-        record: &Record<'_>,
+        record: Option<&Record<'_>>,
         text: &mut Vec<u8>,
     ) {
-        let has_record = self.detail == Detail::Records;
-        if self.detail == Detail::Nothing || (events.is_empty() && !has_record) {
+        let record = record.filter(|_| self.detail == Detail::Records);
+        if self.detail == Detail::Nothing || (events.is_empty() && record.is_none()) {
             return;
         }
         let (time, ms) = (rfc3339(at.wall), millis(at.now));
-        if has_record {
+        if let Some(record) = record {
             let round = events.first().map_or(0, |event| event.round);
             self.line((&time, ms), round, record, "", text);
         }

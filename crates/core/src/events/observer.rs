@@ -54,19 +54,21 @@ impl EventObserver {
         events
     }
 
-    /// The events that follow from an input of the node, from what it decided, and from what it knows since: `node` has
-    /// handled the input.
-    pub fn node(
+    /// Gives the node an input. Returns what it decided, and the events that follow from the input, from what the node
+    /// knows since, and from its decisions. The input is not copied for it: that of a coordinator may have a thousand
+    /// documents.
+    pub fn node_step(
         &mut self,
         now: Time,
-        input: &NodeInput,
-        outputs: &[NodeOutput],
-        node: &Node,
-    ) -> Vec<Observation> {
-        let mut events: Vec<Observation> = self.node.told(now, input, node).into_iter().collect();
-        events.extend(self.node.observed(now, node));
+        input: NodeInput,
+        node: &mut Node,
+    ) -> (Vec<NodeOutput>, Vec<Observation>) {
+        let mut events: Vec<Observation> = self.node.told(now, &input, node).into_iter().collect();
+        node.handle(now, input);
+        let outputs: Vec<NodeOutput> = std::iter::from_fn(|| node.poll_output()).collect();
+        self.node.observed(now, node, &mut events);
         events.extend(outputs.iter().filter_map(|output| self.node.decided(output, node)));
-        events
+        (outputs, events)
     }
 }
 

@@ -242,9 +242,8 @@ impl NodeReplay {
             EventBody::NodeStep { at_ns, input, outputs } => {
                 let node = self.node.as_mut().ok_or(Difference::NoBeginning("node_began"))?;
                 self.now = Time::from_nanos(*at_ns);
-                node.handle(self.now, (**input).clone());
-                let decided: Vec<_> = std::iter::from_fn(|| node.poll_output()).collect();
-                self.expected = self.observer.node(self.now, input, &decided, node).into();
+                let (decided, events) = self.observer.node_step(self.now, (**input).clone(), node);
+                self.expected = events.into();
                 (values(&decided), outputs)
             }
             _ => return Ok(()),

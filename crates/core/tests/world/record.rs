@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use rallypoint_core::agent::{AgentInput, AgentOutput, AgentSettings};
 use rallypoint_core::events::{Detail, EventBody, Journal, Moment, Replay, ReplayError, RunEvent};
+use rallypoint_core::kv::Time;
 use rallypoint_core::rendezvous::documents::NodeDocument;
 use rallypoint_core::rendezvous::{NodeInput, NodeOutput};
 
@@ -40,12 +41,16 @@ impl World {
         }
     }
 
-    pub(crate) fn record_node(&mut self, who: Who, input: &NodeInput, outputs: &[NodeOutput]) {
+    /// Gives a node an input, and records it if records are wanted.
+    pub(crate) fn give_node(&mut self, who: Who, time: Time, input: NodeInput) -> Vec<NodeOutput> {
         let at = self.moment();
-        let Some(records) = &mut self.records else { return };
-        if let Some((journal, text)) = records.nodes.get_mut(&who) {
-            journal.node_step(at, input, outputs, &self.nodes[who].rendezvous, text);
+        let node = &mut self.nodes[who].rendezvous;
+        let journal = self.records.as_mut().and_then(|records| records.nodes.get_mut(&who));
+        if let Some((journal, text)) = journal {
+            return journal.node_step(at, input, node, text).0;
         }
+        node.handle(time, input);
+        std::iter::from_fn(|| node.poll_output()).collect()
     }
 
     pub(crate) fn record_agent(&mut self, who: Who, input: &AgentInput, outputs: &[AgentOutput]) {

@@ -63,10 +63,9 @@ impl NodeObserver {
     }
 
     /// The events of what the node knows now, and did not know before.
-    pub(super) fn observed(&mut self, now: Time, node: &Node) -> Vec<Observation> {
-        let mut events = Vec::new();
+    pub(super) fn observed(&mut self, now: Time, node: &Node, events: &mut Vec<Observation>) {
         if self.active.as_ref() != node.active() {
-            events = self.active_changed(now, node);
+            events.extend(self.active_changed(now, node));
             self.active = node.active().cloned();
         }
         let announced = node.announced();
@@ -74,7 +73,6 @@ impl NodeObserver {
             events.extend(self.announced(now, announced));
             self.announced = Some(announced);
         }
-        events
     }
 
     fn active_changed(&mut self, now: Time, node: &Node) -> Vec<Observation> {
