@@ -225,6 +225,10 @@ pub struct BootstrapStore {
     /// The liveness socket of rank 0.
     #[serde(default, skip_serializing_if = "is_default")]
     pub liveness: Option<LivenessAddress>,
+    /// Whether the process of rank 0 runs the server of the job, where hosts succeed each other as servers. Its death is
+    /// then the end of the server.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub runs_server: bool,
 }
 
 /// The confirmation of a member of a running group, other than rank 0, that has no connection to rank 0's store.

@@ -348,6 +348,8 @@ pub struct FormedGroup {
     pub token: String,
     /// The liveness socket of rank 0.
     pub rank0_liveness: Option<LivenessAddress>,
+    /// The node that has rank 0, if its process runs the server of the job and hosts succeed each other as servers.
+    pub head: Option<String>,
 }
 
 /// How a run was closed.

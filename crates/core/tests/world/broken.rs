@@ -367,7 +367,12 @@ pub(crate) fn confirmations(freeze: &Txn, revision: Revision) -> Vec<Event> {
     let confirmed = |key: &Bytes| {
         let key = String::from_utf8_lossy(key).replace("/rank/", "/ready/").into();
         let address = Address { host: "nowhere".to_owned(), port: 1 };
-        let value = encode(&BootstrapStore { address, token: String::new(), liveness: None });
+        let value = encode(&BootstrapStore {
+            address,
+            token: String::new(),
+            liveness: None,
+            runs_server: false,
+        });
         let kv = KeyValue { key, value, mod_revision: revision + 1, ..KeyValue::default() };
         Event { kind: EventKind::Put, kv, prev_kv: None }
     };

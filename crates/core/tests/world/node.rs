@@ -212,14 +212,7 @@ impl World {
         if matches!(input, NodeInput::Leave) {
             self.nodes[who].claim = None;
         }
-        let recorded = self.records.is_some().then(|| input.clone());
-        let node = &mut self.nodes[who];
-        node.rendezvous.handle(time, input);
-        let outputs: Vec<NodeOutput> =
-            std::iter::from_fn(|| node.rendezvous.poll_output()).collect();
-        if let Some(input) = recorded {
-            self.record_node(who, &input, &outputs);
-        }
+        let outputs = self.give_node(who, time, input);
         self.nodes[who].outputs.extend(outputs);
         while let Some(output) = self.nodes[who].outputs.pop_front() {
             self.execute(who, output)?;
@@ -403,7 +396,12 @@ impl World {
             }
             Delivery::BootstrapStore { round, works: true, port } => {
                 let address = Address { host: format!("host{who}"), port };
-                let store = BootstrapStore { address, token: String::new(), liveness: None };
+                let store = BootstrapStore {
+                    address,
+                    token: String::new(),
+                    liveness: None,
+                    runs_server: false,
+                };
                 self.give(who, NodeInput::BootstrapStoreReady { round, store })
             }
             Delivery::BootstrapStore { round, works: false, .. } => self

@@ -209,6 +209,13 @@ impl Seeker {
         async move { order.ask_one(at, 0, PATIENCE).await }
     }
 
+    /// Whether this host serves, and the node uses its server.
+    pub(crate) fn serves(&self) -> bool {
+        self.order
+            .own()
+            .is_some_and(|(position, host)| position == self.at && host.right().is_some())
+    }
+
     /// Finds out which node runs the server, over the node's own connection to it.
     pub(crate) fn find_head(&self) -> impl Future<Output = Option<String>> + Send + 'static {
         let (order, client) = (self.order.clone(), self.client.with_timeout(PATIENCE));

@@ -311,7 +311,7 @@ impl Node {
     /// The group of `active` has formed, with this node as a member.
     fn formed(&mut self, active: &Active, ranked: Ranked) {
         let Active { history, round, store, world, .. } = active;
-        let Some(BootstrapStore { address, token, liveness }) = store.clone() else {
+        let Some(BootstrapStore { address, token, liveness, runs_server }) = store.clone() else {
             let key = self.config.keys.active();
             let reason = "no store is named".to_owned();
             let error = DocumentError::Corrupt { key, reason };
@@ -327,6 +327,7 @@ impl Node {
             store: address,
             token,
             rank0_liveness: liveness,
+            head: runs_server.then(|| active.rank0.clone()),
         }));
         // The coordinator of the round may have handed the group over to this node.
         if self.coordinator.is_none()

@@ -21,6 +21,9 @@ use crate::util::blocking::blocking;
 /// Hosts that may serve, where they succeed each other.
 const HOSTS: usize = 3;
 
+/// How long the last messages of a phase are waited for.
+const SETTLES: Duration = Duration::from_secs(1);
+
 /// The groups idle one after the other.
 const TURNS: [bool; 4] = [false, true, true, false];
 
@@ -74,7 +77,8 @@ pub(super) async fn compare(bench: &RendezvousBench) -> Result<(), AnyError> {
         used.push(
             group
                 .uses("idle", async || {
-                    tokio::time::sleep(idle).await;
+                    // With the time for the last messages, so that each node renews its lease equally often in all turns.
+                    tokio::time::sleep(idle.saturating_sub(SETTLES)).await;
                     Ok(idle.as_secs_f64())
                 })
                 .await?,
@@ -164,8 +168,7 @@ impl ServedGroup {
         done: impl AsyncFnOnce() -> Result<f64, AnyError>,
     ) -> Result<Usage, AnyError> {
         let look = async || {
-            // The last messages are on their way.
-            tokio::time::sleep(Duration::from_secs(1)).await;
+            tokio::time::sleep(SETTLES).await;
             (processor_seconds(ClockId::ProcessCPUTime), total(&self.handlers))
         };
         let (processor, before) = look().await;

@@ -59,8 +59,9 @@ impl Bootstrap {
 
     /// Reserves a port for `round`. Workers connect as soon as the port is published, so it is served before.
     ///
-    /// Proofs from an earlier round continue: the new round may wait for them.
-    pub(super) fn begin(&mut self, round: u64) -> NodeInput {
+    /// Proofs from an earlier round continue: the new round may wait for them. `runs_server`: whether this process runs the
+    /// server of the job.
+    pub(super) fn begin(&mut self, round: u64, runs_server: bool) -> NodeInput {
         self.round = round;
         let BootstrapNode { address: host, liveness, ports, .. } = self.own.clone();
         let kept = match ports {
@@ -76,7 +77,7 @@ impl Bootstrap {
                 let address = Address { host, port };
                 NodeInput::BootstrapStoreReady {
                     round,
-                    store: BootstrapStore { address, token, liveness },
+                    store: BootstrapStore { address, token, liveness, runs_server },
                 }
             }
             Err(error) => {

@@ -221,13 +221,11 @@ impl NodeDriver {
     /// Gives the node an input, and takes its outputs.
     fn give(&mut self, input: NodeInput) {
         let now = self.now();
-        let recorded = self.recorder.is_some().then(|| input.clone());
-        self.node.handle(now, input);
-        let outputs: Vec<NodeOutput> = std::iter::from_fn(|| self.node.poll_output()).collect();
-        if let (Some(recorder), Some(input)) = (&self.recorder, recorded) {
-            recorder.node_step(now, &input, &outputs, &self.node);
+        if let Some(recorder) = &self.recorder {
+            return self.outputs.extend(recorder.node_step(now, input, &mut self.node));
         }
-        self.outputs.extend(outputs);
+        self.node.handle(now, input);
+        self.outputs.extend(std::iter::from_fn(|| self.node.poll_output()));
     }
 
     async fn execute(&mut self, output: NodeOutput) {
@@ -250,7 +248,7 @@ impl NodeDriver {
             }
             NodeOutput::Fenced(_) => self.fenced(),
             NodeOutput::ServeBootstrapStore { round } => {
-                let input = self.bootstrap.begin(round);
+                let input = self.bootstrap.begin(round, self.search.serves());
                 self.give(input);
             }
             NodeOutput::Formed(formed) => {
@@ -268,7 +266,7 @@ impl NodeDriver {
                     }
                 }
                 self.status.send_modify(|status| status.fenced = None);
-                self.search.find_head();
+                self.search.formed(&formed);
                 self.replies.entered(Ok(formed));
             }
             NodeOutput::Failed(failed) => {

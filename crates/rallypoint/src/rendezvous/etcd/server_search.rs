@@ -3,9 +3,10 @@
 use std::future::pending;
 use std::time::Duration;
 
+use rallypoint_core::rendezvous::FormedGroup;
 use rallypoint_core::rendezvous::succession::Succession;
 use rallypoint_core::rendezvous::succession::order::HostAnswer;
-use tokio::time::{Instant, sleep, timeout_at};
+use tokio::time::{Instant, timeout_at};
 
 use super::driver::Boxed;
 use super::errors::connection_error;
@@ -15,12 +16,6 @@ use crate::succession::{HostOrder, Seeker, VoteNote};
 
 /// The shortest interval between two notes of a membership.
 const NOTE_EVERY: Duration = Duration::from_secs(1);
-
-/// The time over which the members of a group spread the question which node runs the server, for each member.
-const SPREAD: Duration = Duration::from_millis(2);
-
-/// The longest such time.
-const LONGEST_SPREAD: Duration = Duration::from_secs(5);
 
 /// What the search has found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,7 +42,6 @@ pub(super) struct ServerSearch(Option<Search>);
 struct Search {
     order: HostOrder,
     seeker: Seeker,
-    max_nodes: usize,
     note: Option<VoteNote>,
     noted: Option<Instant>,
     doubt: Option<(Doubt, Boxed<HostAnswer>)>,
@@ -59,7 +53,6 @@ impl ServerSearch {
     pub(super) fn begin(order: Option<HostOrder>, client: &Client, max_nodes: usize) -> Self {
         Self(order.map(|order| Search {
             seeker: Seeker::new(order.clone(), client.clone(), max_nodes),
-            max_nodes,
             note: None,
             noted: None,
             doubt: None,
@@ -187,16 +180,18 @@ impl ServerSearch {
         }
     }
 
-    /// The node is a member of a group: finds out which node runs the server, whose death ends the session.
-    pub(super) fn find_head(&mut self) {
+    /// Whether the process of this node runs the server that the node uses.
+    pub(super) fn serves(&self) -> bool {
+        self.0.as_ref().is_some_and(|search| search.seeker.serves())
+    }
+
+    /// The node is a member of this group. The death of the node that runs the server ends the session. Rank 0 tells all
+    /// members whether it is that node, and they notice the death of no other one; rank 0 itself asks which node it is.
+    pub(super) fn formed(&mut self, group: &FormedGroup) {
         let Some(search) = &mut self.0 else { return };
-        let nodes = u32::try_from(search.max_nodes).unwrap_or(u32::MAX);
-        let delay = (SPREAD * nodes).min(LONGEST_SPREAD).mul_f64(fastrand::f64());
-        let asking = search.seeker.find_head();
-        search.finding_head = Some(Box::pin(async move {
-            sleep(delay).await;
-            asking.await
-        }));
+        search.seeker.set_head(group.head.clone());
+        let asks = group.rank == 0 && group.head.is_none();
+        search.finding_head = asks.then(|| -> Boxed<_> { Box::pin(search.seeker.find_head()) });
     }
 
     /// Whether this node runs the server, as far as it is known.

@@ -308,7 +308,8 @@ impl Model {
             NodeOutput::Unwatch => self.unwatch(who),
             NodeOutput::ServeBootstrapStore { round } => {
                 let address = Address { host: format!("gpu-node-{who:06}"), port: 29_500 };
-                let store = BootstrapStore { address, token: token(), liveness: None };
+                let store =
+                    BootstrapStore { address, token: token(), liveness: None, runs_server: false };
                 let ready = NodeInput::BootstrapStoreReady { round, store };
                 self.steps.push_back(Step::Give(who, ready));
             }

@@ -20,7 +20,7 @@ fn hosting() -> (Bootstrap, SocketAddr, String) {
         ports: None,
     };
     let mut hosting = Bootstrap::new(own, true, HeldPort::default());
-    let NodeInput::BootstrapStoreReady { round: 7, store } = hosting.begin(7) else {
+    let NodeInput::BootstrapStoreReady { round: 7, store } = hosting.begin(7, false) else {
         panic!("no port")
     };
     let address = SocketAddr::from(([127, 0, 0, 1], store.address.port));
@@ -83,6 +83,16 @@ async fn each_round_has_a_token_of_its_own() {
 }
 
 #[tokio::test]
+async fn members_learn_whether_rank_0_runs_the_server() {
+    let (mut hosting, _, _) = hosting();
+    for runs_server in [true, false] {
+        let ready = hosting.begin(8, runs_server);
+        let NodeInput::BootstrapStoreReady { store, .. } = ready else { panic!("no port") };
+        assert_eq!(store.runs_server, runs_server);
+    }
+}
+
+#[tokio::test]
 async fn a_member_whose_processes_are_all_gone_is_suspected_and_then_dead() {
     let (mut hosting, store, token) = hosting();
     let guard = Guard::start().await;
@@ -92,7 +102,7 @@ async fn a_member_whose_processes_are_all_gone_is_suspected_and_then_dead() {
     assert_eq!(next(&mut hosting).await, suspect());
     // Its launcher is dead, its workers are not. Another round has begun meanwhile.
     is_quiet(&mut hosting).await;
-    hosting.begin(8);
+    hosting.begin(8, false);
     is_quiet(&mut hosting).await;
     drop(guard);
     assert_eq!(next(&mut hosting).await, PeerEvent::Dead { node: "member".into(), round: 7 });

@@ -34,7 +34,7 @@ fn store() -> (AgentStore, UnboundedReceiver<PeerReport>) {
 fn group(address: SocketAddr, liveness: Option<&LivenessAddress>) -> FormedGroup {
     let store = Address { host: "127.0.0.1".into(), port: address.port() };
     let (token, rank0_liveness) = (TOKEN.to_owned(), liveness.cloned());
-    FormedGroup { round: 1, rank: 1, world: 2, store, token, rank0_liveness }
+    FormedGroup { round: 1, rank: 1, world: 2, store, token, rank0_liveness, head: None }
 }
 
 /// A peer_liveness of the node `member`.
