@@ -5,15 +5,13 @@ import ctypes
 import json
 import os
 import pathlib
-import random
 import signal
-import socket
 import subprocess
 import sys
 import time
 import warnings
 
-from servers import HOST, PATIENCE
+from servers import HOST, PATIENCE, free_port
 
 WORKER = pathlib.Path(__file__).with_name("plugin_job.py")
 TORCHRUN = [str(pathlib.Path(sys.executable).with_name("torchrun"))]
@@ -26,13 +24,6 @@ NO_LEASE = "last_call_timeout=1,lease_ttl=600"
 
 # In the environment of every process of a job, and says of which.
 MARK = "PLUGIN_TEST_JOB"
-
-
-def free_port():
-    """A port that is free, and not one of those that the system gives to clients."""
-    while True:
-        with contextlib.suppress(OSError), socket.create_server((HOST, random.randrange(15000, 32000))) as listener:
-            return listener.getsockname()[1]
 
 
 def die_with_parent():

@@ -7,13 +7,12 @@ import contextlib
 import os
 import pathlib
 import signal
-import socket
 import subprocess
 import sys
 import time
 import uuid
 
-from servers import HOST, PATIENCE, ROOT, TARGET
+from servers import HOST, PATIENCE, ROOT, TARGET, free_port
 
 EXAMPLE = ROOT / "examples" / "train.py"
 
@@ -78,8 +77,7 @@ class Job:
         self.kind, self.directory, self.nodes, self.meeting = kind, directory, nodes, meeting
         self.run_id = f"test-{uuid.uuid4().hex[:12]}"
         self.launchers = []
-        with socket.create_server((HOST, 0)) as listener:
-            self.port = listener.getsockname()[1]
+        self.port = free_port()
 
     def start(self, *arguments, host=None, by=(), **environment):
         """One more launcher, ``by`` a program that becomes it. The first one hosts what they meet at, unless told

@@ -5,8 +5,7 @@ import signal
 import subprocess
 
 import trustme
-from agents import free_port
-from servers import HOST, PATIENCE, TARGET
+from servers import HOST, PATIENCE, TARGET, free_port
 
 HOME = TARGET / "tools" / "etcd-3.5"
 ETCD = os.environ.setdefault("TORCHELASTIC_ETCD_BINARY_PATH", os.environ.get("RALLYPOINT_ETCD_3_5", str(HOME / "etcd")))

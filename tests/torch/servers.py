@@ -4,8 +4,10 @@ Each is a context manager and gone when its block ends. They have a `port`, and 
 client, whichever server it is.
 """
 
+import contextlib
 import os
 import pathlib
+import random
 import socket
 import subprocess
 import sys
@@ -18,6 +20,16 @@ PATIENCE = timedelta(seconds=120)
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 TARGET = ROOT / os.environ.get("CARGO_TARGET_DIR", "target")
+
+
+def free_port():
+    """A port that is free, and that nobody else takes before it is used: it is not one of those that the system gives
+    to clients, and test processes that run side by side pick from different ones."""
+    number = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0")[2:])
+    ports = range(15000 + number, 32000, int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")))
+    while True:
+        with contextlib.suppress(OSError), socket.create_server((HOST, random.choice(ports))) as listener:
+            return listener.getsockname()[1]
 
 
 class Server:

@@ -8,8 +8,8 @@ import subprocess
 import sys
 
 import pytest
-from agents import die_with_parent, free_port, until
-from servers import HOST, ROOT
+from agents import die_with_parent, until
+from servers import HOST, ROOT, free_port
 
 WORKER = pathlib.Path(__file__).with_name("others_job.py")
 

@@ -3,9 +3,9 @@
 import time
 
 import pytest
-from agents import Job, free_port
+from agents import Job
 from real_etcd import Certificates, Etcd
-from servers import HOST
+from servers import HOST, free_port
 
 import rallypoint
 

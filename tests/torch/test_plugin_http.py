@@ -3,8 +3,7 @@
 import urllib.error
 import urllib.request
 
-from agents import free_port
-from servers import HOST
+from servers import HOST, free_port
 
 
 def get(port, page):

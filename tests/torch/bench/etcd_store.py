@@ -4,7 +4,6 @@ PyTorch's needs etcd's second API, which etcd 3.5 has if it is asked for."""
 import json
 import os
 import shutil
-import socket
 import statistics
 import subprocess
 import sys
@@ -14,7 +13,7 @@ import urllib.request
 import uuid
 
 import etcd
-from servers import HOST, TARGET
+from servers import HOST, TARGET, free_port
 
 from . import builds
 from .report import OURS, STOCK
@@ -31,8 +30,7 @@ class Etcd:
         program = program or os.environ.get("RALLYPOINT_ETCD_3_5", TARGET / "tools" / "etcd-3.5" / "etcd")
         self.v2 = v2
         self.directory = tempfile.mkdtemp(prefix="rallypoint-bench-")
-        with socket.create_server((HOST, 0)) as client, socket.create_server((HOST, 0)) as peer:
-            self.port, peer_port = (listener.getsockname()[1] for listener in (client, peer))
+        self.port, peer_port = free_port(), free_port()
         url, peer_url = f"http://{HOST}:{self.port}", f"http://{HOST}:{peer_port}"
         self.process = subprocess.Popen(
             [

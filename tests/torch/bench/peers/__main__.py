@@ -6,7 +6,6 @@ import importlib.metadata
 import os
 import pathlib
 import resource
-import socket
 import subprocess
 import sys
 import tempfile
@@ -19,7 +18,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("RES_OPTIONS", "timeout:1 attempts:1")
 os.environ.setdefault("RUST_LOG", "error")
 
-from servers import HOST, TARGET
+from servers import HOST, TARGET, free_port
 
 from bench import builds
 
@@ -51,8 +50,7 @@ class Context:
         self.progress.write(what)
 
     def free_endpoint(self):
-        with socket.create_server((HOST, 0)) as listener:
-            return f"{HOST}:{listener.getsockname()[1]}"
+        return f"{HOST}:{free_port()}"
 
     def dismiss(self):
         """Ends them. A part that needs them later gets new ones."""
