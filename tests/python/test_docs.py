@@ -42,15 +42,25 @@ def test_the_stubs_are_as_the_module_is():
     assert checked.returncode == 0, checked.stdout + checked.stderr
 
 
-def mypy(tmp_path, *arguments):
-    command = [sys.executable, "-m", "mypy", "--cache-dir", str(tmp_path / "cache"), *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
+@pytest.fixture(scope="session")
+def cache(tmp_path_factory):
+    """What mypy knows of the standard library and of the package is found out once."""
+    return tmp_path_factory.mktemp("mypy")
 
 
-def test_the_package_is_typed(tmp_path):
+@pytest.fixture
+def mypy(tmp_path, cache):
+    def check(*arguments):
+        command = [sys.executable, "-m", "mypy", "--cache-dir", str(cache), *map(str, arguments)]
+        return subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
+
+    return check
+
+
+def test_the_package_is_typed(mypy):
     """All of it, as its marker claims. PyTorch is not here, so whatever comes from there may be anything."""
     without_torch = ["--ignore-missing-imports", "--allow-subclassing-any", "--no-warn-return-any"]
-    checked = mypy(tmp_path, "--strict", *without_torch, "-p", "rallypoint")
+    checked = mypy("--strict", *without_torch, "-p", "rallypoint")
     assert checked.returncode == 0, checked.stdout + checked.stderr
 
 
@@ -66,18 +76,18 @@ def programs():
             yield f"{name.lower().replace('-', '_')}.py", program
 
 
-def test_the_examples_are_typed(tmp_path):
+def test_the_examples_are_typed(tmp_path, mypy):
     files = []
     for name, program in programs():
         files.append(tmp_path / name)
         files[-1].write_text(program)
     assert len(files) > len(EXAMPLES)
-    checked = mypy(tmp_path, "--strict", "--ignore-missing-imports", *files)
+    checked = mypy("--strict", "--ignore-missing-imports", *files)
     assert checked.returncode == 0, checked.stdout + checked.stderr
     # What is there to be copied from has no annotations of its own.
     copied = sorted((ROOT / "examples").glob("*.py"))
     assert copied
-    checked = mypy(tmp_path, "--check-untyped-defs", "--ignore-missing-imports", *copied)
+    checked = mypy("--check-untyped-defs", "--ignore-missing-imports", *copied)
     assert checked.returncode == 0, checked.stdout + checked.stderr
 
 
@@ -91,10 +101,10 @@ def test_the_examples_are_typed(tmp_path):
         "rallypoint.Rendezvous('', 'job', 1)",
     ],
 )
-def test_what_is_wrong_is_found_by_its_types(tmp_path, wrong):
+def test_what_is_wrong_is_found_by_its_types(tmp_path, mypy, wrong):
     file = tmp_path / "wrong.py"
     file.write_text(f"import rallypoint\n\n{wrong}\n")
-    checked = mypy(tmp_path, "--strict", file)
+    checked = mypy("--strict", file)
     assert checked.returncode == 1 and "wrong.py:3: error" in checked.stdout, checked.stdout + checked.stderr
     with pytest.raises((TypeError, AttributeError, ValueError)):
         eval(wrong, {"rallypoint": rallypoint})
