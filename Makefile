@@ -26,6 +26,9 @@ help:
 HANGS = 900
 watchdog = scripts/with-watchdog $(HANGS)
 
+# How many tests of Python run side by side.
+PROCESSES = 3
+
 # How many runs of each simulator `make check` makes. `make test` makes 100,000.
 SEEDS = 10000
 
@@ -73,14 +76,14 @@ test: tools
 	$(watchdog) cargo test --workspace --locked --no-fail-fast
 
 test-python: tools
-	python=$$(scripts/python-env) && "$$python" -m pytest tests/python
+	python=$$(scripts/python-env) && scripts/side-by-side "$$python" $(PROCESSES) tests/python
 
 test-torch: tools
 	scripts/test-tools h2load
 	cargo build --locked --example agent_store --bin rallypoint
 	scripts/python-env >/dev/null
 	scripts/torch-env launchers >/dev/null
-	python=$$(scripts/torch-env) && PYTHONPATH=$$(cd $${CARGO_TARGET_DIR:-target}/wheel/site && pwd) "$$python" -m pytest $(or $(TESTS),tests/torch)
+	python=$$(scripts/torch-env) && PYTHONPATH=$$(cd $${CARGO_TARGET_DIR:-target}/wheel/site && pwd) scripts/side-by-side "$$python" $(PROCESSES) $(or $(TESTS),tests/torch)
 
 test-wheel: tools
 	wheel=$$(scripts/wheel) && python=$$(scripts/torch-env) && RALLYPOINT_WHEEL="$$wheel" "$$python" -m pytest tests/torch/test_wheel.py

@@ -1,7 +1,9 @@
 """What the tests of the Python package share. They run in an environment into which the wheel was installed."""
 
+import contextlib
 import os
 import pathlib
+import random
 import signal
 import socket
 import subprocess
@@ -45,9 +47,13 @@ def server():
 
 @pytest.fixture
 def free_port():
-    """A port that is free at the moment. Nothing else in this run takes one of those that were free."""
-    with socket.create_server((HOST, 0)) as listener:
-        return listener.getsockname()[1]
+    """A port that is free, and that nothing else in this run takes: it is not one of those that the system gives to
+    clients, and test processes that run side by side pick from different ones."""
+    number = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0")[2:])
+    ports = range(15000 + number, 32000, int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")))
+    while True:
+        with contextlib.suppress(OSError), socket.create_server((HOST, random.choice(ports))) as listener:
+            return listener.getsockname()[1]
 
 
 @pytest.fixture

@@ -72,6 +72,7 @@ def until(what, look, limit=60):
     return found
 
 
+@pytest.mark.alone
 def test_a_job_that_hangs_names_the_rank_that_is_elsewhere(launch, tmp_path, free_port):
     program = tmp_path / "train.py"
     program.write_text(PROGRAM)

@@ -47,6 +47,7 @@ def hang(job, tmp_path, nodes, workers, *options, **environment):
     return beaten, found, said[said.index("no progress on") :]
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("options", [[], ["--debug-server"]], ids=["py-spy", "debug server"])
 def test_the_odd_rank_is_named_with_file_and_line(tmp_path, record_property, options):
     """Where the workers serve their stacks by PyTorch's debug server, no tool is needed."""

@@ -3,6 +3,7 @@
 import re
 import time
 
+import pytest
 from agents import WORKER
 
 NODES, WORKERS = 4, 4
@@ -31,6 +32,7 @@ def report_of(job, name, words="no progress on"):
     return found, output[output.index(words) :]
 
 
+@pytest.mark.alone
 def test_the_odd_rank_of_sixteen_is_named_with_file_and_line(jobs, record_property):
     job = jobs(nnodes=str(NODES), nproc=WORKERS, conf=f"last_call_timeout=1,hang_after={AFTER}")
     job.start_host("a", deeds=["hang"])

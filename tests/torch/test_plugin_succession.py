@@ -97,6 +97,7 @@ def vanish(ground):
     kill_host(ground)
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize(("lose", "promise"), [(kill_agent, PROVED), (kill_host, PROVED), (vanish, PROMISE)])
 def test_the_head_is_lost(ground, lose, promise):
     ground = ground()
@@ -106,6 +107,7 @@ def test_the_head_is_lost(ground, lose, promise):
     ground.end(OTHERS)
 
 
+@pytest.mark.alone
 def test_the_host_of_the_head_is_unplugged_and_comes_back(ground):
     ground = ground(stubborn=["node0"])
     lost = time.monotonic()
@@ -117,6 +119,7 @@ def test_the_host_of_the_head_is_unplugged_and_comes_back(ground):
     ground.end(NODES)
 
 
+@pytest.mark.alone
 def test_the_agent_of_the_head_stands_still_and_comes_back(ground):
     ground = ground()
     lost = time.monotonic()
@@ -129,6 +132,7 @@ def test_the_agent_of_the_head_stands_still_and_comes_back(ground):
     ground.end(NODES)
 
 
+@pytest.mark.alone
 def test_the_head_is_cut_off_with_one_node(ground):
     ground = ground(FIVE, "2:5", stubborn=NODES[:2])
     lost = time.monotonic()
@@ -140,6 +144,7 @@ def test_the_head_is_cut_off_with_one_node(ground):
     ground.end(FIVE)
 
 
+@pytest.mark.alone
 def test_the_head_and_both_of_its_successors_are_killed_in_turn(ground):
     """Two of the last three are more than half."""
     ground = ground(FIVE, "2:5", order=4)
@@ -150,6 +155,7 @@ def test_the_head_and_both_of_its_successors_are_killed_in_turn(ground):
     ground.end(FIVE[3:])
 
 
+@pytest.mark.alone
 def test_the_head_is_told_to_stop(ground):
     """It leaves in good order, and the others go on at the next host."""
     ground = ground()
@@ -160,6 +166,7 @@ def test_the_head_is_told_to_stop(ground):
     ground.end(OTHERS)
 
 
+@pytest.mark.alone
 def test_restarts_are_counted_across_heads(ground):
     """An agent has used up what it has used up, whoever serves."""
     ground = ground()
@@ -186,6 +193,7 @@ def test_succession_can_be_turned_off(ground):
     assert ground.job.masters() == ground.masters
 
 
+@pytest.mark.alone
 def test_the_head_comes_back_under_its_name_and_another_address(ground):
     ground = ground()
     lost = time.monotonic()
@@ -197,6 +205,7 @@ def test_the_head_comes_back_under_its_name_and_another_address(ground):
     ground.end(["again", *OTHERS])
 
 
+@pytest.mark.alone
 def test_a_replacement_joins_at_the_successor(ground):
     ground = ground()
     lost = time.monotonic()
