@@ -35,6 +35,8 @@ def temporary_files():
     are in a directory that goes with the tests."""
     with tempfile.TemporaryDirectory(prefix="rallypoint-tests-") as directory, pytest.MonkeyPatch.context() as patch:
         patch.setenv("TMPDIR", directory)
+        # This process knows by now where they would have been.
+        patch.setattr(tempfile, "tempdir", directory)
         patch.delenv("XDG_RUNTIME_DIR", raising=False)
         yield
 
