@@ -11,22 +11,17 @@ import sys
 import tempfile
 
 import pytest
+from etcds import each_etcd, etcds, pytest_generate_tests  # noqa: F401  Fixtures, and a hook.
 
 import rallypoint
 
 HOST = "127.0.0.1"
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-TARGET = ROOT / os.environ.get("CARGO_TARGET_DIR", "target")
 
 # What a test run inherited as ignored (`nohup`, a shell's `&`), its children would ignore too.
 for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2):
     if signal.getsignal(number) is signal.SIG_IGN:
         signal.signal(number, signal.SIG_DFL)
-
-os.environ.setdefault(
-    "TORCHELASTIC_ETCD_BINARY_PATH",
-    os.environ.get("RALLYPOINT_ETCD_3_5", str(TARGET / "tools" / "etcd-3.5" / "etcd")),
-)
 
 
 @pytest.fixture(scope="session", autouse=True)

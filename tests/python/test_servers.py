@@ -40,6 +40,7 @@ def test_wrong_options(options):
         rallypoint.Server(**options)
 
 
+@pytest.mark.usefixtures("each_etcd")
 def test_a_real_etcd(tmp_path):
     etcd = rallypoint.EtcdServer(data_dir=str(tmp_path))
     with pytest.raises(rallypoint.EtcdServerError, match="not running"):
@@ -53,6 +54,7 @@ def test_a_real_etcd(tmp_path):
         assert answers(again.get_endpoint()) == 2
 
 
+@pytest.mark.usefixtures("each_etcd")
 def test_its_output_goes_where_it_is_told(tmp_path):
     log = tmp_path / "log"
     with open(log, "w") as file:
@@ -78,6 +80,7 @@ etcd.stop()
         assert process.wait(60) == 0 and b"etcd" in said, said
 
 
+@pytest.mark.usefixtures("each_etcd")
 def test_an_etcd_that_is_started_twice():
     """The second start is refused, whether the first is done or not, and the first is not disturbed."""
     etcd = rallypoint.EtcdServer()
@@ -103,6 +106,7 @@ def test_an_etcd_that_is_not_there(monkeypatch):
         rallypoint.EtcdServer().start()
 
 
+@pytest.mark.usefixtures("each_etcd")
 def test_it_does_not_outlive_its_program(python):
     program = """
 import sys, rallypoint

@@ -6,25 +6,21 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
 import pytest
+from etcds import on_each, parted
 
 import rallypoint
 
 
-@pytest.fixture(scope="module")
-def etcd():
-    with rallypoint.EtcdServer() as etcd:
-        yield etcd
-
-
-@pytest.fixture(params=["server", "etcd", "tcp"])
+@pytest.fixture(params=["server", *on_each("etcd"), "tcp"])
 def store(request):
     """An empty store: on our server, on a real etcd, on rank 0's."""
-    if request.param == "tcp":
+    where, version = parted(request.param)
+    if where == "tcp":
         with rallypoint.Rendezvous("", "stores", 1, 1) as rendezvous:
             group = rendezvous.next_rendezvous()
             yield rallypoint.TcpStore(group.master_addr, group.master_port)
-    elif request.param == "etcd":
-        client = request.getfixturevalue("etcd").get_client()
+    elif where == "etcd":
+        client = request.getfixturevalue("etcds")(version).get_client()
         yield rallypoint.EtcdStore(client, f"/stores/{time.monotonic_ns()}")
     else:
         client = rallypoint.Client(request.getfixturevalue("server").endpoint)

@@ -18,6 +18,7 @@ os.environ.setdefault("RES_OPTIONS", "timeout:1 attempts:1")
 
 import pytest
 from agents import Job
+from etcds import each_etcd, etcds, on_each, parted, pytest_generate_tests  # noqa: F401  Fixtures and a hook, too.
 from servers import HOST, AgentStore, StockServer, StockServerProcess
 
 # What a test run inherited as ignored (`nohup`, a shell's `&`), its children would ignore too.
@@ -70,17 +71,6 @@ def both(stock, ours):
     return play
 
 
-@pytest.fixture(scope="session")
-def etcd():
-    """A real one, for jobs with names of their own."""
-    import real_etcd  # noqa: F401  It says where the program is.
-
-    import rallypoint
-
-    with rallypoint.EtcdServer() as etcd:
-        yield etcd
-
-
 @pytest.fixture
 def jobs(tmp_path):
     """Makes jobs under stock torchrun, by default with our own server and nothing else started."""
@@ -89,13 +79,15 @@ def jobs(tmp_path):
         yield lambda *arguments, **options: stack.enter_context(Job(next(names), *arguments, **options))
 
 
-@pytest.fixture(params=["rallypoint", "etcd-v3"])
+@pytest.fixture(params=["rallypoint", *on_each("etcd-v3")])
 def job(request, jobs):
     """Makes a job: with nothing else started, and on a real etcd."""
     where = {}
-    if request.param == "etcd-v3":
-        where = {"endpoint": request.getfixturevalue("etcd").get_endpoint(), "run_id": f"job-{uuid.uuid4().hex}"}
-    return functools.partial(jobs, request.param, **where)
+    backend, version = parted(request.param)
+    if backend == "etcd-v3":
+        etcd = request.getfixturevalue("etcds")(version)
+        where = {"endpoint": etcd.get_endpoint(), "run_id": f"job-{uuid.uuid4().hex}"}
+    return functools.partial(jobs, backend, **where)
 
 
 @pytest.fixture(scope="session")

@@ -5,11 +5,10 @@ import signal
 import subprocess
 
 import trustme
+from etcds import PROGRAM
 from servers import HOST, PATIENCE, TARGET, free_port
 
-HOME = TARGET / "tools" / "etcd-3.5"
-ETCD = os.environ.setdefault("TORCHELASTIC_ETCD_BINARY_PATH", os.environ.get("RALLYPOINT_ETCD_3_5", str(HOME / "etcd")))
-ETCDCTL = os.environ.get("RALLYPOINT_ETCDCTL", str(HOME / "etcdctl"))
+ETCDCTL = os.environ.get("RALLYPOINT_ETCDCTL", str(TARGET / "tools" / "etcd-3.5" / "etcdctl"))
 
 
 class Certificates:
@@ -31,14 +30,15 @@ def run(command, **environment):
 
 
 class Etcd:
-    """An etcd that can be stopped, and comes back where it was."""
+    """An etcd that can be stopped, and comes back where it was. The test's program, or this one."""
 
-    def __init__(self, data, certificates=None):
+    def __init__(self, data, certificates=None, program=None):
         port, peers = free_port(), free_port()
         scheme = "https" if certificates else "http"
         self.endpoint = f"{HOST}:{port}"
         self.command = [
-            ETCD, "--data-dir", str(data), "--log-level", "error", "--listen-peer-urls", f"http://{HOST}:{peers}",
+            program or os.environ[PROGRAM], "--data-dir", str(data), "--log-level", "error",
+            "--listen-peer-urls", f"http://{HOST}:{peers}",
             "--listen-client-urls", f"{scheme}://{self.endpoint}",
             "--advertise-client-urls", f"{scheme}://{self.endpoint}",
         ]  # fmt: skip

@@ -4,6 +4,7 @@ import pathlib
 
 import pytest
 from agents import observing_stock
+from etcds import ETCDS, on_each, parted
 from real_etcd import Certificates, Etcd
 
 import rallypoint
@@ -40,12 +41,13 @@ def test_an_unknown_option(jobs, backend):
     assert 'unknown option "lease_tll"' in line and "did you mean lease_ttl?" in line
 
 
-@pytest.mark.parametrize("backend", ["rallypoint", "etcd-v3"])
-def test_a_wrong_password(jobs, tmp_path, backend):
+@pytest.mark.parametrize("arm", ["rallypoint", *on_each("etcd-v3")])
+def test_a_wrong_password(jobs, tmp_path, arm):
+    backend, version = parted(arm)
     if backend == "rallypoint":
         protected = rallypoint.Server(user="u", password="right")
     else:
-        protected = Etcd(tmp_path / "data")
+        protected = Etcd(tmp_path / "data", program=ETCDS[version])
     with protected as server:
         if backend == "etcd-v3":
             server.demand_password("u", "right")

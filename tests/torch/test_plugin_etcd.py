@@ -18,6 +18,7 @@ def assert_closed_as_done(endpoint, run_id):
     late.shutdown(success=False)
 
 
+@pytest.mark.usefixtures("each_etcd")
 def test_etcd_is_restarted_in_mid_run(tmp_path):
     """The workers go on while it is away. When it is back the nodes meet again, for one more, and end well."""
     conf = "last_call_timeout=1,lease_ttl=60,read_timeout=1"
@@ -48,6 +49,7 @@ def assert_two_meet(job):
     assert job.wait() == {"a": 0, "b": 0}, job.report()
 
 
+@pytest.mark.usefixtures("each_etcd")
 def test_a_second_job_without_a_name_runs_too(tmp_path):
     """`none` is what torchrun calls a job without a name. The run that is over was another job's."""
     with Etcd(tmp_path / "data") as etcd:
@@ -64,6 +66,7 @@ def test_our_own_server_has_tls_and_a_password(tmp_path, jobs):
     assert_two_meet(jobs(nnodes="2", conf=conf))
 
 
+@pytest.mark.usefixtures("each_etcd")
 def test_an_etcd_with_tls_and_a_password_of_which_one_server_is_down(tmp_path):
     own = Certificates(tmp_path / "own")
     with Etcd(tmp_path / "data", own) as etcd:

@@ -6,6 +6,7 @@ import time
 
 import pytest
 from agents import NO_LEASE, TORCHRUN, observing_stock
+from etcds import on_each
 
 DYING = [str(pathlib.Path(__file__).with_name("dying_agent.py"))]
 
@@ -118,7 +119,10 @@ def test_other_nodes_restart_without_a_node_that_is_done(job, first):
     assert job.wait() == dict.fromkeys("abcd", 0), job.report()
 
 
-@pytest.mark.parametrize(("job", "rank"), [("rallypoint", 0), ("etcd-v3", 1)], indirect=["job"])
+RANKS = [("rallypoint", 0), *((etcd, 1) for etcd in on_each("etcd-v3"))]
+
+
+@pytest.mark.parametrize(("job", "rank"), RANKS, indirect=["job"])
 def test_a_peer_that_dies_before_it_has_its_ranks_is_done_without(job, rank):
     """The group has formed, and its agents are about to tell each other how many workers they have."""
     job = job(nnodes="3")

@@ -54,6 +54,7 @@ def test_an_agent_that_slept_through_its_lease_kills_its_workers(job):
     assert job.wait() == {"a": 0, "b": 0}, job.report()
 
 
+@pytest.mark.usefixtures("each_etcd")
 @pytest.mark.parametrize(("how", "lease"), [("pause", 16), ("stop", LEASE)])
 def test_an_agent_that_is_cut_off_kills_its_workers(tmp_path, how, lease):
     conf = f"last_call_timeout=1,lease_ttl={lease}"

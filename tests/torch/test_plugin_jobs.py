@@ -6,6 +6,7 @@ import time
 
 import pytest
 from agents import NO_LEASE, observing_stock
+from etcds import on_each
 
 
 def trained(job):
@@ -94,8 +95,11 @@ def masters_by_stock(c10d):
 
 # Where rank 0's agent serves, another takes over. It does not know the leases of the others, who learn that when they
 # next renew them: each third of a lease, so that is a short one there.
+CONFS = [("rallypoint", ""), *((etcd, NO_LEASE) for etcd in on_each("etcd-v3"))]
+
+
 @pytest.mark.usefixtures("masters_by_stock")
-@pytest.mark.parametrize(("job", "conf"), [("rallypoint", ""), ("etcd-v3", NO_LEASE)], indirect=["job"])
+@pytest.mark.parametrize(("job", "conf"), CONFS, indirect=["job"])
 def test_rank_0_is_killed_and_the_others_are_told_of_the_new_one(job, conf):
     job = job(nnodes="2:3", conf=conf)
     _, before, rest = without_rank_0(job, "train")

@@ -12,8 +12,6 @@ from launchers import Job
 from servers import HOST, TARGET, ServerProcess
 from test_training import training, weights
 
-ETCD = os.environ.get("RALLYPOINT_ETCD_3_5", str(TARGET / "tools" / "etcd-3.5" / "etcd"))
-
 LOOK = "import rallypoint, sys; print(rallypoint.__version__, rallypoint.__file__, 'torch' in sys.modules, sep='\\n')"
 
 
@@ -59,6 +57,7 @@ def trained(programs, directory, backend, port=None):
     return weights(directory)
 
 
+@pytest.mark.usefixtures("each_etcd")
 def test_two_shells_train_as_with_pytorchs_own(programs, tmp_path):
     """With nothing else started; and on a real etcd, which the command of the wheel starts here."""
     directories = [tmp_path / name for name in ("c10d", "rallypoint", "etcd-v3")]
@@ -68,7 +67,7 @@ def test_two_shells_train_as_with_pytorchs_own(programs, tmp_path):
     expected = trained(programs, stock, "c10d")
     assert trained(programs, embedded, "rallypoint") == expected
     serve = [programs / "rallypoint", "serve", "--engine", "etcd", "--listen", f"{HOST}:0", "--stop-at-eof"]
-    with ServerProcess(serve, TORCHELASTIC_ETCD_BINARY_PATH=ETCD) as server:
+    with ServerProcess(serve) as server:
         assert trained(programs, etcd, "etcd-v3", server.port) == expected
 
 
