@@ -10,6 +10,7 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use futures_util::future::join_all;
 use rallypoint::client::{Client, ClientError, WatchError};
 use rallypoint::core::kv::{KeyRange, Put};
 use rallypoint::store::{EtcdStore, Store, StoreError};
@@ -23,7 +24,7 @@ use crate::support::{Embedded, Etcd, Proxy, Version};
 pub(crate) async fn on_each_server(body: impl AsyncFn(String)) {
     let embedded = Embedded::memory().await;
     body(embedded.endpoint()).await;
-    for version in [Version::V3_4, Version::V3_5] {
+    for version in Version::all() {
         let etcd = Etcd::start(version).await;
         body(etcd.endpoint()).await;
     }
@@ -249,10 +250,9 @@ async fn many_and_large_values_are_sent_in_parts() {
 async fn a_server_that_takes_less_says_so() {
     let limit = ["--max-request-bytes", "1000"];
     let embedded = Embedded::start_with(false, &limit).await;
-    let etcds = [
-        Etcd::start_with(Version::V3_4, &limit).await,
-        Etcd::start_with(Version::V3_5, &limit).await,
-    ];
+    let etcds =
+        join_all(Version::all().into_iter().map(|version| Etcd::start_with(version, &limit)));
+    let etcds = etcds.await;
     let endpoints = etcds.iter().map(Etcd::endpoint).chain([embedded.endpoint()]);
     for endpoint in endpoints {
         let store = store(&client([endpoint]).await);

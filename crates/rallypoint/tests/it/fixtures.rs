@@ -14,7 +14,7 @@ async fn put(endpoint: &str, key: &'static str) -> Result<i64, tonic::Status> {
 
 #[tokio::test]
 async fn an_etcd_keeps_its_data_and_its_address_over_a_restart() {
-    for version in [Version::V3_4, Version::V3_5] {
+    for version in Version::all() {
         let mut etcd = Etcd::start(version).await;
         let endpoint = etcd.endpoint();
         assert_eq!(put(&endpoint, "a").await.unwrap(), 2);

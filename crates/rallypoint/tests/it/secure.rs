@@ -50,7 +50,7 @@ async fn user(etcd: &Etcd, user: &str, password: &str) -> Client {
 
 #[tokio::test]
 async fn a_user_gets_a_token_and_a_new_one_when_the_server_forgot_it() {
-    for version in [Version::V3_4, Version::V3_5] {
+    for version in Version::all() {
         let mut etcd = with_users(version).await;
         let early = user(&etcd, "trainer", "word").await;
         // The server does not ask for users yet; to have one is no error.
@@ -90,7 +90,7 @@ async fn a_user_gets_a_token_and_a_new_one_when_the_server_forgot_it() {
 
 #[tokio::test]
 async fn a_wrong_password_is_said_at_once() {
-    for version in [Version::V3_4, Version::V3_5] {
+    for version in Version::all() {
         let etcd = with_users(version).await;
         etcdctl(&etcd, &["auth", "enable"]);
         let begun = Instant::now();
@@ -193,7 +193,7 @@ async fn tls_is_spoken_both_ways_and_mistakes_are_named() {
     let ca_file = directory.path().join("ca.crt");
     std::fs::write(&ca_file, authority.issuer.pem()).unwrap();
 
-    for version in [Version::V3_4, Version::V3_5] {
+    for version in Version::all() {
         let tls = Tls { cert: &cert, key: &key, client_ca: None };
         let etcd = Etcd::start_tls(version, tls, &[]).await;
         let trusting = TlsOptions::new(Pem::File(ca_file.clone()));

@@ -14,7 +14,7 @@ use crate::support::{Embedded, Etcd, Proxy, Version};
 
 #[tokio::test]
 async fn a_session_outlives_its_time_to_live_and_ends_when_closed() {
-    for version in [Version::V3_4, Version::V3_5] {
+    for version in Version::all() {
         let etcd = Etcd::start(version).await;
         let client = client([etcd.endpoint()]).await;
         let session = Session::open(&client, Duration::from_secs(2)).await.unwrap();

@@ -20,7 +20,7 @@ async fn put(client: &Client, key: &str, value: &str) -> Revision {
 
 #[tokio::test]
 async fn a_watch_tells_everything_that_is_written_after_it_was_made() {
-    for version in [Version::V3_4, Version::V3_5] {
+    for version in Version::all() {
         let etcd = Etcd::start(version).await;
         let client = client([etcd.endpoint()]).await;
         put(&client, "a/0", "old").await;
@@ -57,7 +57,7 @@ async fn a_watch_tells_everything_that_is_written_after_it_was_made() {
 #[tokio::test]
 async fn nothing_is_lost_or_told_twice_over_lost_connections() {
     const WRITES: usize = 400;
-    for version in [Version::V3_4, Version::V3_5] {
+    for version in Version::all() {
         let etcd = Etcd::start(version).await;
         let writer = client([etcd.endpoint()]).await;
         let proxy = Proxy::start(etcd.endpoint()).await;
@@ -115,7 +115,7 @@ async fn a_watch_leaves_an_endpoint_that_hangs() {
 
 #[tokio::test]
 async fn compaction_is_reported_at_the_start_and_on_resuming() {
-    for version in [Version::V3_4, Version::V3_5] {
+    for version in Version::all() {
         let etcd = Etcd::start(version).await;
         let writer = client([etcd.endpoint()]).await;
         for _ in 0..5 {

@@ -30,9 +30,9 @@ pub async fn grounds() -> Vec<Ground> {
     let mut all = vec![Ground::memory()];
     let embedded = Embedded::memory().await;
     all.push(Ground::server("embedded", embedded.endpoint(), embedded).await);
-    for (name, version) in [("etcd 3.4", Version::V3_4), ("etcd 3.5", Version::V3_5)] {
+    for version in Version::all() {
         let etcd = Etcd::start(version).await;
-        all.push(Ground::server(name, etcd.endpoint(), etcd).await);
+        all.push(Ground::server(version.name(), etcd.endpoint(), etcd).await);
     }
     all
 }

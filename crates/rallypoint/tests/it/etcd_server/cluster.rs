@@ -3,13 +3,13 @@
 use rallypoint::core::kv::{KeyRange, Put};
 use rallypoint::etcd_server::{EtcdCluster, EtcdServerError};
 
-use super::{PATIENCE, VERSIONS, lives, nothing_is_left, options, real};
+use super::{PATIENCE, lives, nothing_is_left, options, real};
 use crate::support::Version;
 use crate::support::process::Directory;
 
 #[tokio::test]
 async fn three_survive_the_death_of_each() {
-    for version in VERSIONS {
+    for version in Version::all() {
         let directory = Directory::new();
         let etcd = real(&directory, version);
         let mut cluster = EtcdCluster::start(3, options(&etcd)).await.unwrap();

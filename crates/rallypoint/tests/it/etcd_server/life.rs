@@ -9,7 +9,7 @@ use futures_util::future::{join_all, try_join_all};
 use rallypoint::core::kv::{KeyRange, Put};
 use rallypoint::etcd_server::{EtcdOutput, EtcdServer, EtcdServerError};
 
-use super::{PATIENCE, VERSIONS, argument, fake, lives, nothing_is_left, options, real, starts};
+use super::{PATIENCE, argument, fake, lives, nothing_is_left, options, real, starts};
 use crate::support::Version;
 use crate::support::hostile::eventually;
 use crate::support::process::Directory;
@@ -23,7 +23,7 @@ fn data_dir(pid: u32) -> PathBuf {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn twenty_at_once_have_ports_of_their_own_and_leave_nothing() {
-    for version in VERSIONS {
+    for version in Version::all() {
         let starting = (0..20).map(|_| EtcdServer::start(options(&version.etcd())));
         let mut servers = try_join_all(starting).await.unwrap();
         let ports: BTreeSet<u16> = servers.iter().map(EtcdServer::port).collect();
@@ -51,7 +51,7 @@ async fn twenty_at_once_have_ports_of_their_own_and_leave_nothing() {
 
 #[tokio::test]
 async fn it_tells_where_and_what_it_is() {
-    for version in VERSIONS {
+    for version in Version::all() {
         let mut server = EtcdServer::start(options(&version.etcd())).await.unwrap();
         assert_eq!(server.host(), IpAddr::from(Ipv4Addr::LOCALHOST));
         assert_eq!(server.endpoint(), format!("127.0.0.1:{}", server.port()));
@@ -137,7 +137,7 @@ fn it_does_not_need_the_runtime_that_it_was_started_on() {
 
 #[tokio::test]
 async fn a_given_directory_is_kept_and_served_again() {
-    for version in VERSIONS {
+    for version in Version::all() {
         let directory = Directory::new();
         let data = directory.path().join("data");
         let options =

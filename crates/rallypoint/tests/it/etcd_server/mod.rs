@@ -20,8 +20,6 @@ use crate::support::process::Directory;
 /// For what must come about by itself. A busy machine may take its time.
 pub const PATIENCE: Duration = Duration::from_secs(40);
 
-pub const VERSIONS: [Version; 2] = [Version::V3_4, Version::V3_5];
-
 /// The usual options, with a binary that a test can tell from all others by its path.
 pub fn options(binary: &Path) -> EtcdServerOptions {
     EtcdServerOptions::default().with(|options| options.binary = Some(binary.to_owned()))

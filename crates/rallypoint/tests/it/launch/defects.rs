@@ -177,7 +177,7 @@ fn d9_workers_die_with_their_launcher_whatever_kills_it() {
 /// Everything lives on leases: the nodes' own, which go with them, and the run's.
 #[test]
 fn d10_nothing_stays_on_a_real_etcd_and_a_run_id_can_be_used_again() {
-    for version in [Version::V3_4, Version::V3_5] {
+    for version in Version::all() {
         let etcd = wait(Etcd::start(version));
         let address = etcd.address();
         let mut rounds = Vec::new();

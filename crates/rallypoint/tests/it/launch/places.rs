@@ -15,7 +15,7 @@ fn finish(job: &Job, nodes: &mut [Launcher]) {
 /// The same command line, only the endpoint is another.
 #[test]
 fn at_a_real_etcd_by_changing_only_the_endpoint() {
-    for version in [Version::V3_4, Version::V3_5] {
+    for version in Version::all() {
         let etcd = wait(Etcd::start(version));
         let job = Job::with_conf(&etcd.address(), "2:3", "lease_ttl=2,last_call_timeout=2");
         let mut nodes =
