@@ -1,19 +1,16 @@
 //! The coordinator of a round. It alone reads the membership: it ends the joining, assigns the ranks, waits for each
 //! node to confirm, declares the group formed, and then publishes late and lost nodes.
 //!
-//! A coordinator that is no member of its group, because other nodes had a better claim, hands the group over to the
-//! rank-0 node when the group forms. So a spare node may come and go without disturbing the group.
-//!
-//! Each write of the coordinator is guarded by its last document, which fences a coordinator that was replaced.
+//! A coordinator that is no member of its group, because other nodes had a better claim, hands the group over to rank 0
+//! when the group forms, so a spare node may come and go. Each write of the coordinator is guarded by its last document,
+//! which fences a coordinator that was replaced.
 //!
 //! - [`window`]: when a round stops taking nodes, and why.
-//! - `membership`: the nodes of a round, kept up to date by watches.
-//! - `sync`: the coordinator's copy of the membership, from the first watch on.
+//! - `membership`, `sync`: the coordinator's copy of the nodes of a round, kept up to date by watches.
 //! - `lineage`: what the nodes that joined remember of earlier groups.
 //! - `progress`: when the nodes that joined are told what the round waits for.
 //! - `publish`: what a running group is told of late and lost nodes.
 //! - `growth`: when late nodes make a running group grow.
-//! - `watches`: what it watches.
 
 mod growth;
 mod lineage;
@@ -45,8 +42,7 @@ use crate::kv::{Event, Revision, Time, Txn, TxnResult, Watch};
 /// Lost nodes that are named; more are only counted.
 const MOST_NAMED: usize = 16;
 
-/// How often in a row the server may refuse to declare the group formed, before the coordinator abandons the round. The
-/// coordinator reads the membership again after each refusal.
+/// How often in a row the server may refuse to declare the group formed. The membership is read again after each time.
 const MOST_REFUSALS: u32 = 3;
 
 /// The next action of the coordinator.
