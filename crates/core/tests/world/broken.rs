@@ -107,6 +107,8 @@ pub(crate) enum Broken {
     OrderSkipped,
     /// A node joins without the rounds that it has tried to confirm.
     ConfirmedForgotten,
+    /// A launcher that is started again on its host counts for the group of round 0 once more.
+    VotesAgain,
     /// The launcher before there was a guard that looks at the clock: both of these, and no proofs.
     AsReleased,
 }

@@ -10,7 +10,7 @@ use rallypoint_core::rendezvous::{
     FormedGroup, Node, NodeInput, NodeOutput, Purpose, RequestId, WatchSetId,
 };
 
-use super::broken;
+use super::broken::{self, Broken};
 use super::events::{At, Delivery, Message, SimEvent, Timer, Who, World, tell};
 use super::guard::{Guard, Still};
 use super::inspector::GroupId;
@@ -126,7 +126,8 @@ impl World {
         self.record_beginning(who, &document, entropy);
         let mut config = self.plan.config.clone();
         if let Some(succession) = &mut config.succession {
-            succession.votes = host < self.servers.len() && !self.hosts.voted.contains(&host);
+            let has_voted = self.hosts.voted.contains(&host) && self.broken != Broken::VotesAgain;
+            succession.votes = host < self.servers.len() && !has_voted;
         }
         let rendezvous = Node::new(broken::config(self.broken, config), document, entropy);
         let top = self.new_top();

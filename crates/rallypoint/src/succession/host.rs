@@ -1,7 +1,7 @@
 //! A host that may serve: it listens from the start, answers that it stands by, and serves when its node decides so.
 
 use std::io;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 use std::{net, sync::Arc};
@@ -48,6 +48,8 @@ pub(crate) struct OwnHost {
     lease_ttl: Duration,
     /// The node in whose process the host answers.
     node_id: OnceLock<String>,
+    /// Whether that node looks for its server. Until then it opens none.
+    looks: AtomicBool,
     /// The latest group that the node of this process knows of.
     remembers: AtomicU64,
     /// The latest group that any node which asked knows of.
@@ -65,6 +67,7 @@ impl OwnHost {
             keys,
             lease_ttl,
             node_id: OnceLock::new(),
+            looks: AtomicBool::new(false),
             remembers: AtomicU64::new(0),
             told: AtomicU64::new(0),
             open: watch::Sender::new(false),
@@ -98,6 +101,16 @@ impl OwnHost {
     /// Sets the node of this process.
     pub(super) fn set_node(&self, id: &str) {
         let _ = self.node_id.set(id.to_owned());
+    }
+
+    /// The node of this process looks for its server from now on.
+    pub(super) fn looks(&self) {
+        self.looks.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the node of this process would open a server here if it is this host's turn.
+    pub(crate) fn may_serve(&self) -> bool {
+        self.looks.load(Ordering::Relaxed)
     }
 
     /// The answer to the node of this process, which remembers this group.
@@ -210,7 +223,7 @@ impl OwnHost {
         stop: &CancellationToken,
     ) -> Result<(), ServeError> {
         let server = Server::open(self.options(options, true)).await?;
-        let right = server.right();
+        let (right, accepting) = (server.right(), again(listener)?);
         tracing::info!(
             target: EMBEDDED,
             address = ?listener.local_addr().ok(), "this process runs the server of the job"
@@ -229,7 +242,7 @@ impl OwnHost {
                 ),
             }
         };
-        let ended = server.run(again(listener)?, ends).await;
+        let ended = server.run(accepting, ends).await;
         self.set_right(None);
         serving.end();
         self.close();

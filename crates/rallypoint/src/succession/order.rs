@@ -1,6 +1,7 @@
 //! The hosts that may serve, in their order, and the question which of them does.
 
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -14,6 +15,7 @@ use tonic::Code;
 use super::host::OwnHost;
 use crate::client::{Client, ClientError, ClientOptions};
 use crate::config::Endpoint;
+use crate::log_target::EMBEDDED;
 
 /// How long a host may take to answer.
 pub(super) const PATIENCE: Duration = Duration::from_secs(1);
@@ -46,6 +48,10 @@ struct OrderShared {
     node: OnceLock<String>,
     /// Whether it is known if this host is one of the order.
     decided: watch::Sender<bool>,
+    /// Whether the node of this process looks for its server.
+    looks: AtomicBool,
+    /// Why it is not known yet whether this node counts for the first group.
+    vote_obstacle: Mutex<String>,
     /// The last refusal: of this node's credentials, or by a server that is none of the job's.
     refusal: Mutex<Option<ClientError>>,
 }
@@ -77,8 +83,16 @@ impl HostOrder {
             clients.push(Client::connect(options).await?);
         }
         let decided = watch::Sender::new(false);
-        let (own, node, refusal) = (OnceLock::new(), OnceLock::new(), Mutex::default());
-        Ok(Self(Arc::new(OrderShared { setup, clients, own, node, decided, refusal })))
+        Ok(Self(Arc::new(OrderShared {
+            setup,
+            clients,
+            own: OnceLock::new(),
+            node: OnceLock::new(),
+            decided,
+            looks: AtomicBool::new(false),
+            vote_obstacle: Mutex::default(),
+            refusal: Mutex::default(),
+        })))
     }
 
     /// The number of hosts.
@@ -108,6 +122,9 @@ impl HostOrder {
         // The node may have begun before it was known.
         if let Some(id) = self.0.node.get() {
             host.set_node(id);
+        }
+        if self.0.looks.load(Ordering::Relaxed) {
+            host.looks();
         }
         self.decide();
         is_first.then_some(host)
@@ -139,6 +156,27 @@ impl HostOrder {
         if let Some((_, own)) = self.own() {
             own.set_node(id);
         }
+    }
+
+    /// The node of this process looks for its server from now on, so its host may serve.
+    pub(super) fn looks(&self) {
+        self.0.looks.store(true, Ordering::Relaxed);
+        if let Some((_, own)) = self.own() {
+            own.looks();
+        }
+    }
+
+    /// Why it is not known yet whether this node counts for the first group. The log has it when it changes.
+    pub(super) fn set_vote_obstacle(&self, why: String) {
+        let mut last = self.0.vote_obstacle.lock().unwrap_or_else(PoisonError::into_inner);
+        if *last != why {
+            tracing::warn!(target: EMBEDDED, "{why}");
+            *last = why;
+        }
+    }
+
+    pub(super) fn last_vote_obstacle(&self) -> String {
+        self.0.vote_obstacle.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Asks all hosts, and tells them which group the node remembers. A host that does not answer within `patience` is

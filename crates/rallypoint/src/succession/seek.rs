@@ -4,7 +4,7 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use rallypoint_core::rendezvous::succession::order::{Course, HostAnswer, choose};
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep, sleep_until};
 
 use super::order::{HostOrder, PATIENCE};
 use crate::client::{Client, ClientError};
@@ -34,6 +34,9 @@ const BEFORE_ANY_GROUP: Backoff =
 /// How much longer the pauses are for each node of the job, since all nodes may ask at the same time.
 const PAUSE_PER_NODE: Duration = Duration::from_micros(500);
 
+/// How often rank 0 asks which node runs its server, if there is no answer.
+const MOST_QUESTIONS: u32 = 5;
+
 type Answers = Pin<Box<dyn Future<Output = Vec<HostAnswer>> + Send>>;
 
 /// The search of one node. The node's client uses the server that was found.
@@ -62,6 +65,7 @@ impl Seeker {
     /// A search that begins at the first host.
     pub(crate) fn new(order: HostOrder, client: Client, max_nodes: usize) -> Self {
         client.pin_to(0);
+        order.looks();
         let first = if order.own().is_some() { Duration::ZERO } else { FIRST_QUESTION };
         Self {
             order,
@@ -216,14 +220,19 @@ impl Seeker {
             .is_some_and(|(position, host)| position == self.at && host.right().is_some())
     }
 
-    /// Finds out which node runs the server, over the node's own connection to it.
+    /// Finds out which node runs the server, over the node's own connection to it. Asks again if there is no answer in
+    /// time: without one, the death of that node is noticed only when its lease expires.
     pub(crate) fn find_head(&self) -> impl Future<Output = Option<String>> + Send + 'static {
         let (order, client) = (self.order.clone(), self.client.with_timeout(PATIENCE));
         async move {
-            match client.ask_host(&order.setup().run_id, 0).await.ok()?? {
-                (HostAnswer::Serves { .. }, node) => Some(node),
-                _ => None,
+            for _ in 0..MOST_QUESTIONS {
+                match client.ask_host(&order.setup().run_id, 0).await {
+                    Ok(Some((HostAnswer::Serves { .. }, node))) => return Some(node),
+                    Ok(_) => return None,
+                    Err(_) => sleep(PATIENCE).await,
+                }
             }
+            None
         }
     }
 

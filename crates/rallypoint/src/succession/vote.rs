@@ -2,9 +2,10 @@
 //!
 //! The hosts of the order are the group of round 0, and its members must not vote twice: a launcher that is started again
 //! on its host remembers nothing, and could begin the run anew beside the nodes that go on. So a node that confirms its
-//! rank leaves a note on its host, and refreshes it while it is a member. A launcher that finds a fresh note does not vote
-//! if any other host remembers a group; if none does, the whole job was started again, and the launcher waits until
-//! no worker of the group before can be left.
+//! rank leaves a note on its host, and refreshes it while it is a member. A launcher that finds a note, however old, does
+//! not vote if any other host remembers a group, and not before every other host has answered that it remembers none: a
+//! host that does not answer may be in a group that goes on without this one. If no host remembers any, the whole job was
+//! started again, and the launcher also waits until no worker of the group before can be left.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,7 +13,7 @@ use std::time::Duration;
 
 use rallypoint_core::rendezvous::succession::order::HostAnswer;
 use rallypoint_core::rendezvous::succession::outlives;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 use super::order::{HostOrder, OrderSetup, PATIENCE};
 use crate::embedded::runtime_directory;
@@ -148,26 +149,27 @@ impl HostOrder {
             let _ = timeout(AGAIN, self.decided()).await;
         }
         let Some(note) = VoteNote::of(self) else { return false };
-        let fresh = 2 * outlives(self.setup().lease_ttl);
-        let mut said = false;
+        let (begun, fresh) = (Instant::now(), 2 * outlives(self.setup().lease_ttl));
         loop {
-            let age = note.age().await;
-            let Some(left) =
-                age.map(|age| fresh.saturating_sub(age)).filter(|left| !left.is_zero())
-            else {
+            // A note that cannot be read has no age.
+            let Some(age) = note.age().await.map(|age| age.max(begun.elapsed())) else {
                 return true;
             };
-            if self.know_of_a_group().await {
-                return false;
+            let left = fresh.saturating_sub(age);
+            match self.ask_for_groups().await {
+                Memory::Group => return false,
+                Memory::None if left.is_zero() => return true,
+                Memory::None => self.set_vote_obstacle(format!(
+                    "this host was part of this run a moment ago, and no other host remembers it; this launcher waits up \
+                     to {fresh:.0?}, until no worker of that time can be left. Another run id begins at once"
+                )),
+                Memory::Silent(hosts) => self.set_vote_obstacle(format!(
+                    "this host was part of this run before, and {} of the endpoint does not answer, so a group of the \
+                     run may be there; start its launcher, or take another run id",
+                    hosts.join(",")
+                )),
             }
-            if !std::mem::replace(&mut said, true) {
-                tracing::warn!(
-                    target: EMBEDDED,
-                    "this host was part of this run a moment ago, and no other host remembers it; this launcher waits up to \
-                     {left:.0?}, until no worker of that time can be left. Another --rdzv-id begins at once"
-                );
-            }
-            sleep(left.min(AGAIN)).await;
+            sleep(AGAIN).await;
         }
     }
 
@@ -179,21 +181,41 @@ impl HostOrder {
                  the name on all nodes, or start its host",
                 self.names()
             ),
-            true => "this host was part of this run a moment ago, and no other host remembers it; start the job again \
-                     later, or with another run id"
-                .to_owned(),
+            true => self.last_vote_obstacle(),
         }
     }
 
     /// Whether any other host remembers a group of the run.
     async fn know_of_a_group(&self) -> bool {
+        matches!(self.ask_for_groups().await, Memory::Group)
+    }
+
+    /// What the hosts remember of the run.
+    async fn ask_for_groups(&self) -> Memory {
+        let answers = self.ask(0, PATIENCE).await;
         let knows = |answer: &HostAnswer| match answer {
             HostAnswer::Silent => false,
             HostAnswer::StandsBy { remembers } => *remembers > 0,
             HostAnswer::Serves { formed } => *formed > 0,
         };
-        self.ask(0, PATIENCE).await.iter().any(knows)
+        if answers.iter().any(knows) {
+            return Memory::Group;
+        }
+        let is_silent = |host: &usize| answers[*host] == HostAnswer::Silent;
+        let silent: Vec<String> =
+            (0..answers.len()).filter(is_silent).map(|host| self.name(host)).collect();
+        if silent.is_empty() { Memory::None } else { Memory::Silent(silent) }
     }
+}
+
+/// What the hosts of the order remember of a run.
+enum Memory {
+    /// One of them knows of a group.
+    Group,
+    /// All have answered, and none knows of a group.
+    None,
+    /// None is known to know of a group, and these do not answer.
+    Silent(Vec<String>),
 }
 
 #[cfg(test)]

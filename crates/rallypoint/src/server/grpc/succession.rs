@@ -22,7 +22,12 @@ impl pb::succession_server::Succession for SuccessionService {
         let HostRole { host, serves } = &self.role;
         let pb::AskRequest { run_id, remembers } = request.into_inner();
         // A node of another run has nothing to tell.
-        let known = if run_id == host.run_id() { host.told(remembers) } else { 0 };
+        let is_of_run = run_id == host.run_id();
+        let known = if is_of_run { host.told(remembers) } else { 0 };
+        // Its node does not look for a server yet, such as while its preflight command runs. No node is to wait for it.
+        if is_of_run && !serves && !host.may_serve() {
+            return Err(Status::unavailable("rallypoint: the node of this host has not begun"));
+        }
         let round = if *serves { self.engine.formed() } else { known };
         let (run_id, node_id) = (host.run_id().to_owned(), host.node_id().to_owned());
         Ok(Response::new(pb::AskResponse { run_id, serves: *serves, round, node_id }))

@@ -3,6 +3,8 @@
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use rallypoint_core::rendezvous::succession::outlives;
+
 use super::{Ground, LEASE};
 use crate::launch::{Group, Launcher};
 
@@ -80,4 +82,25 @@ fn the_head_is_with_one_half() {
     ground.network.part(&[1, 2]);
     let second = ground.regroups(lost, &first, &[0, 3]);
     meet(&ground, &mut nodes, &[1, 2], &second);
+}
+
+/// All launchers of the smaller part have died, and are started again long after any worker of theirs. They are most of
+/// the hosts that may serve, but the host that does not answer is in a group.
+#[test]
+fn launchers_that_are_started_again_in_the_smaller_part_form_no_group_of_their_own() {
+    let (ground, mut nodes, first, lost) = parted("2:5", &[0, 1]);
+    let second = ground.regroups_late(lost, &first, &[2, 3, 4]);
+    nodes[0].kill();
+    nodes[1].kill();
+    sleep(2 * outlives(LEASE) + Duration::from_secs(1));
+    nodes.extend([ground.start(0), ground.start(1)]);
+    for node in &nodes[5..] {
+        node.says(
+            "node2:29400 of the endpoint does not answer, so a group of the run may be there",
+        );
+    }
+    sleep(LEASE);
+    ground.network.join(&[0, 1]);
+    let last = ground.regroups_late(Instant::now(), &second, &[2, 3, 4, 5, 6]);
+    ground.ends(&mut nodes[2..], &last);
 }
