@@ -173,9 +173,10 @@ pub struct Active {
     /// long.
     #[serde(default, skip_serializing_if = "is_default")]
     pub waits_for: String,
-    /// Whether it waits because too few nodes of the last group have come, which belongs to another server.
+    /// The round of the group of which too few nodes have come, if it waits for that, and the group belongs to another
+    /// server; 0 for the hosts that may serve.
     #[serde(default, skip_serializing_if = "is_default")]
-    pub lacks_quorum: bool,
+    pub lacks_quorum: Option<u64>,
     /// The number of events of the run up to this document: see [`Keys::event`](super::keys::Keys::event).
     #[serde(default, skip_serializing_if = "is_default")]
     pub events: u64,
@@ -302,7 +303,7 @@ impl Active {
             lost_because: Vec::new(),
             unreached: Vec::new(),
             waits_for: String::new(),
-            lacks_quorum: false,
+            lacks_quorum: None,
             events: 0,
             extra: Extra::new(),
         }

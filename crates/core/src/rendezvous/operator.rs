@@ -35,6 +35,8 @@ pub enum OperatorStep {
     NotClosed,
     /// The run does not wait for a quorum of its last group.
     HasQuorum,
+    /// The run waits for a quorum of another group than the operator was told of.
+    OtherLack,
     /// The server has no such run.
     NoRun,
     /// A document in force cannot be read.
@@ -110,21 +112,27 @@ impl Operator {
         }
     }
 
-    /// Lets the round in progress form a group without a quorum of the groups before it, for an operator who knows that
-    /// their missing nodes are gone. Also opens a closed run again.
-    pub fn force(&self, found: &TxnResult) -> OperatorStep {
+    /// The round of the group of which the round in progress lacks a quorum, if it waits for that.
+    pub fn lack(&self, found: &TxnResult) -> Option<u64> {
+        let kv = ActiveSnapshot::of_refusal(found).active?;
+        decode::<Active>(&kv.key, &kv.value).ok()?.lacks_quorum
+    }
+
+    /// Lets the round in progress form a group without a quorum of the groups up to that of round `lack`, for an operator
+    /// who knows that their missing nodes are gone. Also opens a closed run again.
+    pub fn force(&self, found: &TxnResult, lack: Option<u64>) -> OperatorStep {
         let snapshot = ActiveSnapshot::of_refusal(found);
         let Some(history) = snapshot.history() else { return OperatorStep::NoRun };
         let Some(kv) = snapshot.active else { return OperatorStep::HasQuorum };
         match decode::<Active>(&kv.key, &kv.value) {
             Ok(active) if active.status == Status::Closed => self.reopen(found),
-            Ok(active) if active.lacks_quorum => {
-                // Rounds go on from whatever a node that joined remembers, so all groups that are known here are earlier.
-                let overruled =
-                    Overruled { round: active.round.saturating_sub(1), by: self.by.clone() };
+            Ok(Active { lacks_quorum: Some(round), .. }) if Some(round) == lack => {
+                // A later group than the operator knows of is not concerned.
+                let overruled = Overruled { round, by: self.by.clone() };
                 let guard = RoundGuard::Active(history, kv.mod_revision);
                 OperatorStep::Send(self.txns.overrule(guard, &overruled))
             }
+            Ok(Active { lacks_quorum: Some(_), .. }) => OperatorStep::OtherLack,
             Ok(_) => OperatorStep::HasQuorum,
             Err(error) => OperatorStep::Unreadable(error),
         }

@@ -76,7 +76,7 @@ impl RunStatus {
             },
             coordinator: in_progress.map(|active| active.coordinator.id.clone()),
             lacks_quorum: in_progress
-                .filter(|active| active.lacks_quorum)
+                .filter(|active| active.lacks_quorum.is_some())
                 .map(|active| active.waits_for.clone()),
             closed: closed.map(|closed| ClosedStatus {
                 by: closed.coordinator.to_string(),

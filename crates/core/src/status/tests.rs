@@ -265,7 +265,7 @@ fn a_round_after_a_group_waits_for_workers_to_stop() {
 fn a_round_without_a_quorum_says_what_an_operator_can_do() {
     let run = Run::new().active(Status::Joinable, |active| {
         active.limits = Limits { min: 1, max: 3 };
-        active.lacks_quorum = true;
+        active.lacks_quorum = Some(5);
         active.waits_for = "1 node joined, 1 of the last group are here, and 2 are needed".into();
     });
     let run = run.node(0, None, 9).joined(4, 0, None);

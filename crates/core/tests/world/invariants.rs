@@ -74,7 +74,7 @@ impl World {
         // While a round takes nodes, its coordinator changes nothing but what it says that it waits for.
         let silent = |active: &Active| Active {
             waits_for: String::new(),
-            lacks_quorum: false,
+            lacks_quorum: None,
             ..active.clone()
         };
         let is_told = status == Status::Joinable

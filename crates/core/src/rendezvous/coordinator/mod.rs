@@ -159,10 +159,12 @@ impl Coordinator {
         self.window.last_call_since()
     }
 
-    /// Whether the round waits because too few nodes of the last group have come, which belongs to another server.
-    pub(super) fn lacks_quorum(&self) -> bool {
-        let joining = self.stage == RoundStage::Joining;
-        joining && matches!(self.waits_for, Some(WaitReason::ForQuorum { .. }))
+    /// The round of the group of which too few nodes have come, if the round waits for that.
+    pub(super) fn lacks_quorum(&self) -> Option<u64> {
+        match (self.stage, self.waits_for) {
+            (RoundStage::Joining, Some(WaitReason::ForQuorum { lack, .. })) => Some(lack.round),
+            _ => None,
+        }
     }
 
     /// What the round waits for, in a sentence.
@@ -417,7 +419,7 @@ impl Coordinator {
             outlived: own.active.outlived.max(self.remembered().formed),
             rank0: rank0.map(|(id, _)| id.clone()).unwrap_or_default(),
             waits_for: String::new(),
-            lacks_quorum: false,
+            lacks_quorum: None,
             ..own.active.clone()
         };
         let frozen = own.followed_by(frozen);

@@ -83,7 +83,7 @@ impl Coordinator {
         let waits_for = reason.describe_to_others() + &details(reason, config, membership);
         let lacks_quorum = self.lacks_quorum();
         // A round that no other node has joined has no reader, but for an operator who may have to decide.
-        let has_readers = membership.counts().joined > 1 || lacks_quorum;
+        let has_readers = membership.counts().joined > 1 || lacks_quorum.is_some();
         let is_news = has_readers && waits_for != own.active.waits_for;
         if !self.progress.is_due(now, is_news) {
             return None;

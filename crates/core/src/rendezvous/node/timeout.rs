@@ -34,8 +34,8 @@ impl Node {
     /// Whether the round waits because too few nodes of the last group have come to this server, which is a successor.
     pub(super) fn lacks_quorum(&self) -> bool {
         match &self.coordinator {
-            Some((coordinator, _)) => coordinator.lacks_quorum(),
-            None => self.observed.active().is_some_and(|active| active.lacks_quorum),
+            Some((coordinator, _)) => coordinator.lacks_quorum().is_some(),
+            None => self.observed.active().is_some_and(|active| active.lacks_quorum.is_some()),
         }
     }
 

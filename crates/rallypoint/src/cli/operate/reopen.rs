@@ -59,16 +59,25 @@ impl Reopen {
             let server = server.connect(Some(&run_id)).await?;
             let (keys, by, at) = (server.keys(&run_id), author(), Some(display_time()));
             let operator = Operator::new(&keys, by.clone(), at);
-            let command =
-                |found: &_| if force { operator.force(found) } else { operator.reopen(found) };
-            let status = server.status(&run_id).await?;
             let found = server.client.txn(operator.read()).await?;
+            let lack = operator.lack(&found);
+            let command = |found: &_| match force {
+                true => operator.force(found, lack),
+                false => operator.reopen(found),
+            };
+            let status = server.status(&run_id).await?;
             if let OperatorStep::Send(_) = command(&found) {
                 confirm(&question(&run_id, &status), yes)?;
             }
             match server.operate(&operator, command).await? {
                 None => {}
                 Some(OperatorStep::Unreadable(error)) => return Err(error.into()),
+                Some(OperatorStep::OtherLack) => {
+                    return Err(format!(
+                        "run {run_id:?} waits for another group now; `rallypoint explain` says for which. Nothing was changed"
+                    )
+                    .into());
+                }
                 Some(OperatorStep::NoRun) => {
                     return Err(format!("the server has no run {run_id:?}").into());
                 }
