@@ -54,9 +54,9 @@ pub enum RendezvousError {
             ),
             Some(missing) => format!(
                 "the server of run {run_id:?} is lost, and its successor has waited in vain for {waited:.0?} \
-                 (server_timeout): {missing}; start the launchers of the missing nodes again, and then this node, and the \
-                 job goes on from its last checkpoint. Only if the missing nodes are gone for good, `rallypoint reopen \
-                 --force {run_id}`, with the same --rdzv-endpoint, lets nodes that still wait form a group without them"
+                 (server_timeout): {missing}; end all launchers of the job and start them again, and it goes on from its \
+                 last checkpoint. Only if the missing nodes are gone for good, `rallypoint reopen --force {run_id}`, with \
+                 the same --rdzv-endpoint, lets nodes that still wait form a group without them"
             ),
         }
     )]
