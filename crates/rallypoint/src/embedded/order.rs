@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::decide::{NamedServer, RendezvousConfig, ServerHints, ServerPlacement};
 use super::server::{EmbeddedServerError, Serving, options};
-use super::standby::StandBy;
+use super::standby::{Occupant, StandBy};
 use super::this_host::ThisHost;
 use crate::config::{Endpoint, EtcdOptions, RendezvousParameters};
 use crate::log_target::EMBEDDED;
@@ -21,6 +21,9 @@ use crate::util::blocking::blocking;
 
 /// How often names are looked up that do not resolve, or may be out of date.
 const EVERY: Duration = Duration::from_secs(1);
+
+/// How often names are looked up that have not resolved for [`OUT_OF_DATE`]. One of them may be wrong.
+const RARELY: Duration = Duration::from_secs(30);
 
 /// After this time the log says which names do not resolve. Most names that are late resolve before.
 const LATE: Duration = Duration::from_secs(5);
@@ -129,14 +132,20 @@ async fn bind(
         match TcpListener::bind(address).await.and_then(TcpListener::into_std) {
             Ok(listener) => return Ok(Some((*position, listener))),
             Err(source) if source.kind() == io::ErrorKind::AddrInUse => {
-                let other = StandBy::at(config, *address).await?.other_run().await;
-                if let Some(run) = other {
-                    return Err(EmbeddedServerError::OtherRun { address: *address, run });
+                match StandBy::at(config, *address).await?.occupant().await {
+                    Occupant::OtherRun(run) => {
+                        return Err(EmbeddedServerError::OtherRun { address: *address, run });
+                    }
+                    Occupant::Launcher => tracing::info!(
+                        target: EMBEDDED,
+                        %address, "another launcher of this host listens here, and serves for it"
+                    ),
+                    Occupant::Unknown => tracing::warn!(
+                        target: EMBEDDED,
+                        %address, "a program that does not answer as a launcher of this job listens here, so this host will \
+                         not serve; end that program, or give --rdzv-endpoint with another port"
+                    ),
                 }
-                tracing::info!(
-                    target: EMBEDDED,
-                    %address, "another process of this host listens here, and serves for it"
-                );
             }
             Err(source) => return Err(EmbeddedServerError::Listen { address: *address, source }),
         }
@@ -158,15 +167,18 @@ impl OrderHost {
         let begun = Instant::now();
         let (mut said, mut resolved) = (false, None::<Instant>);
         while resolved.is_none_or(|at| at.elapsed() < OUT_OF_DATE) {
-            if self.stop.run_until_cancelled(sleep(EVERY)).await.is_none() {
-                return;
-            }
+            let pause = if begun.elapsed() < OUT_OF_DATE { EVERY } else { RARELY };
             let (endpoints, parameters) = (endpoints.clone(), parameters.clone());
             let look = move || {
                 let hints = ServerHints::default();
                 OwnPlaces::find(&endpoints, &parameters, hints, &ThisHost::look())
             };
-            let found = blocking(look).await;
+            // A name server that does not answer holds up a lookup, and not the end of the launcher.
+            let looked = self.stop.run_until_cancelled(async {
+                sleep(pause).await;
+                blocking(look).await
+            });
+            let Some(found) = looked.await else { return };
             let is_known = found.is_known();
             for (position, address) in found.places {
                 let bound = TcpListener::bind(address).await.and_then(TcpListener::into_std);
@@ -183,8 +195,7 @@ impl OrderHost {
                 tracing::warn!(
                     target: EMBEDDED,
                     names = found.unresolved.join(","), "these names of --rdzv-endpoint do not resolve, and one of them \
-                     may be this host. They are looked up until they do, or until a group has formed; if one is wrong, \
-                     correct it on all nodes"
+                     may be this host. They are looked up until they do; if one is wrong, correct it on all nodes"
                 );
             }
             if is_known {

@@ -16,7 +16,7 @@ use super::clients::clients_gone;
 use super::decide::{RendezvousConfig, ServerPlacement};
 use super::name_lookup::LateName;
 use super::order;
-use super::standby::StandBy;
+use super::standby::{Occupant, StandBy};
 use crate::client::{Client, ClientError, Pem, WatchError};
 use crate::config::ConfigError;
 use crate::log_target::EMBEDDED;
@@ -146,7 +146,7 @@ impl EmbeddedServer {
             }
             Err(source) if source.kind() == io::ErrorKind::AddrInUse && !required => {
                 let standing_by = StandBy::new(config, serving.clone()).await?;
-                if let Some(run) = standing_by.other_run().await {
+                if let Occupant::OtherRun(run) = standing_by.occupant().await {
                     return Err(EmbeddedServerError::OtherRun { address, run });
                 }
                 tokio::spawn(standing_by.until_free(address, stop.clone()))

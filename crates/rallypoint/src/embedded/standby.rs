@@ -38,6 +38,16 @@ pub(super) struct StandBy {
     serving: Serving,
 }
 
+/// What listens at the address of the server.
+pub(super) enum Occupant {
+    /// A launcher of this run.
+    Launcher,
+    /// A launcher of this other run.
+    OtherRun(String),
+    /// A server of no launcher, another program, or a server that does not answer in time.
+    Unknown,
+}
+
 impl StandBy {
     /// A stand-by for the server at this address.
     pub(super) async fn at(
@@ -64,11 +74,14 @@ impl StandBy {
         Ok(Self { run_id, client, options: options(config).await?, serving })
     }
 
-    /// The run that the present server belongs to, if it is another one.
-    pub(super) async fn other_run(&self) -> Option<String> {
+    /// What listens at the address of the server.
+    pub(super) async fn occupant(&self) -> Occupant {
         let hasty = ClientOptions { timeout: FIRST_QUESTION, ..self.client.clone() };
-        let run = timeout(FIRST_QUESTION, run_of(&hasty)).await.ok()?.ok().flatten();
-        run.filter(|run| *run != self.run_id)
+        match timeout(FIRST_QUESTION, run_of(&hasty)).await {
+            Ok(Ok(Some(run))) if run == self.run_id => Occupant::Launcher,
+            Ok(Ok(Some(run))) => Occupant::OtherRun(run),
+            _ => Occupant::Unknown,
+        }
     }
 
     /// Serves as soon as no other launcher of this host does.
