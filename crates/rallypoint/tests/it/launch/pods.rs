@@ -11,9 +11,10 @@ use rustix::process::Signal;
 use super::hosts::{Host, Network, address};
 use super::{Job, Launcher, until_true};
 
-/// What is done before a container begins: the program of its image is at its place, the volume is the only part
-/// that can be written, and the user is nobody in particular. `$0` is the volume, `$1` the program.
-const CONTAINER: &str = r#"mount --bind "$0" "$0" && mount --bind "$1" "$0/rallypoint" &&
+/// What is done before a container begins: the host has the name of the pod, the program of its image is at its place, the
+/// volume is the only part that can be written, and the user is nobody in particular. `$0` is the volume, `$1` the name,
+/// `$2` the program.
+const CONTAINER: &str = r#"hostname "$1" && shift && mount --bind "$0" "$0" && mount --bind "$1" "$0/rallypoint" &&
     mount -o remount,bind,ro / && shift || exit 99
     ! (: > /read-only) 2>/dev/null || exit 98
     exec setpriv --reuid 1000 --regid 1000 --clear-groups "$0/rallypoint" "$@""#;
@@ -70,7 +71,10 @@ impl Pods {
     /// Starts the container of a pod.
     fn start(&self, index: usize, environment: &[(&str, &str)], first_order: &str) -> Launcher {
         let volume = self.job.file("");
-        let container = ["unshare", "--mount", "sh", "-c", CONTAINER, volume.trim_end_matches('/')];
+        let name = self.name.replace("{}", &index.to_string());
+        let pod = name.split('.').next().unwrap();
+        let unshare = ["unshare", "--mount", "--uts", "sh", "-c", CONTAINER];
+        let container = unshare.into_iter().chain([volume.trim_end_matches('/'), pod]);
         let enter = self.network.hosts[index].enter();
         let words: Vec<&str> = enter.iter().map(String::as_str).chain(container).collect();
         let mut line = self.job.launcher().by(&words);

@@ -80,7 +80,8 @@ pub(super) fn place(
             && options.engine == Engine::Embedded
             && nodes.max >= ORDER;
         if let ([first], true) = (&endpoints[..], is_order)
-            && let Some(endpoints) = pods(first)
+            && let Some(index) = known.scheduler.rank(&known.host.environment)?
+            && let Some(endpoints) = pods(first, index.value, &known.host.here.name)
         {
             let source = "the endpoint and JOB_COMPLETION_INDEX".to_owned();
             notes.provenance.push(Provenance::new("endpoint", listed(&endpoints), source));
@@ -118,10 +119,15 @@ fn listed(endpoints: &[Endpoint]) -> String {
 }
 
 /// In Kubernetes, the names of the first pods of an indexed job, if the endpoint is that of the first one: they may
-/// succeed each other. The name of a pod is that of the job and its index, and then the service.
-fn pods(endpoint: &Endpoint) -> Option<Vec<Endpoint>> {
+/// succeed each other. The name of a pod is that of the job and its index, and then the service. A pod of another name
+/// belongs to another job, and the endpoint may be a server outside of this one.
+fn pods(endpoint: &Endpoint, index: u32, own_name: &str) -> Option<Vec<Endpoint>> {
     let (pod, service) = endpoint.host.split_once('.')?;
     let job = pod.strip_suffix("-0")?;
+    let own_pod = own_name.split_once('.').map_or(own_name, |(pod, _)| pod);
+    if own_pod != format!("{job}-{index}") {
+        return None;
+    }
     let named = |index| Endpoint { host: format!("{job}-{index}.{service}"), ..endpoint.clone() };
     Some((0..ORDER).map(named).collect())
 }
@@ -188,4 +194,31 @@ pub(super) fn run_id(
         fix.push_str(", or a --node-rank to each");
     }
     Err(RunError::missing("--rdzv-id", fix))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_pods_succeed_each_other_if_the_endpoint_is_one_of_this_job() {
+        let hosts = |endpoint: &str, index, own_name: &str| {
+            let found = pods(&Endpoint::parse(endpoint, DEFAULT_PORT).unwrap(), index, own_name);
+            found.map(|found| listed(&found))
+        };
+        let order = "train-0.train:29400,train-1.train:29400,train-2.train:29400";
+        for (endpoint, index, own_name, expected) in [
+            ("train-0.train", 0, "train-0", Some(order)),
+            ("train-0.train", 7, "train-7", Some(order)),
+            ("train-0.train", 1, "train-1.train.default.svc", Some(order)),
+            // A server of its own, beside the job.
+            ("rdzv-0.rdzv", 0, "train-0", None),
+            ("train-0.train", 1, "train-0", None),
+            ("train-1.train", 0, "train-0", None),
+            ("train-0", 0, "train-0", None),
+        ] {
+            let found = hosts(endpoint, index, own_name);
+            assert_eq!(found.as_deref(), expected, "{endpoint} on {own_name}");
+        }
+    }
 }
