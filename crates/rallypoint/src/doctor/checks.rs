@@ -45,6 +45,8 @@ pub(crate) struct CheckedNode {
     /// The GPUs, if they are to be checked.
     pub(crate) devices: Option<Devices>,
     pub(crate) directories: Vec<Directory>,
+    /// Whether the other nodes of the run are looked for, too.
+    pub(crate) asks_peers: bool,
 }
 
 /// Runs all checks, and returns their findings in a fixed order. Takes less than five seconds, whatever hangs.
@@ -173,6 +175,9 @@ async fn one_server(node: &CheckedNode, endpoint: Endpoint) -> Vec<Finding> {
         vec![clock::judge(measured)]
     });
     let peers = within(TOLD, "peers", async {
+        if !node.asks_peers {
+            return Vec::new();
+        }
         let Some(options) = options.as_ref().filter(|_| node.has_run_id) else {
             let message =
                 "Not checked: without --rdzv-id it is not known which run's nodes these are.";

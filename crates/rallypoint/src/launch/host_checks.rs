@@ -14,6 +14,10 @@ use crate::util::blocking::blocking;
 /// Most groups have formed by then.
 const AFTER: Duration = Duration::from_secs(20);
 
+/// The checks of a thousand launchers that were started together are spread over some seconds: each asks the server to
+/// connect to its host.
+const SPREAD_PER_NODE: Duration = Duration::from_millis(5);
+
 /// What the doctor checks for this job, without the devices.
 pub(crate) fn node_of(job: &JobSpec, host: ThisHost) -> CheckedNode {
     let logs = match &job.logs.directory {
@@ -42,6 +46,7 @@ pub(crate) fn node_of(job: &JobSpec, host: ThisHost) -> CheckedNode {
         rendezvous: job.rendezvous.clone(),
         devices: None,
         directories,
+        asks_peers: true,
     }
 }
 
@@ -49,9 +54,12 @@ pub(crate) fn node_of(job: &JobSpec, host: ThisHost) -> CheckedNode {
 pub(super) fn later(job: &JobSpec) -> impl Future<Output = Vec<Finding>> + Send + 'static {
     let job = job.clone();
     async move {
-        sleep(AFTER).await;
+        let nodes = u32::try_from(job.rendezvous.parameters.max_nodes).unwrap_or(u32::MAX);
+        sleep(AFTER + SPREAD_PER_NODE.saturating_mul(nodes).mul_f64(fastrand::f64())).await;
         let host = blocking(|| within_time(ThisHost::look())).await;
-        troubles_while_waiting(&node_of(&job, host)).await
+        // The launcher itself tells of the other nodes that it does not reach.
+        let node = CheckedNode { asks_peers: false, ..node_of(&job, host) };
+        troubles_while_waiting(&node).await
     }
 }
 

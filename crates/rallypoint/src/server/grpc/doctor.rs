@@ -19,8 +19,9 @@ use tonic::{Request, Response, Status};
 use crate::proto::doctor::{self as pb, Outcome};
 use crate::util::blocking::blocking;
 
-/// How long an attempt takes at most, and a failed one at least.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// How long an attempt takes at most, and a failed one at least: a segment that is lost is sent again after a second, and
+/// the client waits for the answer for 2.3 s at most.
+const PATIENCE: Duration = Duration::from_millis(1500);
 
 /// Limit of attempts of one server at a time.
 const MOST_DIALS: usize = 16;
