@@ -94,7 +94,7 @@ def masters_by_stock(c10d):
 
 
 # Where rank 0's agent serves, another takes over. It does not know the leases of the others, who learn that when they
-# next renew them: each third of a lease, so that is a short one there.
+# next renew them: each quarter of a lease, so that is a short one there.
 CONFS = [("rallypoint", ""), *((etcd, NO_LEASE) for etcd in on_each("etcd-v3"))]
 
 

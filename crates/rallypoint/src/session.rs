@@ -350,7 +350,9 @@ async fn renewals(client: &Client, shared: &SessionShared) {
     }
 }
 
-/// The pause before the retry for a lease that a server does not know, or may not renew at present.
+/// The pause before the retry for a lease that a server does not know, or may not renew at present. It doubles with
+/// each answer that the server may not renew: one confirmation at once may be what the server lacks, and the members of a
+/// group that is cut off need not send a thousand renewals a second.
 const SECOND_THOUGHTS: Duration = Duration::from_millis(100);
 
 /// Renews the lease on one stream, whose first renewal was sent at `sent`. Returns how the stream ended, or `None` if
@@ -363,6 +365,7 @@ async fn renew_on(
     failures: &mut u32,
 ) -> Option<StreamFailed> {
     let mut doubtful = false;
+    let mut withheld: u32 = 0;
     loop {
         let answer = match timeout_at(Instant::now() + patience, stream.answer()).await {
             Ok(Ok(answer)) => answer,
@@ -374,6 +377,7 @@ async fn renew_on(
             RenewalAnswer::Renewed { seconds } => {
                 *failures = 0;
                 doubtful = false;
+                withheld = 0;
                 let ttl = seconds_of(seconds);
                 if !shared.renewed(sent, ttl) {
                     return None;
@@ -383,7 +387,10 @@ async fn renew_on(
             // The next renewal confirms that this was heard, which may be what the server lacks.
             RenewalAnswer::Withheld => {
                 doubtful = false;
-                SECOND_THOUGHTS
+                let longest = shared.clock().ttl() / RENEWALS_PER_TTL / 4;
+                let pause = SECOND_THOUGHTS.saturating_mul(1 << withheld.min(10)).min(longest);
+                withheld = withheld.saturating_add(1);
+                pause
             }
             RenewalAnswer::Unknown if doubtful => {
                 let endpoint = stream.endpoint().to_owned();

@@ -58,8 +58,7 @@ impl World {
 
     /// The pause between two renewals.
     fn renewal_pause(&self) -> Millis {
-        let parts = if self.has_succession() { Millis::from(RENEWALS_PER_TTL) } else { 3 };
-        self.plan.ttl_millis() / parts
+        self.plan.ttl_millis() / Millis::from(RENEWALS_PER_TTL)
     }
 
     pub(crate) fn granted(

@@ -30,7 +30,7 @@ const LONGEST_QUIET: Duration = Duration::from_secs(2);
 /// forms, a server may be busy for a second before it answers a call.
 pub(super) const PATIENCE: Duration = Duration::from_millis(1500);
 
-/// The first time-out of a probe that is sent because of a lease renewal. A third of the lease may have passed until
+/// The first time-out of a probe that is sent because of a lease renewal. A quarter of the lease may have passed until
 /// the renewal was due, so there is less time.
 pub(super) const PATIENCE_FOR_RENEWALS: Duration = Duration::from_millis(500);
 
