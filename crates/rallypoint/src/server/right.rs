@@ -90,9 +90,12 @@ impl EngineRight {
 
     /// Whether the server ends now because the nodes can go on at another host.
     pub(super) fn is_succeeded(&self) -> bool {
-        let can_end = self.right.can_be_succeeded()
-            || (self.goes_on && self.right.can_go_on() == self.could_go_on);
-        let is_succeeded = self.retires && can_end;
+        // The group is counted only for a server that retires: this is asked with every write.
+        let can_end = || {
+            self.right.can_be_succeeded()
+                || (self.goes_on && self.right.can_go_on() == self.could_go_on)
+        };
+        let is_succeeded = self.retires && can_end();
         if is_succeeded {
             self.succeeded.cancel();
         }

@@ -33,5 +33,6 @@ pub(super) use self::calls::{Calls, MOST_STREAMS};
 pub(crate) use self::doctor::greeting as dial_back_greeting;
 pub(super) use self::maintenance::ETCD_VERSION;
 pub(super) use self::router::{
-    AUTH, CLUSTER, DOCTOR, ELECTION, HEALTH, KV, LEASE, LOCK, MAINTENANCE, Router, WATCH, router,
+    AUTH, CLUSTER, DOCTOR, ELECTION, HEALTH, KV, LEASE, LOCK, MAINTENANCE, Router, SUCCESSION,
+    WATCH, router,
 };

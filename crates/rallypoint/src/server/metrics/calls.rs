@@ -14,11 +14,11 @@ use tonic::Code;
 
 use crate::metrics::VALID;
 use crate::server::grpc::{
-    AUTH, CLUSTER, DOCTOR, ELECTION, HEALTH, KV, LEASE, LOCK, MAINTENANCE, WATCH,
+    AUTH, CLUSTER, DOCTOR, ELECTION, HEALTH, KV, LEASE, LOCK, MAINTENANCE, SUCCESSION, WATCH,
 };
 
 /// The methods that are served. All calls to other methods are counted as one.
-const METHODS: [(&str, &str, CallKind); 30] = [
+const METHODS: [(&str, &str, CallKind); 31] = [
     (KV, "Range", CallKind::Unary),
     (KV, "RangeStream", CallKind::Responses),
     (KV, "Put", CallKind::Unary),
@@ -48,6 +48,7 @@ const METHODS: [(&str, &str, CallKind); 30] = [
     (ELECTION, "Resign", CallKind::Unary),
     (HEALTH, "Check", CallKind::Unary),
     (DOCTOR, "DialBack", CallKind::Unary),
+    (SUCCESSION, "Ask", CallKind::Unary),
     ("unknown", "unknown", CallKind::Unary),
 ];
 
