@@ -26,8 +26,8 @@ pub(super) enum SearchEvent {
     ServerEnded,
 }
 
-/// What makes the node doubt that its server still serves.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// What makes the node doubt that its server still serves, the weaker reason first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Doubt {
     /// The connection to it has ended. A host that does not answer proves nothing.
     Connection,
@@ -173,8 +173,8 @@ impl ServerSearch {
     pub(super) fn doubt(&mut self, why: Doubt) {
         if let Some(search) = &mut self.0 {
             search.seeker.hasten();
-            let weaker = search.doubt.as_ref().is_none_or(|(before, _)| *before != why);
-            if weaker {
+            let is_stronger = search.doubt.as_ref().is_none_or(|(before, _)| *before < why);
+            if is_stronger {
                 search.doubt = Some((why, Box::pin(search.seeker.still_serves())));
             }
         }
