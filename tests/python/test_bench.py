@@ -84,9 +84,9 @@ def test_a_table_has_the_winner_in_bold_and_says_who_did_not_come():
     assert tables.table(part().table("t"), ["ours"], ["ours", "theirs"]).splitlines() == [
         "|  | ours | theirs | times |",
         "|---|--:|--:|--:|",
-        "| first | **20 ms (10–30)** | 2.0 s | 100 |",
-        "| second | 3.0 s | **1.1 s (1.0–4.0)** | 0.37 |",
-        "| third | 1.0 s | not in 20 s |  |",
+        "| first | **20 ms (10–30)** | 2.0 s (1 run) | 100 |",
+        "| second | 3.0 s (1 run) | **1.1 s (1.0–4.0)** | 0.37 |",
+        "| third | 1.0 s (1 run) | not in 20 s |  |",
     ]
 
 
@@ -112,7 +112,7 @@ def test_a_peer_that_is_better_by_a_printed_digit_wins():
     found = Part({})
     found.add("t", "row", "ours", 0.123)
     found.add("t", "row", "theirs", 0.117)
-    assert "| 123 ms | **117 ms** | 0.95 |" in tables.table(found.table("t"), ["ours"], ["ours", "theirs"])
+    assert "| 123 ms (1 run) | **117 ms (1 run)** | 0.95 |" in tables.table(found.table("t"), ["ours"], ["ours", "theirs"])
     assert tables.losses(found.table("t"), ["ours"], ["ours", "theirs"]) == ["row: theirs wins"]
 
 

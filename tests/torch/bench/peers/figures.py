@@ -40,7 +40,7 @@ def scale(value, unit):
 
 
 def quantity(samples, unit):
-    """The median with its unit, and the lowest and the highest sample if there are several."""
+    """The median with its unit, and the lowest and the highest sample if they differ."""
     middle = median(samples)
     factor, name = scale(middle, unit)
     text = f"{digits(middle / factor)} {name}".rstrip()

@@ -29,7 +29,7 @@ def cell_text(row, side, compared):
         return ""
     if not cell["samples"]:
         return cell["note"]
-    text = quantity(cell["samples"], row["unit"])
+    text = quantity(cell["samples"], row["unit"]) + (" (1 run)" if len(cell["samples"]) == 1 else "")
     if side in best(_samples(row, compared), row["better"], row["unit"]):
         text = f"**{text}**"
     return f"{text}, {cell['note']}" if cell["note"] else text
