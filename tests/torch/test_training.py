@@ -111,6 +111,7 @@ def test_the_node_of_rank_0_is_lost(tmp_path):
         assert weights(tmp_path)
 
 
+@pytest.mark.alone
 def test_the_host_of_the_head_is_killed_and_replaced(tmp_path, undisturbed):
     """Another host serves, and the job goes on there as soon as a new node is there, on a host that was not in it."""
     names = [f"node{number}" for number in range(5)]
@@ -118,7 +119,7 @@ def test_the_host_of_the_head_is_killed_and_replaced(tmp_path, undisturbed):
     try:
         with Job(Ours(), tmp_path, nodes=4) as job:
             meeting = ["--nnodes", "4", "--rdzv-id", job.run_id, "--rdzv-endpoint", ",".join(names[:3])]
-            job.meeting = [*meeting, "--rdzv-conf", "lease_ttl=4"]
+            job.meeting = [*meeting, "--rdzv-conf", "lease_ttl=20"]
 
             def start_on(name):
                 options = ["--max-restarts", 1, *training(tmp_path), *SLOWLY]
