@@ -13,24 +13,25 @@ NODES = ["node0", "node1", "node2"]
 OTHERS = NODES[1:]
 FIVE = [*NODES, "node3", "node4"]
 
+# Where agents wait until a lease is over, it is short, and long enough for a busy machine to renew it.
 LEASE, SERVER_TIMEOUT = 4, 10
 
-# What a busy machine may need beyond what is promised. The benchmark says how quick it is otherwise.
-BUSY = 2
+# Where nobody is to wait until a lease is over. Without a proof, a successor waits for one and a half of it.
+LONG_LEASE = 30
 
-# One and a half leases, in which the old side ends, and two seconds; less where a death is proved and all others come.
-PROMISE = LEASE * 1.5 + 2 + BUSY
-PROVED = 1 + BUSY
+# The time in which a group forms that waits for no long lease, on a busy machine. The benchmark says how quick it is.
+NOT_WAITED = 20
 
 
 class Ground:
     """An agent on each host, and the group of all of them."""
 
     def __init__(
-        self, network, make_job, names, nnodes, order=3, conf="", options=(), deeds=(), stubborn=(), **environment
-    ):
+        self, network, make_job, names, nnodes, order=3, lease=LEASE, conf="", options=(), deeds=(), stubborn=(),
+        **environment,
+    ):  # fmt: skip
         self.network = network
-        conf = f"lease_ttl={LEASE},server_timeout={SERVER_TIMEOUT}{conf}"
+        conf = f"lease_ttl={lease},server_timeout={SERVER_TIMEOUT}{conf}"
         endpoint = ",".join(f"{name}:29400" for name in names[:order])
         self.job = make_job(endpoint=endpoint, nnodes=nnodes, conf=conf)
         self.stubborn = stubborn
@@ -49,7 +50,7 @@ class Ground:
 
     def regroup(self, lost, names, failed=()):
         """Waits for the next group, which has these agents. A worker of those that have ``failed`` did so once for each
-        time that they are named."""
+        time that they are named. Returns the seconds since the loss."""
         group = self.job.group(names, beyond=self.masters)
         taken = time.monotonic() - lost
         print(f"a group of {names} after {taken:.2f} s")
@@ -98,12 +99,22 @@ def vanish(ground):
 
 
 @pytest.mark.alone
-@pytest.mark.parametrize(("lose", "promise"), [(kill_agent, PROVED), (kill_host, PROVED), (vanish, PROMISE)])
-def test_the_head_is_lost(ground, lose, promise):
+@pytest.mark.parametrize("kill", [kill_agent, kill_host])
+def test_the_head_is_killed(ground, kill):
+    """Its death is proved, so nobody waits until a lease is over."""
+    ground = ground(lease=LONG_LEASE)
+    lost = time.monotonic()
+    kill(ground)
+    assert ground.regroup(lost, OTHERS) < NOT_WAITED
+    ground.end(OTHERS)
+
+
+@pytest.mark.alone
+def test_the_host_of_the_head_vanishes(ground):
     ground = ground()
     lost = time.monotonic()
-    lose(ground)
-    assert ground.regroup(lost, OTHERS) < promise
+    vanish(ground)
+    ground.regroup(lost, OTHERS)
     ground.end(OTHERS)
 
 
@@ -112,7 +123,7 @@ def test_the_host_of_the_head_is_unplugged_and_comes_back(ground):
     ground = ground(stubborn=["node0"])
     lost = time.monotonic()
     ground.network.unplug("node0")
-    assert ground.regroup(lost, OTHERS) < PROMISE
+    ground.regroup(lost, OTHERS)
     assert not any(map(lives, ground.workers("node0")))
     ground.network.plug("node0")
     ground.regroup(time.monotonic(), NODES)
@@ -124,7 +135,7 @@ def test_the_agent_of_the_head_stands_still_and_comes_back(ground):
     ground = ground()
     lost = time.monotonic()
     ground.job.signal("node0", signal.SIGSTOP)
-    assert ground.regroup(lost, OTHERS) < PROMISE
+    ground.regroup(lost, OTHERS)
     assert not any(map(lives, ground.workers("node0")))
     time.sleep(max(0, 2 * LEASE - (time.monotonic() - lost)))
     ground.job.signal("node0", signal.SIGCONT)
@@ -137,7 +148,7 @@ def test_the_head_is_cut_off_with_one_node(ground):
     ground = ground(FIVE, "2:5", stubborn=NODES[:2])
     lost = time.monotonic()
     ground.network.part(*NODES[:2])
-    assert ground.regroup(lost, FIVE[2:]) < PROMISE
+    ground.regroup(lost, FIVE[2:])
     assert not any(lives(pid) for name in NODES[:2] for pid in ground.workers(name))
     ground.network.join(*NODES[:2])
     ground.regroup(time.monotonic(), FIVE)
@@ -147,11 +158,11 @@ def test_the_head_is_cut_off_with_one_node(ground):
 @pytest.mark.alone
 def test_the_head_and_both_of_its_successors_are_killed_in_turn(ground):
     """Two of the last three are more than half."""
-    ground = ground(FIVE, "2:5", order=4)
+    ground = ground(FIVE, "2:5", order=4, lease=LONG_LEASE)
     for number in range(3):
         lost = time.monotonic()
         kill_host(ground, FIVE[number])
-        assert ground.regroup(lost, FIVE[number + 1 :]) < PROVED
+        assert ground.regroup(lost, FIVE[number + 1 :]) < NOT_WAITED
     ground.end(FIVE[3:])
 
 
@@ -161,7 +172,7 @@ def test_the_head_is_told_to_stop(ground):
     ground = ground()
     lost = time.monotonic()
     ground.job.signal("node0", signal.SIGTERM)
-    assert ground.regroup(lost, OTHERS) < PROMISE
+    ground.regroup(lost, OTHERS)
     assert ground.job.wait("node0") == {"node0": 1}, ground.job.report()
     ground.end(OTHERS)
 
@@ -169,25 +180,26 @@ def test_the_head_is_told_to_stop(ground):
 @pytest.mark.alone
 def test_restarts_are_counted_across_heads(ground):
     """An agent has used up what it has used up, whoever serves."""
-    ground = ground()
+    ground = ground(lease=LONG_LEASE)
     ground.job.fail_worker("node2")
     ground.regroup(time.monotonic(), NODES, failed=["node2"])
     lost = time.monotonic()
     kill_host(ground)
-    assert ground.regroup(lost, OTHERS, failed=["node2"]) < PROVED
+    assert ground.regroup(lost, OTHERS, failed=["node2"]) < NOT_WAITED
     ground.job.fail_worker("node2")
     ground.regroup(time.monotonic(), OTHERS, failed=["node2", "node2"])
     ground.end(OTHERS)
 
 
+@pytest.mark.alone
 def test_succession_can_be_turned_off(ground):
     """The other hosts of the order do not serve, though they are more than half of the group."""
-    ground = ground(conf=",succession=off")
+    ground = ground(lease=LONG_LEASE, conf=",succession=off")
     lost = time.monotonic()
     kill_host(ground)
     for name in OTHERS:
+        # They say so while they wait.
         ground.job.said(name, "the server to answer again")
-    assert time.monotonic() - lost < SERVER_TIMEOUT
     assert ground.job.wait(*OTHERS) == dict.fromkeys(OTHERS, 1), ground.job.report()
     assert time.monotonic() - lost > SERVER_TIMEOUT - 1
     assert ground.job.masters() == ground.masters
@@ -198,7 +210,7 @@ def test_the_head_comes_back_under_its_name_and_another_address(ground):
     ground = ground()
     lost = time.monotonic()
     vanish(ground)
-    assert ground.regroup(lost, OTHERS) < PROMISE
+    ground.regroup(lost, OTHERS)
     ground.network.add("node0")
     ground.start("again", "node0")
     ground.regroup(time.monotonic(), ["again", *OTHERS])
@@ -210,22 +222,24 @@ def test_a_replacement_joins_at_the_successor(ground):
     ground = ground()
     lost = time.monotonic()
     kill_host(ground)
-    assert ground.regroup(lost, OTHERS) < PROMISE
+    ground.regroup(lost, OTHERS)
     ground.network.add("node3")
     ground.start("node3")
     ground.regroup(time.monotonic(), [*OTHERS, "node3"])
     ground.end([*OTHERS, "node3"])
 
 
+@pytest.mark.alone
 def test_workers_that_fail_with_the_head_do_not_end_the_job(ground):
     """Those of gloo do, as soon as a peer is gone."""
-    ground = ground(options=["--max-restarts", "0"], deeds=["train"], GLOO_SOCKET_IFNAME="eth0")
+    ground = ground(lease=LONG_LEASE, options=["--max-restarts", "0"], deeds=["train"], GLOO_SOCKET_IFNAME="eth0")
     lost = time.monotonic()
     kill_host(ground)
     ground.regroup(lost, OTHERS)
     ground.end(OTHERS)
 
 
+@pytest.mark.alone
 def test_one_of_two_nodes_cannot_outvote_the_head(ground):
     ground = ground(NODES[:2], "1:2")
     lost = time.monotonic()
