@@ -29,7 +29,7 @@ SIDES = [OURS, ON_ETCD, *STOCK.values()]
 
 PLANS = {
     # sizes beside the peers; those measured in several rounds; rounds; limit of a group; sizes alone; rounds alone
-    "smoke": ([2, 4], 4, 1, 20, [4, 1024], 1),
+    "smoke": ([2, 4], 4, 1, 60, [4, 1024], 1),
     "quick": ([2, 16, 48], 16, 1, 30, [2, 64, 1024], 3),
     "default": ([2, 16, 64, 128, 256], 128, 3, 60, [2, 32, 256, 1024, 4096, 10000], 3),
     "long": ([2, 8, 32, 64, 128, 192, 256], 256, 3, 150, [2, 32, 256, 1024, 4096, 10000], 5),
