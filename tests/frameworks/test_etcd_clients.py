@@ -124,8 +124,8 @@ def test_dynamo(programs):
         programs.wait(f"lease {instance} is kept alive", grows)
 
     node("two", "client", "client", seen, lease=30)
-    first = node("one", "first", "worker", "first", lease=8)
-    second = node("two", "second", "worker", "second", lease=3)
+    first = node("one", "first", "worker", "first", lease=30)
+    second = node("two", "second", "worker", "second", lease=10)
     instances = found("first", "second")
     # An instance has the number of its lease.
     keys = programs.keys("v1/instances/")
