@@ -277,12 +277,37 @@ mod tests {
         Seeker { had_session: true, ..Seeker::new(order.await.unwrap(), client, 4) }
     }
 
+    /// A pause, which began between two looks at the clock: it has at least and at most these seconds. A busy machine
+    /// may let any time pass between the two.
+    #[derive(Debug)]
+    struct Pause {
+        least: f64,
+        most: f64,
+    }
+
+    impl Pause {
+        /// The pause until the next question, which was planned after `before`.
+        fn since(before: Instant, seeker: &Seeker) -> Self {
+            let most = seeker.next.saturating_duration_since(before).as_secs_f64();
+            Self { least: seeker.left(), most }
+        }
+
+        fn is_over(&self, seconds: f64) -> bool {
+            self.most >= seconds
+        }
+
+        fn is_below(&self, seconds: f64) -> bool {
+            self.least < seconds
+        }
+    }
+
     impl Seeker {
         /// The pauses after these answers, so many times in a row.
-        fn pauses(&mut self, answers: [HostAnswer; 2], remembers: u64, times: usize) -> Vec<f64> {
+        fn pauses(&mut self, answers: [HostAnswer; 2], remembers: u64, times: usize) -> Vec<Pause> {
             let pause = || {
+                let before = Instant::now();
                 self.answered(answers.to_vec(), remembers);
-                self.left()
+                Pause::since(before, self)
             };
             std::iter::repeat_with(pause).take(times).collect()
         }
@@ -297,12 +322,13 @@ mod tests {
     async fn a_node_whose_server_has_a_group_asks_ever_less_often() {
         let mut seeker = seeker().await;
         let pauses = seeker.pauses([serves(3), STANDS_BY], 3, 8);
-        assert!(pauses[0] < 1.3, "{pauses:?}");
-        assert!(pauses[2] > 2.9 && pauses[7] > 22.0 && pauses[7] < 38.0, "{pauses:?}");
+        assert!(pauses[0].is_below(1.3), "{pauses:?}");
+        assert!(pauses[2].is_over(2.9), "{pauses:?}");
+        assert!(pauses[7].is_over(22.0) && pauses[7].is_below(38.0), "{pauses:?}");
         // A host more or less, or a later group.
         for answers in [[serves(3), HostAnswer::Silent], [serves(4), HostAnswer::Silent]] {
             let pauses = seeker.pauses(answers, 3, 4);
-            assert!(pauses[0] < 1.3 && pauses[3] > 5.9, "{pauses:?}");
+            assert!(pauses[0].is_below(1.3) && pauses[3].is_over(5.9), "{pauses:?}");
         }
     }
 
@@ -310,8 +336,8 @@ mod tests {
     async fn a_node_without_a_session_or_on_its_way_to_a_successor_keeps_asking() {
         let mut seeker = seeker().await;
         let asks = |seeker: &mut Seeker, answers, remembers, least: f64, most: f64| {
-            let pause = seeker.pauses(answers, remembers, 9)[8];
-            assert!((least..most).contains(&pause), "{answers:?}: {pause}");
+            let pause = &seeker.pauses(answers, remembers, 9)[8];
+            assert!(pause.is_over(least) && pause.is_below(most), "{answers:?}: {pause:?}");
         };
         asks(&mut seeker, [serves(0), STANDS_BY], 3, 0.7, 1.3);
         asks(&mut seeker, [STANDS_BY, STANDS_BY], 3, 0.7, 1.3);
@@ -324,8 +350,9 @@ mod tests {
     #[tokio::test]
     async fn a_node_that_doubts_its_server_or_was_a_member_asks_soon() {
         let mut seeker = seeker().await;
-        let wait =
-            |seeker: &mut Seeker| assert!(seeker.pauses([serves(3), STANDS_BY], 3, 9)[8] > 22.0);
+        let wait = |seeker: &mut Seeker| {
+            assert!(seeker.pauses([serves(3), STANDS_BY], 3, 9)[8].is_over(22.0))
+        };
         wait(&mut seeker);
         seeker.hasten();
         assert!(seeker.left() < 0.3 && seeker.unchanged == 0, "{}", seeker.left());
@@ -339,10 +366,11 @@ mod tests {
         // It becomes a member, and is none again: its group forms again where it was, or its session is lost, too.
         for (has_session, least, most) in [(true, 0.7, 1.3), (false, 0.0, 0.1)] {
             seeker.rest();
+            let before = Instant::now();
             let asking = seeker.next(3, has_session);
             assert!(tokio::time::timeout(Duration::ZERO, asking).await.is_err());
-            let left = seeker.left();
-            assert!((least..most).contains(&left), "{has_session}: {left}");
+            let pause = Pause::since(before, &seeker);
+            assert!(pause.is_over(least) && pause.is_below(most), "{has_session}: {pause:?}");
         }
     }
 }
