@@ -156,6 +156,8 @@ pub(super) fn judge(
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use crate::doctor::finding::Verdict;
 
@@ -243,8 +245,8 @@ mod tests {
 
     #[tokio::test]
     async fn a_listener_takes_one_of_the_ports_of_the_job_and_greets() {
-        let (free, port) = listen("127.0.0.1", None).unwrap();
-        drop(free);
+        // No other program gets the port before it is listened on.
+        let (_reserved, port) = reserve_port("127.0.0.1", 0).unwrap();
         let ports = PortRange::parse(&port.to_string()).unwrap();
         let (listener, found) = listen("127.0.0.1", Some(ports)).unwrap();
         assert_eq!(found, port);
@@ -255,8 +257,9 @@ mod tests {
             text
         };
         let greeting = dial_back_greeting(b"16 random bytes.");
+        let read = tokio::time::timeout(Duration::from_secs(60), read);
         tokio::select! {
-            text = read => assert_eq!(text, greeting),
+            text = read => assert_eq!(text.expect("the listener greets"), greeting),
             _ = greet(&listener, &greeting) => unreachable!(),
         }
     }

@@ -169,7 +169,7 @@ async fn rank_0_whose_processes_are_all_gone_is_suspected_and_then_dead() {
 /// A firewall resets the connection, and rejects others for a while.
 #[tokio::test]
 async fn after_a_reset_rank_0_is_suspected_never_dead_and_told_hello_again() {
-    let (rank_0, guard) = (Rank0::new().await, Guard::start().await);
+    let (rank_0, (guard, _reserved)) = (Rank0::new().await, Guard::at_reserved_port().await);
     let mut peer_liveness = peer_liveness(rank_0.address(), Some(&guard.address));
     let connection = drive(&mut peer_liveness, rank_0.welcome(None)).await;
     is_quiet(&mut peer_liveness).await;

@@ -1,10 +1,11 @@
 //! Liveness sockets that greet, die, or are cut off.
 
 use tokio::io::AsyncWriteExt;
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpSocket};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::*;
+use crate::rendezvous::reserve_port;
 
 pub(in super::super) const SOON: Duration = Duration::from_secs(60);
 
@@ -26,6 +27,12 @@ impl Guard {
     /// One at this port, which greets or is silent.
     pub(in super::super) async fn listen(port: u16, greets: bool) -> Self {
         Self::serve(TcpListener::bind(("127.0.0.1", port)).await.unwrap(), greets)
+    }
+
+    /// One whose port nobody else gets while the socket lives that is returned, even when it is dead.
+    pub(in super::super) async fn at_reserved_port() -> (Self, TcpSocket) {
+        let (reserved, port) = reserve_port("127.0.0.1", 0).unwrap();
+        (Self::listen(port, true).await, reserved)
     }
 
     /// One that a worker holds as well.
@@ -136,7 +143,7 @@ async fn a_socket_that_only_workers_hold_is_dead_when_the_last_of_them_is() {
 /// A connection that was accepted and is reset proves nothing, however often.
 #[tokio::test]
 async fn resets_of_accepted_connections_are_no_proof() {
-    let (guard, probe) = (Guard::start().await, Probe::default());
+    let ((guard, _reserved), probe) = (Guard::at_reserved_port().await, Probe::default());
     probe.verify(&guard.address).await.unwrap();
     let address = guard.address.clone();
     guard.die().await;
@@ -154,7 +161,7 @@ async fn resets_of_accepted_connections_are_no_proof() {
 /// A node of which nothing has ended yet is dead only after an orderly close, which no firewall sends.
 #[tokio::test]
 async fn a_connection_that_is_reset_and_then_refused_is_no_proof() {
-    let (guard, probe) = (Guard::start().await, Probe::default());
+    let ((guard, _reserved), probe) = (Guard::at_reserved_port().await, Probe::default());
     probe.verify(&guard.address).await.unwrap();
     let address = guard.address.clone();
     guard.die().await;
@@ -163,7 +170,7 @@ async fn a_connection_that_is_reset_and_then_refused_is_no_proof() {
         let (probe, address) = (probe.clone(), address.clone());
         async move { probe.dead_after_close(&address).await }
     }));
-    let (stream, _) = listener.accept().await.unwrap();
+    let (stream, _) = timeout(SOON, listener.accept()).await.unwrap().unwrap();
     rustix::net::sockopt::set_socket_linger(&stream, Some(Duration::ZERO)).unwrap();
     drop((stream, listener));
     sleep(A_WHILE).await;
