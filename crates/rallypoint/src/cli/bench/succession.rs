@@ -1,6 +1,5 @@
 //! `rallypoint bench rendezvous --succession`: what it costs a group that hosts may succeed each other as servers.
 
-use std::net::TcpListener;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,7 +14,7 @@ use super::print;
 use super::rendezvous::{RendezvousBench, bytes, end, total};
 use crate::config::{EtcdOptions, RALLYPOINT_BACKEND, RendezvousParameters};
 use crate::embedded::{EmbeddedServer, RendezvousConfig, ThisHost};
-use crate::rendezvous::EtcdRendezvousHandler;
+use crate::rendezvous::{EtcdRendezvousHandler, reserve_port};
 use crate::util::blocking::blocking;
 
 /// Hosts that may serve, where they succeed each other.
@@ -125,13 +124,11 @@ const ROWS: [Row; 9] = [
 impl ServedGroup {
     async fn open(bench: &RendezvousBench, succession: bool) -> Result<Self, AnyError> {
         let nodes = bench.plan().nodes as usize;
-        let ports: Vec<TcpListener> =
-            (0..HOSTS).map(|_| TcpListener::bind("127.0.0.1:0")).collect::<Result<_, _>>()?;
-        let addresses: Vec<String> = ports
-            .iter()
-            .map(|port| Ok(port.local_addr()?.to_string()))
-            .collect::<Result<_, std::io::Error>>()?;
-        drop(ports);
+        // Held until the servers listen, so that no other program is given a port of theirs.
+        let held: Vec<_> =
+            (0..HOSTS).map(|_| reserve_port("127.0.0.1", 0)).collect::<Result<_, _>>()?;
+        let addresses: Vec<String> =
+            held.iter().map(|(_, port)| format!("127.0.0.1:{port}")).collect();
         let endpoint = addresses[..if succession { HOSTS } else { 1 }].join(",");
         let run_id = format!("bench-{:016x}", fastrand::u64(..));
         let here = blocking(ThisHost::look).await;
@@ -159,6 +156,7 @@ impl ServedGroup {
                 EtcdRendezvousHandler::open(client, handler).await.map(Arc::new)
             });
         }
+        drop(held);
         let mut handlers = Vec::with_capacity(nodes);
         while let Some(opened) = opening.join_next().await {
             handlers.push(opened??);
