@@ -266,8 +266,8 @@ impl<T: Send + 'static> Answers<T> {
     }
 
     async fn next(&mut self) -> Answer<Option<T>> {
-        let patience = Duration::from_secs(10);
-        tokio::time::timeout(patience, self.0.recv()).await.expect("an answer in 10 s").transpose()
+        let patience = Duration::from_secs(60);
+        tokio::time::timeout(patience, self.0.recv()).await.expect("an answer in time").transpose()
     }
 }
 

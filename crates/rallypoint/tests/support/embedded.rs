@@ -68,7 +68,7 @@ impl Embedded {
         let process = self.process.insert(Process::start(&recipe));
         self.address = wait_for_file(&ready, process).await?;
         let endpoint = format!("http://{}", self.address);
-        wait_until_ready(&endpoint, Duration::from_secs(10), || process.has_ended()).await
+        wait_until_ready(&endpoint, Duration::from_secs(30), || process.has_ended()).await
     }
 
     fn log(&self) -> PathBuf {
