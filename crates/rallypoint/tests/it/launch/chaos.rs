@@ -24,8 +24,18 @@ const LOOK: &str = r#"
     done"#;
 
 /// A number from the environment, for those who want another seed or a longer story.
-pub fn given(name: &str) -> Option<u64> {
+fn given(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
+}
+
+/// The seed and the number of faults, which it prints. They are the same in each run, so that one that fails can be repeated; others
+/// come from the environment.
+#[expect(clippy::print_stdout, reason = "a test that fails tells its story")]
+pub fn seed_and_steps(seed: u64, steps: u64) -> (u64, u64) {
+    let (seed, steps) =
+        (given("RALLYPOINT_SEED").unwrap_or(seed), given("RALLYPOINT_STEPS").unwrap_or(steps));
+    println!("These faults again: RALLYPOINT_SEED={seed} RALLYPOINT_STEPS={steps}");
+    (seed, steps)
 }
 
 /// A launcher, and its way to the server.
@@ -50,7 +60,7 @@ impl Cuttable {
 #[test]
 #[expect(clippy::print_stdout, reason = "a test that fails tells its story")]
 fn a_job_survives_whatever_happens_to_its_nodes() {
-    let seed = given("RALLYPOINT_SEED").unwrap_or_else(|| fastrand::u64(..));
+    let (seed, steps) = seed_and_steps(1, 8);
     let mut random = fastrand::Rng::with_seed(seed);
     let server = wait(Embedded::memory());
     let ways = Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
@@ -61,7 +71,7 @@ fn a_job_survives_whatever_happens_to_its_nodes() {
     let mut launched = nodes.len();
     let mut excused = Vec::new();
     let mut story = Vec::new();
-    for _ in 0..given("RALLYPOINT_STEPS").unwrap_or(8) {
+    for _ in 0..steps {
         let node = random.usize(..nodes.len());
         let number = nodes[node].number();
         let what = match random.u8(..7) {

@@ -33,7 +33,7 @@ fn the_launcher_of_the_head_is_started_again_at_once() {
 /// Its host is none of those that may serve, and the head refuses its connections.
 #[test]
 fn a_replacement_joins_at_the_successor() {
-    let mut ground = Ground::new("2:3", 3);
+    let mut ground = Ground::with_long_leases("2:3", 3);
     let (mut nodes, first) = ground.starts();
     let second = ground.regroups(ground.kill(0), &first, &[1, 2]);
     let host = ground.network.add("node3");

@@ -1,7 +1,7 @@
 //! The network parts the hosts of a job: one side goes on, and it is the only one.
 
 use std::thread::sleep;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use rallypoint_core::rendezvous::succession::outlives;
 
@@ -47,9 +47,7 @@ fn the_head_is_with_a_spare() {
     ground.network.part(&[0, 3]);
     let second = ground.regroups(lost, &first, &[1, 2]);
     ground.network.join(&[0, 3]);
-    let joined = Instant::now();
     ground.is_served_by(1, [&nodes[0], &nodes[3]]);
-    assert!(joined.elapsed() < Duration::from_secs(10), "after {:?}", joined.elapsed());
     // One of the two is a member now, and the other one is a spare.
     let third = ground.job.group_after(&second, 3);
     ground.ends(&mut nodes, &third);

@@ -6,7 +6,7 @@ use crate::secure::Authority;
 
 #[test]
 fn who_has_the_secret_is_let_in_by_the_successor() {
-    let ground = Ground::new("2:3", 3);
+    let ground = Ground::with_long_leases("2:3", 3);
     let [right, wrong] = ["sesame", "simsim"].map(|secret| {
         let file = ground.job.file(secret);
         std::fs::write(&file, secret).unwrap();
@@ -22,7 +22,7 @@ fn who_has_the_secret_is_let_in_by_the_successor() {
 /// Each host has a certificate for its own name.
 #[test]
 fn the_successor_shows_its_own_certificate() {
-    let ground = Ground::new("2:3", 3);
+    let ground = Ground::with_long_leases("2:3", 3);
     let authority = Authority::new();
     let ca = ground.job.path().join("ca.crt");
     std::fs::write(&ca, authority.pem()).unwrap();
