@@ -21,7 +21,7 @@ HEAD_GONE = "the head's host vanishes"
 PLANS = {
     # sizes, limit and lease in seconds, and the jobs of each scenario; those that wait for a lease hardly vary
     # A busy machine keeps such a lease, and recovers within such a limit.
-    "smoke": ([4], 40, 6, {WORKER: 1, AGENT: 1, NOTICED: 1, HOST: 1, HEAD_KILLED: 1, HEAD_GONE: 1}),
+    "smoke": ([4], 20, 6, {WORKER: 1, AGENT: 1, NOTICED: 1, HOST: 1, HEAD_KILLED: 1, HEAD_GONE: 1}),
     "quick": ([4], 15, 10, {WORKER: 2, AGENT: 1, HOST: 1}),
     "default": ([4, 16], 25, 10, {WORKER: 3, AGENT: 3, NOTICED: 1, HOST: 2, HEAD_KILLED: 3, HEAD_GONE: 2}),
     "long": ([4, 16], 60, 10, {WORKER: 7, AGENT: 7, NOTICED: 3, HOST: 5, HEAD_KILLED: 5, HEAD_GONE: 5}),
