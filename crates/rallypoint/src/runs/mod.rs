@@ -25,11 +25,8 @@ pub(crate) use self::client::{RemoteKeys, no_answer};
 pub(crate) use self::own::OwnKeys;
 use crate::client::{ClientError, WatchError};
 
-/// Leases that are asked for at the same time.
+/// Leases that are asked for at the same time: each is a request.
 const AT_ONCE: usize = 32;
-
-/// Leases that are asked for at most: each is a request.
-const MOST_LEASES: usize = 2048;
 
 /// The pause between two signs of life: a watch by itself says nothing while no server answers.
 const LOOK: Duration = Duration::from_millis(1200);
@@ -140,12 +137,14 @@ impl<K: KeySpace + ?Sized> RunReader<K> {
         Ok(found)
     }
 
-    /// The status of a run, with the leases of its nodes.
-    pub(crate) async fn status(&self, run: &str) -> Result<RunStatus, ClientError> {
+    /// A run, with the leases of its nodes.
+    pub(crate) async fn run(&self, run: &str) -> Result<RunView, ClientError> {
         let keys = self.of(run);
         let kvs = self.documents(&keys).await?;
-        let leases = self.leases(leases_of(&keys, &kvs)).await?;
-        Ok(RunStatus::new(run, &keys, &kvs, &leases))
+        let margins = self.leases(leases_of(&keys, &kvs)).await?;
+        let status = RunStatus::new(run, &keys, &kvs, &margins);
+        let leases = node_leases(&keys, &kvs).map(|(id, lease)| (id.to_owned(), lease)).collect();
+        Ok(RunView { status, leases })
     }
 
     /// The documents of a run, and the membership of its rounds, all of one revision.
@@ -184,9 +183,31 @@ impl<K: KeySpace + ?Sized> RunReader<K> {
             let status = self.keys.lease(lease).await?;
             Ok(status.map(|status| (lease, LeaseMargin::from(&status))))
         };
-        let asked = futures_util::stream::iter(leases.into_iter().take(MOST_LEASES).map(ask));
+        let asked = futures_util::stream::iter(leases.into_iter().map(ask));
         let answers: Vec<Result<_, ClientError>> = asked.buffer_unordered(AT_ONCE).collect().await;
         answers.into_iter().filter_map(Result::transpose).collect()
+    }
+}
+
+/// A run as it was read.
+pub(crate) struct RunView {
+    pub(crate) status: RunStatus,
+    /// The leases of its nodes, by the ids of the nodes.
+    leases: BTreeMap<String, LeaseId>,
+}
+
+impl RunView {
+    /// The leases of its nodes: renewals are no changes of keys, so a watch does not tell them.
+    pub(crate) fn leases(&self) -> Vec<LeaseId> {
+        self.leases.values().copied().collect()
+    }
+
+    /// Takes margins that were read later. A lease that is gone has none.
+    pub(crate) fn set_margins(&mut self, margins: &BTreeMap<LeaseId, LeaseMargin>) {
+        for node in &mut self.status.nodes {
+            let lease = self.leases.get(&node.id);
+            node.lease = lease.and_then(|lease| margins.get(lease)).copied();
+        }
     }
 }
 
@@ -200,8 +221,19 @@ pub(crate) fn leases_of<'a>(
     keys: &'a Keys,
     kvs: &'a [KeyValue],
 ) -> impl Iterator<Item = LeaseId> + 'a {
-    let of_node = |kv: &&KeyValue| matches!(keys.parse(&kv.key), Some(RunKey::Node(_)));
-    kvs.iter().filter(of_node).map(|kv| kv.lease).filter(|lease| *lease != 0)
+    node_leases(keys, kvs).map(|(_, lease)| lease)
+}
+
+/// The ids of the nodes of a run, and their leases.
+fn node_leases<'a>(
+    keys: &'a Keys,
+    kvs: &'a [KeyValue],
+) -> impl Iterator<Item = (&'a str, LeaseId)> + 'a {
+    let of_node = |kv: &'a KeyValue| match keys.parse(&kv.key) {
+        Some(RunKey::Node(id)) if kv.lease != 0 => Some((id, kv.lease)),
+        _ => None,
+    };
+    kvs.iter().filter_map(of_node)
 }
 
 fn all(found: TxnResult) -> Vec<KeyValue> {

@@ -5,7 +5,7 @@ use futures_util::future::BoxFuture;
 use tokio::time::{Instant, sleep_until};
 
 /// Waits for the future, or for ever if there is none.
-pub(crate) async fn ready<T>(future: &mut Option<BoxFuture<'static, T>>) -> T {
+pub(crate) async fn ready<T>(future: &mut Option<BoxFuture<'_, T>>) -> T {
     match future {
         Some(future) => future.await,
         None => std::future::pending().await,

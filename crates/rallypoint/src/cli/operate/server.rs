@@ -21,7 +21,7 @@ use crate::config::{EtcdOptions, RALLYPOINT_BACKEND};
 use crate::embedded::{RendezvousConfig, ThisHost};
 use crate::launch::job::SECRET;
 use crate::rendezvous::{PASSWORD, RendezvousParameters, add_password, parse_config};
-use crate::runs::{RunReader, no_answer};
+use crate::runs::{RunReader, RunView, no_answer};
 
 /// The time limit for the first answer of a server.
 const FIRST_ANSWER: Duration = Duration::from_secs(3);
@@ -141,9 +141,14 @@ impl RunServer {
         self.reader.statuses().await
     }
 
+    /// A run, with the leases of its nodes.
+    pub(super) async fn run(&self, run: &str) -> Result<RunView, ClientError> {
+        self.reader.run(run).await
+    }
+
     /// The status of a run, with the leases of its nodes.
     pub(super) async fn status(&self, run: &str) -> Result<RunStatus, ClientError> {
-        self.reader.status(run).await
+        self.run(run).await.map(|run| run.status)
     }
 
     /// Takes the steps of a command until it is done. True if this changed the run.

@@ -1,13 +1,16 @@
 //! `rallypoint status`: the runs of a server, or the nodes of a run.
 
+use std::collections::BTreeMap;
+
 use clap::Args;
-use rallypoint_core::status::RunStatus;
+use rallypoint_core::kv::LeaseId;
+use rallypoint_core::status::{LeaseMargin, RunStatus};
 use serde_json::json;
 
 use super::server::{RunServer, ServerArgs};
 use super::{block_on, print, text, watch};
 use crate::cli::AnyError;
-use crate::runs::is_known;
+use crate::runs::{RunView, is_known};
 use crate::util::clock::display_time;
 
 /// The text after the options in `--help`.
@@ -60,15 +63,30 @@ impl StatusCommand {
 /// What is shown: all runs, or one.
 pub(super) enum View {
     Runs(Vec<RunStatus>),
-    Run(Box<RunStatus>),
+    Run(Box<RunView>),
 }
 
 impl View {
     pub(super) async fn read(server: &RunServer, run: Option<&str>) -> Result<Self, AnyError> {
         Ok(match run {
-            Some(run) => Self::Run(Box::new(server.status(run).await?)),
+            Some(run) => Self::Run(Box::new(server.run(run).await?)),
             None => Self::Runs(server.statuses().await?),
         })
+    }
+
+    /// The leases of the nodes that are shown.
+    pub(super) fn leases(&self) -> Vec<LeaseId> {
+        match self {
+            Self::Run(run) => run.leases(),
+            Self::Runs(_) => Vec::new(),
+        }
+    }
+
+    /// Takes margins that were read later.
+    pub(super) fn set_margins(&mut self, margins: &BTreeMap<LeaseId, LeaseMargin>) {
+        if let Self::Run(run) = self {
+            run.set_margins(margins);
+        }
     }
 
     /// The text, or one line of JSON.
@@ -76,16 +94,18 @@ impl View {
         let now = display_time();
         Ok(match (self, json) {
             (Self::Runs(runs), false) => text::runs(runs, now),
-            (Self::Run(run), false) => text::run(run, now),
+            (Self::Run(run), false) => text::run(&run.status, now),
             (Self::Runs(runs), true) => format!("{}\n", json!({ "format": 1, "runs": runs })),
-            (Self::Run(run), true) => format!("{}\n", json!({ "format": 1, "runs": [run] })),
+            (Self::Run(run), true) => {
+                format!("{}\n", json!({ "format": 1, "runs": [run.status] }))
+            }
         })
     }
 
     /// A run that the server does not know is an error.
     fn known(&self) -> Result<(), AnyError> {
         match self {
-            Self::Run(run) => known(run),
+            Self::Run(run) => known(&run.status),
             Self::Runs(_) => Ok(()),
         }
     }

@@ -1,12 +1,15 @@
 //! `rallypoint status --watch`: the server's watches tell when to look again.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::IsTerminal;
 use std::time::Duration;
 
-use rallypoint_core::kv::{Event, Watch};
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use rallypoint_core::kv::{Event, LeaseId, Watch};
 use rallypoint_core::rendezvous::keys::Keys;
-use tokio::time::{MissedTickBehavior, interval, sleep};
+use rallypoint_core::status::LeaseMargin;
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 
 use super::print;
 use super::server::RunServer;
@@ -14,12 +17,19 @@ use super::status::View;
 use crate::cli::AnyError;
 use crate::client::{ClientError, Watcher};
 use crate::runs::no_answer;
+use crate::util::optional::{at, ready};
 
 /// Changes come in bursts, as when a thousand nodes join. Those of this time are shown together.
 const BURST: Duration = Duration::from_millis(50);
 
 /// The pause after the server could not be asked.
 const AGAIN: Duration = Duration::from_secs(1);
+
+/// The pause between two reads of the leases. Renewals change no key, so the server's watches do not tell them.
+const LEASES: Duration = Duration::from_secs(2);
+
+/// The least pause, in times of the last read: the leases of thousands of nodes are read less often.
+const LEASES_SHARE: u32 = 10;
 
 /// Moves to the top left, and clears what is below.
 const REDRAW: &str = "\x1b[H\x1b[J";
@@ -87,6 +97,7 @@ async fn follow_rounds(
     let mut clock = interval(Duration::from_secs(1));
     clock.set_missed_tick_behavior(MissedTickBehavior::Delay);
     while rounds_of(view) == rounds {
+        let mut leases = LeaseReads::new(server, screen.is_terminal);
         // It is not begun again by the clock: a change is told once.
         let next = next_view(&mut watcher, server, run);
         tokio::pin!(next);
@@ -97,12 +108,46 @@ async fn follow_rounds(
                 _ = clock.tick(), if screen.is_terminal => {
                     screen.show(view).map_err(FollowError::Screen)?;
                 }
+                margins = leases.next(view) => {
+                    view.set_margins(&margins.map_err(FollowError::Server)?);
+                }
             }
         };
         *view = changed.map_err(FollowError::Server)?;
         screen.show(view).map_err(FollowError::Screen)?;
     }
     Ok(())
+}
+
+/// The leases of the nodes on a terminal, read again and again. In a file or a pipe they are as they were at the change.
+struct LeaseReads<'a> {
+    server: &'a RunServer,
+    /// The time of the next read.
+    due: Option<Instant>,
+    reading: Option<BoxFuture<'a, Result<BTreeMap<LeaseId, LeaseMargin>, ClientError>>>,
+    begun: Instant,
+}
+
+impl<'a> LeaseReads<'a> {
+    /// They have just been read.
+    fn new(server: &'a RunServer, is_terminal: bool) -> Self {
+        let begun = Instant::now();
+        Self { server, due: is_terminal.then_some(begun + LEASES), reading: None, begun }
+    }
+
+    /// Waits for the next margins of the leases in this view. Cancel-safe.
+    async fn next(&mut self, view: &View) -> Result<BTreeMap<LeaseId, LeaseMargin>, AnyError> {
+        if self.reading.is_none() {
+            at(self.due).await;
+            self.begun = Instant::now();
+            self.reading = Some(self.server.reader.leases(view.leases()).boxed());
+        }
+        let read = ready(&mut self.reading).await;
+        self.reading = None;
+        let now = Instant::now();
+        self.due = Some(now + LEASES.max((now - self.begun) * LEASES_SHARE));
+        Ok(read?)
+    }
 }
 
 /// Waits for a change, and reads what there is then.
@@ -140,7 +185,7 @@ fn watches(server: &RunServer, run: Option<&str>, rounds: &BTreeSet<u64>) -> Vec
 
 fn rounds_of(view: &View) -> BTreeSet<u64> {
     match view {
-        View::Run(run) => [run.round].into(),
+        View::Run(run) => [run.status.round].into(),
         View::Runs(_) => BTreeSet::new(),
     }
 }

@@ -3,6 +3,7 @@
 
 mod changing;
 pub(crate) mod documented;
+mod leases;
 mod looking;
 mod secured;
 
