@@ -65,7 +65,8 @@ def test_the_odd_rank_is_named_with_file_and_line(tmp_path, record_property, opt
         assert re.search(odd, headline), headline
         assert f"{world - 1} ranks " in headline and f"are in train_step ({JOB.name}:{step})" in headline, headline
         assert re.search(rf"rank {ODD} on \S+: load .*; step 1", "\n".join(rest)), report
-        assert late < 2, f"{late:.2f} s late\n{report}"
+        # A report before the time of --hang-after is wrong, too.
+        assert -0.5 < late < 2, f"{late:.2f} s late\n{report}"
         # Nothing happens to the job, and the hang is reported once.
         time.sleep(AFTER)
         assert job.said().count("no progress on") == 1, job.said()

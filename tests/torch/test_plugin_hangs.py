@@ -48,7 +48,8 @@ def test_the_odd_rank_of_sixteen_is_named_with_file_and_line(jobs, record_proper
     assert f"rank {ODD} on " in headline and f"is in load ({WORKER.name}:{load}), in Queue.put (queue.py:" in headline
     assert f"{WORLD - 1} ranks " in headline and f"are in train_step ({WORKER.name}:{step})" in headline, headline
     assert re.search(rf"rank {ODD} on \S+: load .*; step \d+", "\n".join(rest)), report
-    assert late < 2, f"{late:.2f} s late\n{report}"
+    # A report before the time of hang_after is wrong, too.
+    assert -0.5 < late < 2, f"{late:.2f} s late\n{report}"
     # Nothing happens to the workers, and the hang is reported once.
     time.sleep(AFTER)
     assert sum(job.output(name).count("no progress on") for name in job.agents) == 1, job.report()
