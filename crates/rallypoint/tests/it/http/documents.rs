@@ -1,14 +1,19 @@
 //! The page of metrics in the book, the alerts and the dashboard: they name what is exported.
 
 use std::collections::BTreeSet;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::{get, promtool, told_address};
 use crate::launch::{Job, free_endpoint, until};
 use crate::support::process::Directory;
 
+/// A file of the documents.
+pub fn path(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs").join(name)
+}
+
 fn document(name: &str) -> String {
-    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs").join(name);
+    let docs = path(name);
     std::fs::read_to_string(&docs).unwrap_or_else(|error| panic!("{}: {error}", docs.display()))
 }
 
@@ -63,7 +68,14 @@ fn every_metric_is_in_the_book_and_every_metric_of_the_book_is_exported() {
     assert!(superfluous.is_empty(), "not exported: {superfluous:?}");
 }
 
-/// Every expression of the dashboard, and that of its variable.
+/// Every expression of the dashboard, for all runs.
+pub fn dashboard() -> Vec<String> {
+    let dashboard: serde_json::Value = serde_json::from_str(&document("grafana.json")).unwrap();
+    let mut found = Vec::new();
+    expressions(&dashboard, &mut found);
+    found
+}
+
 fn expressions(value: &serde_json::Value, found: &mut Vec<String>) {
     match value {
         serde_json::Value::Object(fields) => {
@@ -95,10 +107,8 @@ fn named(text: &str) -> BTreeSet<String> {
 }
 
 #[test]
-fn the_dashboard_and_the_alerts_name_metrics_that_exist_and_parse() {
-    let dashboard: serde_json::Value = serde_json::from_str(&document("grafana.json")).unwrap();
-    let mut found = Vec::new();
-    expressions(&dashboard, &mut found);
+fn the_dashboard_and_the_alerts_name_metrics_that_exist_and_the_alerts_pass_their_tests() {
+    let found = dashboard();
     assert!(found.len() > 10, "{found:?}");
     let rules = found.iter().enumerate().map(|(number, expression)| {
         format!("  - record: it:{number}\n    expr: {}\n", serde_json::json!(expression))
@@ -109,8 +119,21 @@ fn the_dashboard_and_the_alerts_name_metrics_that_exist_and_parse() {
     std::fs::write(&file, rules).unwrap();
     assert_eq!(promtool(&["check", "rules", file.to_str().unwrap()], ""), Vec::<String>::new());
     let alerts = document("prometheus/rules.yml");
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/prometheus/rules.yml");
+    let path = path("prometheus/rules.yml");
     assert_eq!(promtool(&["check", "rules", path.to_str().unwrap()], ""), Vec::<String>::new());
+    let tests = path.with_file_name("tests.yml");
+    assert_eq!(promtool(&["test", "rules", tests.to_str().unwrap()], ""), Vec::<String>::new());
+    // Each alert is expected there, and expected not to fire.
+    let tested = document("prometheus/tests.yml");
+    for alert in alerts.lines().filter_map(|line| line.trim().strip_prefix("- alert: ")) {
+        let cases: Vec<&str> =
+            tested.split("- eval_time: ").filter(|case| case.contains(alert)).collect();
+        let silent = cases.iter().filter(|case| case.contains("exp_alerts: []")).count();
+        assert!(
+            0 < silent && silent < cases.len(),
+            "docs/prometheus/tests.yml lacks cases of {alert}"
+        );
+    }
     let listed: BTreeSet<String> = listed().into_iter().map(|(name, _)| name).collect();
     let alerts: Vec<&str> = alerts.lines().filter(|line| !line.contains("description")).collect();
     for text in found.iter().map(String::as_str).chain(alerts) {
