@@ -24,6 +24,31 @@ const STAGES: [(&str, &str); 8] = [
 #[derive(Debug, Clone, Default)]
 pub struct Numbers(BTreeMap<String, f64>);
 
+/// What events determine of a page of metrics.
+#[derive(Debug, Clone)]
+pub struct Reckoned {
+    exact: Numbers,
+    /// The phase that has not ended, and the seconds that are certain: the page tells those up to now.
+    growing: (String, f64),
+}
+
+impl Reckoned {
+    /// Whether a page tells this. Counts are exact. Sums of seconds may differ in their last digit.
+    pub fn is_told_by(&self, page: &Numbers) -> bool {
+        let (growing, least) = &self.growing;
+        let mut page = page.0.clone();
+        let told = page.remove(growing).unwrap_or_default();
+        let are_equal = |one: &f64, other: &f64| (one - other).abs() < 1e-6;
+        told > least - 1e-6
+            && self.exact.0.len() == page.len()
+            && self
+                .exact
+                .0
+                .iter()
+                .all(|(name, one)| page.get(name).is_some_and(|another| are_equal(one, another)))
+    }
+}
+
 impl Numbers {
     pub fn new(numbers: impl IntoIterator<Item = (String, f64)>) -> Self {
         Self(numbers.into_iter().filter(|(_, value)| *value != 0.0).collect())
@@ -42,16 +67,35 @@ impl Numbers {
     }
 }
 
-impl PartialEq for Numbers {
-    /// Counts are exact. Sums of seconds may differ in their last digit.
-    fn eq(&self, other: &Self) -> bool {
-        let are_equal = |one: &f64, other: &f64| (one - other).abs() < 1e-6;
-        self.0.len() == other.0.len()
-            && self
-                .0
-                .iter()
-                .all(|(name, one)| other.0.get(name).is_some_and(|another| are_equal(one, another)))
-    }
+/// The phase of a node that begins with an event, by the words of the metric's label.
+fn phase(kind: &str) -> Option<&'static str> {
+    Some(match kind {
+        "rendezvous_began" => "meeting",
+        "group_formed" => "starting",
+        "workers_started" => "training",
+        "workers_stopping" => "stopping",
+        "workers_stopped" | "barrier_reached" | "no_group" | "finished" => "waiting",
+        _ => return None,
+    })
+}
+
+/// The states that begin with an event: of the run, and of the node.
+fn states(kind: &str, event: &Value) -> (Option<&'static str>, Option<String>) {
+    let run = match kind {
+        "round_opened" => Some("joinable"),
+        "round_frozen" => Some("frozen"),
+        "round_final" => Some("final"),
+        "run_closed" => Some("closed"),
+        _ => None,
+    };
+    let node = match kind {
+        "registered" => event["registered"].as_str(),
+        "rendezvous_began" | "joined" => Some("joining"),
+        "group_formed" => Some("member"),
+        "place_lost" | "fenced" | "left" | "no_group" | "finished" => Some("out"),
+        _ => None,
+    };
+    (run, node.map(str::to_owned))
 }
 
 /// The first sign that a member sees of a change, by the words of the metric's label.
@@ -86,11 +130,15 @@ fn code(exit: &Value) -> String {
 }
 
 /// What a page of metrics must tell after these events.
-pub fn numbers_of(events: &[RunEvent]) -> Numbers {
+pub fn numbers_of(events: &[RunEvent]) -> Reckoned {
     let mut numbers = Numbers::default();
     numbers.set("restarts_left", MAX_RESTARTS);
     let (mut is_member, mut has_asked, mut lost) = (false, false, 0.0);
     let mut first: Option<(&str, u64)> = None;
+    let (mut current, mut since) = ("waiting", 0);
+    let (mut of_run, mut of_node) = (None, "out".to_owned());
+    let mut nodes =
+        BTreeMap::from(["member", "waiting", "suspect", "missing"].map(|name| (name, 0.0)));
     for event in events {
         let fields = serde_json::to_value(&event.body).unwrap();
         let kind = fields["kind"].as_str().unwrap();
@@ -102,6 +150,20 @@ pub fn numbers_of(events: &[RunEvent]) -> Numbers {
                 numbers.add("stage_seconds_count", stage, 1.0);
                 numbers.add("stage_seconds_sum", stage, ms / 1e3);
             }
+        }
+        if let Some(next) = phase(kind) {
+            numbers.add("seconds_total", current, (event.ms - since) as f64 / 1e3);
+            (current, since) = (next, event.ms);
+        }
+        let (run, node) = states(kind, &fields);
+        (of_run, of_node) = (run.or(of_run), node.unwrap_or(of_node));
+        match kind {
+            "round_opened" => nodes.values_mut().for_each(|count| *count = 0.0),
+            "round_final" => drop(nodes.insert("member", fields["size"].as_f64().unwrap())),
+            "members_lost" => drop(nodes.insert("missing", fields["count"].as_f64().unwrap())),
+            "nodes_waiting" => drop(nodes.insert("waiting", fields["count"].as_f64().unwrap())),
+            "member_suspected" => *nodes.get_mut("suspect").unwrap() += 1.0,
+            _ => {}
         }
         match kind {
             "rendezvous_began" => {
@@ -144,5 +206,12 @@ pub fn numbers_of(events: &[RunEvent]) -> Numbers {
             numbers.set("run_round", event.round as f64);
         }
     }
-    Numbers::new(numbers.0)
+    numbers.add("node_state", &of_node, 1.0);
+    if let Some(state) = of_run {
+        numbers.add("run_state", state, 1.0);
+    }
+    nodes.iter().for_each(|(state, count)| numbers.add("nodes", state, *count));
+    let growing = format!("seconds_total {current}");
+    let certain = numbers.0.remove(&growing).unwrap_or_default();
+    Reckoned { exact: Numbers::new(numbers.0), growing: (growing, certain) }
 }

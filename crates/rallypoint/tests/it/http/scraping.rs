@@ -4,15 +4,16 @@ use std::process::{Command, Stdio};
 
 use rustix::process::Signal;
 
+use super::documents::{dashboard, path};
 use super::reckoned::{Numbers, numbers_of};
 use super::{get, told_address};
-use crate::launch::{Job, Launcher, free_endpoint, recorded, until};
+use crate::launch::{Job, Launcher, free_endpoint, recorded, until, until_true};
 use crate::support::process::{Directory, Process};
 use crate::support::tools::{free_port, prometheus};
 
 /// The metrics that are compared.
 const COMPARED: &str = "rallypoint_(rounds_total|worker_exits_total|members_lost_total|restarts_left|run_round|\
-    (stage|recovery)_seconds_(count|sum))";
+    (stage|recovery)_seconds_(count|sum)|seconds_total|run_state|node_state|nodes)";
 
 /// A Prometheus that scrapes five times a second.
 struct Prometheus {
@@ -26,8 +27,10 @@ impl Prometheus {
     fn start() -> Self {
         let directory = Directory::new();
         let file = |name: &str| directory.path().join(name);
+        let rules = path("prometheus/rules.yml");
         let config = format!(
-            "global: {{scrape_interval: 200ms, scrape_timeout: 200ms}}\n\
+            "global: {{scrape_interval: 200ms, scrape_timeout: 200ms, evaluation_interval: 1s}}\n\
+             rule_files: [{rules:?}]\n\
              scrape_configs: [{{job_name: it, file_sd_configs: [{{files: [{:?}], refresh_interval: 1s}}]}}]\n",
             file("targets.json")
         );
@@ -59,7 +62,6 @@ impl Prometheus {
 
     /// The result of a query.
     fn query(&self, query: &str) -> Option<Vec<serde_json::Value>> {
-        std::net::TcpStream::connect(&self.address).ok()?;
         let query: String = query
             .bytes()
             .map(|byte| match byte {
@@ -67,10 +69,38 @@ impl Prometheus {
                 byte => format!("%{byte:02X}"),
             })
             .collect();
-        let page = get(&self.address, &format!("/api/v1/query?query={query}"));
-        let answer: serde_json::Value = serde_json::from_str(&page.body).ok()?;
-        assert_ne!(answer["status"], "error", "{answer}");
-        Some(answer["data"]["result"].as_array()?.clone())
+        let answer = self.ask(&format!("/api/v1/query?query={query}"))?;
+        Some(answer["result"].as_array()?.clone())
+    }
+
+    /// What it answers, once it does.
+    fn ask(&self, path: &str) -> Option<serde_json::Value> {
+        std::net::TcpStream::connect(&self.address).ok()?;
+        let page = get(&self.address, path);
+        let mut answer: serde_json::Value = serde_json::from_str(&page.body).ok()?;
+        assert_ne!(answer["status"], "error", "{path}: {answer}");
+        Some(answer["data"].take())
+    }
+
+    /// Waits until it has evaluated the alerts. Returns those that fire.
+    fn alerts(&self) -> Vec<String> {
+        until("the alerts are evaluated", || {
+            let answer = self.ask("/api/v1/rules")?;
+            let rules = answer["groups"][0]["rules"].as_array()?.clone();
+            let text =
+                |rule: &serde_json::Value, field: &str| rule[field].as_str().map(str::to_owned);
+            let mut firing = Vec::new();
+            for rule in &rules {
+                assert_ne!(rule["health"], "err", "{rule}");
+                if rule["health"] != "ok" {
+                    return None;
+                }
+                if rule["state"] == "firing" {
+                    firing.extend(text(rule, "name"));
+                }
+            }
+            Some(firing)
+        })
     }
 
     #[track_caller]
@@ -86,7 +116,9 @@ impl Prometheus {
         let found = self.query(&format!("last_over_time({series}[1h])")).unwrap_or_default();
         let number = |one: &serde_json::Value| {
             let labels = &one["metric"];
-            let own = ["reason", "stage", "code"].iter().find_map(|name| labels[*name].as_str());
+            let own = ["reason", "stage", "code", "phase", "state"]
+                .iter()
+                .find_map(|name| labels[*name].as_str());
             let name = labels["__name__"].as_str()?.strip_prefix("rallypoint_")?;
             let value = value(one)?;
             Some((format!("{name} {}", own.unwrap_or_default()), value))
@@ -99,17 +131,20 @@ impl Prometheus {
     fn agrees(&self, job: &Job, launchers: &[&Launcher]) {
         for launcher in launchers {
             let number = launcher.number;
-            let (mut told, mut events) = Default::default();
             let begun = std::time::Instant::now();
-            while begun.elapsed() < crate::launch::PATIENCE {
-                told = self.numbers_of(number);
-                events = numbers_of(&recorded::read(&job.events_of(number)));
-                if told == events {
+            loop {
+                let told = self.numbers_of(number);
+                let events = numbers_of(&recorded::read(&job.events_of(number)));
+                if events.is_told_by(&told) {
                     break;
                 }
+                let in_time = begun.elapsed() < crate::launch::PATIENCE;
+                assert!(
+                    in_time,
+                    "launcher {number}: Prometheus has {told:#?}, its events {events:#?}"
+                );
                 std::thread::sleep(std::time::Duration::from_millis(100));
             }
-            assert_eq!(told, events, "Prometheus and the events of launcher {number}");
         }
     }
 }
@@ -130,7 +165,8 @@ fn the_numbers_of_a_real_prometheus_are_those_of_the_events_of_a_job_whose_nodes
     let launch = |prometheus: &mut Prometheus, serves: bool| {
         let conf = format!("is_host={serves},lease_ttl=5,last_call_timeout=1");
         let http = ["--http", "127.0.0.1:0", "--max-restarts", "3", "--rdzv-conf", &conf];
-        let launcher = job.recorded().with(&http).start();
+        let hangs = ["--hang-after", "600"];
+        let launcher = job.recorded().with(&http).with(&hangs).start();
         prometheus.scrape(&launcher);
         launcher
     };
@@ -172,12 +208,21 @@ fn the_numbers_of_a_real_prometheus_are_those_of_the_events_of_a_job_whose_nodes
     prometheus.until("max(rallypoint_run_round)", group.round as f64);
     prometheus.agrees(&job, &[&head, &second, &third, &fourth]);
 
+    // Every panel of the dashboard has data of this job, and the alert that its restarts call for fires.
+    for expression in dashboard() {
+        let found = until("an answer", || prometheus.query(&expression));
+        assert!(!found.is_empty(), "{expression} finds nothing");
+    }
+    until_true("RallypointFewRestartsLeft fires", || {
+        prometheus.alerts().contains(&"RallypointFewRestartsLeft".to_owned())
+    });
+
     // One leaves. Prometheus has seen it up to some event, and not a number that was never true.
     fourth.signal(Signal::TERM);
     fourth.ends_with(143);
     let told = prometheus.numbers_of(fourth.number);
     let events = recorded::read(&job.events_of(fourth.number));
-    let was_true = (0..=events.len()).any(|end| numbers_of(&events[..end]) == told);
+    let was_true = (0..=events.len()).any(|end| numbers_of(&events[..end]).is_told_by(&told));
     assert!(was_true, "{told:?}");
     head.signal(Signal::TERM);
     head.ends_with(143);
