@@ -11,6 +11,7 @@ use tokio::time::Instant;
 
 use crate::client::Client;
 use crate::launch::hangs;
+use crate::launch::odd::log_odd_of_foreign;
 use crate::launch::restarts::RestartCounter;
 use crate::launch::stacks::StackTargets;
 use crate::launch::workers::ProgressSigns;
@@ -29,6 +30,7 @@ pub(super) struct HangLoop {
     group: NodeGroup,
     store: Arc<dyn Store>,
     run: (Client, Keys),
+    run_id: String,
     restarts: Arc<RestartCounter>,
     budget: watch::Receiver<RestartBudget>,
     /// The last request of the round that this node has answered, or answers.
@@ -44,7 +46,8 @@ impl HangLoop {
         targets: StackTargets,
         pids: Vec<u32>,
         (group, store): (NodeGroup, Arc<dyn Store>),
-        (run, restarts): ((Client, Keys), Arc<RestartCounter>),
+        (run, run_id): ((Client, Keys), String),
+        restarts: Arc<RestartCounter>,
     ) -> Self {
         let origin = Instant::now();
         let budget = restarts.changes();
@@ -59,6 +62,7 @@ impl HangLoop {
             group,
             store,
             run,
+            run_id,
             restarts,
             budget,
             answered,
@@ -137,7 +141,12 @@ impl HangLoop {
         let (targets, signs) = (self.targets.clone(), Some(self.signs.clone()));
         let peers = (self.group.clone(), self.store.clone());
         let answer = hangs::answer(targets, signs, peers, self.run.clone(), request);
+        let run_id = self.run_id.clone();
         // What follows from the report is for operators to decide: torchrun restarts by its own rules.
-        Box::pin(async move { drop(answer.await) })
+        Box::pin(async move {
+            if let Some((_, odd)) = answer.await {
+                log_odd_of_foreign(&odd, &run_id);
+            }
+        })
     }
 }

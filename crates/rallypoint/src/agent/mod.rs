@@ -222,6 +222,7 @@ impl ForeignAgent {
         let targets = StackTargets { host, node, base_rank, groups, program, debug_ports };
         let (restarts, store) = (self.restarts.clone(), info.store);
         let run = (self.handler.client().clone(), self.handler.keys().clone());
+        let run = (run, self.handler.run_id().to_owned());
         let pages = self.pages.as_ref().map(AgentPages::node);
         state.watching = Some(AbortOnDropHandle::new(tokio::spawn(async move {
             let signs = blocking(move || progress.signs().of_foreign(&beats, ranks, &logs)).await;
@@ -229,9 +230,7 @@ impl ForeignAgent {
                 let progress = WorkerProgress::new(signs.clone(), group.rank == 0, policy);
                 pages.follow_progress(Some(progress));
             }
-            HangLoop::new(policy, signs, targets, pids, (group, store), (run, restarts))
-                .run()
-                .await;
+            HangLoop::new(policy, signs, targets, pids, (group, store), run, restarts).run().await;
         })));
     }
 

@@ -7,7 +7,7 @@
 //! - `workers`: the worker processes.
 //! - `preflight`: the command that must succeed before this node joins.
 //! - `host_checks`: checks of this host, while it waits long for a group.
-//! - `hangs`, `stacks`: workers without progress, and where they are.
+//! - `hangs`, `stacks`, `odd`: workers without progress, where they are, and which node is to blame.
 //! - `liveness`: the guard, the liveness socket, and the fence.
 //! - `shutdown`: the steps after the agent has finished.
 //! - `pages`, `run_metrics`: what the launcher tells over HTTP.
@@ -21,6 +21,7 @@ pub(crate) mod host_checks;
 pub(crate) mod job;
 mod last_lines;
 mod liveness;
+pub(crate) mod odd;
 pub(crate) mod pages;
 mod peers;
 pub(crate) mod ports;
