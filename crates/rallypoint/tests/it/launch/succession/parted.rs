@@ -1,7 +1,7 @@
 //! The network parts the hosts of a job: one side goes on, and it is the only one.
 
 use std::thread::sleep;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rallypoint_core::rendezvous::succession::outlives;
 
