@@ -158,9 +158,9 @@ def blocks(part):
     return [
         "From the first call of `next_rendezvous` to the last rank. Each node is a process with the "
         "handler of its backend, made before the clock starts; all of them and the server share the machine. Ours "
-        "runs in the same processes, as a plugin. Names are resolved by `/etc/hosts` alone: PyTorch's client of stores, "
-        "which all but `etcd` and `etcd-v2` use, asks for the name of each address that it connects to, and the time of "
-        "a name server is not measured here.",
+        "runs in the same processes, as a plugin. Names are resolved by `/etc/hosts` alone: PyTorch's client of "
+        "stores, which all but `etcd` and `etcd-v2` use, asks for the name of each address that it connects to, and "
+        "the time of a name server is not measured here.",
         *tables.comparison(*compared(part)),
         "Ours alone, all nodes in one process (`rallypoint bench rendezvous`), each with a connection and a lease "
         "of its own. Times, requests, messages and bytes are those of the first group of fresh nodes. Processor time "
