@@ -60,6 +60,8 @@ pub fn membership_events(
     }
     let hang = budget.hang.as_ref().filter(|request| request.round == round);
     news.extend(hang.cloned().map(AgentInput::StacksWanted));
+    let over = budget.hang_over.filter(|over| over.round == round);
+    news.extend(over.map(AgentInput::HangOver));
     news
 }
 

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::backoff::RestartBackoff;
 use super::failure::Exit;
-use super::hang::{HangFinding, HangPolicy, HangRequest, HangRestart, OnHang};
+use super::hang::{HangFinding, HangOver, HangPolicy, HangRequest, HangRestart, OnHang};
 use super::operator::OperatorAction;
 use super::outcome::{CloseReason, RunClosure, RunResult};
 use super::placement::Placement;
@@ -235,6 +235,8 @@ pub enum AgentInput {
     },
     /// A node of the group asks all nodes for the stacks of their workers.
     StacksWanted(HangRequest),
+    /// The hang is over, by the node that had reported it.
+    HangOver(HangOver),
     /// [`AgentOutput::TakeStacks`], on the node with rank 0: the report was made.
     HangReported(HangFinding),
     /// The launcher received a signal.
@@ -315,6 +317,9 @@ pub enum AgentOutput {
     /// Ask all nodes of the group for the stacks of their workers
     /// ([`RestartBudget::request_stacks`](super::RestartBudget::request_stacks)). Best effort.
     RequestStacks(HangRequest),
+    /// Tell all nodes of the group, and operators, that the hang is over that this node has reported
+    /// ([`RestartBudget::end_hang`](super::RestartBudget::end_hang)). Best effort.
+    EndHang(HangOver),
     /// Take the stacks of the workers and publish them in the round's store. Rank 0 reports those of all nodes instead:
     /// [`AgentInput::HangReported`] follows there. Best effort.
     TakeStacks(HangRequest),

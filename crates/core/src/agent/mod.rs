@@ -72,6 +72,8 @@
 //! - **No worker of this node makes progress** for [`HangPolicy::after`]: this node asks all nodes of the group for the
 //!   stacks of their workers, by the document of the restart budget. Each node publishes its stacks in the round's
 //!   store, and rank 0 reports which ranks are where. A hang is reported once; the next one needs progress first.
+//!   The node whose report is in force says once that the hang is over, and a node that stays silent then reports the
+//!   next one.
 //!   With [`OnHang::Restart`] and odd nodes ([`stacks::OddNodes`]), rank 0 asks for a restart of the job and evicts
 //!   them; or restarts them too, if fewer nodes than the job needs would be left. It is one restart of the
 //!   budget, which no lost peer excuses; if none is left, the run is closed.
@@ -124,7 +126,9 @@ pub use self::backoff::RestartBackoff;
 pub use self::ending::{RunAtEnd, run_at_end};
 pub use self::events::{KnownGroup, membership_events, must_stop, num_nodes_waiting};
 pub use self::failure::{Exit, FailureOutput, WorkerFailure, signal_name};
-pub use self::hang::{HangFinding, HangPolicy, HangRequest, HangRestart, HangWatch, OnHang};
+pub use self::hang::{
+    HangChange, HangFinding, HangOver, HangPolicy, HangRequest, HangRestart, HangWatch, OnHang,
+};
 pub use self::messages::{
     AgentInput, AgentOutput, AgentSettings, EXIT_BARRIER, Exited, GroupChange, NoGroup, NodeGroup,
     SIGKILL, SIGTERM, Start,

@@ -4,12 +4,14 @@
 //! all of these nodes ask for a restart. The first request of a round is recorded as the root cause, also when no
 //! restart was left.
 
+mod hangs;
+
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
 use super::backoff::in_a_row;
-use super::hang::{HangRequest, HangRestart};
+use super::hang::{HangOver, HangRequest, HangRestart};
 use super::operator::{MOST_ACTIONS, Operation, OperatorAction};
 use crate::rendezvous::documents::Extra;
 use crate::text::{LONGEST_REASON, bounded};
@@ -52,6 +54,9 @@ pub struct RestartBudget {
     /// The last request for the stacks of all workers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hang: Option<HangRequest>,
+    /// The last hang that is over, unless a new round ended it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hang_over: Option<HangOver>,
     /// Fields of later versions.
     #[serde(flatten)]
     pub extra: Extra,
@@ -256,16 +261,6 @@ impl RestartBudget {
         })
     }
 
-    /// The document after a node asked for the stacks of all workers. Several nodes see the same hang: the first
-    /// request with its number stays.
-    #[must_use]
-    pub fn request_stacks(&self, request: HangRequest) -> Self {
-        if self.hang.as_ref().is_some_and(|known| known.order() >= request.order()) {
-            return self.clone();
-        }
-        Self { hang: Some(request), ..self.clone() }
-    }
-
     /// The number of restarts used before `round`: the same for all of its nodes, whenever they read it.
     pub fn used_before(&self, round: u64) -> u32 {
         let of_this =
@@ -406,21 +401,6 @@ mod tests {
         assert_eq!(budget.announce(departure(4, "b")), budget);
         assert_eq!(budget.announce(departure(3, "b")), budget);
         assert_eq!(budget.announce(departure(5, "b")).departure, Some(departure(5, "b")));
-    }
-
-    #[test]
-    fn of_several_nodes_that_see_a_hang_the_first_asks() {
-        let ask =
-            |round, number, host: &str| HangRequest { round, number, host: host.into(), millis: 9 };
-        let budget =
-            RestartBudget { used: 2, ..RestartBudget::default() }.request_stacks(ask(4, 1, "a"));
-        assert_eq!((budget.used, &budget.hang), (2, &Some(ask(4, 1, "a"))));
-        for late in [ask(4, 1, "b"), ask(3, 7, "b")] {
-            assert_eq!(budget.request_stacks(late), budget);
-        }
-        for next in [ask(4, 2, "b"), ask(5, 1, "b")] {
-            assert_eq!(budget.request_stacks(next.clone()).hang, Some(next));
-        }
     }
 
     #[test]

@@ -153,6 +153,7 @@ impl Agent {
             AgentInput::Evicted(action) => self.evicted(now, action),
             AgentInput::Progress { attempt, latest } => self.progressed(now, attempt, latest),
             AgentInput::StacksWanted(request) => self.stacks_wanted(now, request),
+            AgentInput::HangOver(over) => self.hang_over(now, over),
             AgentInput::HangReported(finding) => self.hang_reported(now, finding),
             AgentInput::Signal(signal) => self.signalled(now, signal),
             AgentInput::Started { .. } | AgentInput::Wake => {}

@@ -17,7 +17,7 @@ use crate::world::invariants::{Verdict, violation};
 #[derive(Debug, Default)]
 pub(crate) struct Seen(BTreeSet<&'static str>);
 
-const TO_SEE: [&str; 27] = [
+const TO_SEE: [&str; 28] = [
     "again for WorkerFailed",
     "again for Changed",
     "again for Hung",
@@ -29,6 +29,7 @@ const TO_SEE: [&str; 27] = [
     "refunded",
     "stacks asked for",
     "stacks taken",
+    "hang over",
     "restarted without the odd node",
     "restarted with the odd node",
     "closed Done",
@@ -71,6 +72,7 @@ impl Seen {
             AgentOutput::RefundRestart { .. } => "refunded",
             AgentOutput::RequestStacks(_) => "stacks asked for",
             AgentOutput::TakeStacks(_) => "stacks taken",
+            AgentOutput::EndHang(_) => "hang over",
             AgentOutput::RestartHung(restart) => match restart.without.is_empty() {
                 true => "restarted with the odd node",
                 false => "restarted without the odd node",

@@ -3,8 +3,8 @@
 
 use rallypoint_core::agent::stacks::{OddNode, OddNodes};
 use rallypoint_core::agent::{
-    AgentInput, Departure, HangFinding, HangRequest, HangRestart, Operation, OperatorAction,
-    RestartBudget,
+    AgentInput, Departure, HangFinding, HangOver, HangRequest, HangRestart, Operation,
+    OperatorAction, RestartBudget,
 };
 
 use crate::plan::Wrong;
@@ -18,6 +18,13 @@ pub(crate) const HEADLINE: &str = "it hangs";
 
 /// How long to wait before a server is asked again.
 const AGAIN: Millis = 200;
+
+/// What a node tells the others of a hang.
+#[derive(Debug, Clone)]
+pub(crate) enum HangNote {
+    Began(HangRequest),
+    Over(HangOver),
+}
 
 impl World {
     fn reaches_server(&self, who: Who) -> bool {
@@ -74,12 +81,16 @@ impl World {
         self.changes_budget(self.budget_of(who).announce(Departure { round, millis, why }));
     }
 
-    /// The node asks all others where their workers are, if it can.
-    pub(crate) fn requests_stacks(&mut self, who: Who, request: HangRequest) {
+    /// The node asks all others where their workers are, or says that its hang is over, if it can.
+    pub(crate) fn tells_of_hang(&mut self, who: Who, note: HangNote) {
         if !self.reaches_server(who) {
-            return self.ring(who, AGAIN, Timer::Top(Alarm::RequestStacks(request)));
+            return self.ring(who, AGAIN, Timer::Top(Alarm::Hang(note)));
         }
-        self.changes_budget(self.budget_of(who).request_stacks(request));
+        let budget = self.budget_of(who);
+        self.changes_budget(match note {
+            HangNote::Began(request) => budget.request_stacks(request),
+            HangNote::Over(over) => budget.end_hang(over),
+        });
     }
 
     /// Rank 0 has the stacks of all nodes, and they name an odd node, or none.
@@ -137,7 +148,7 @@ impl World {
         self.job.budget = budget.clone();
         for who in 0..self.nodes.len() {
             if self.nodes[who].alive {
-                self.alarm_in_order(who, 1, Alarm::Hears(budget.clone()));
+                self.alarm_in_order(who, 1, Alarm::Hears(Box::new(budget.clone())));
             }
         }
     }

@@ -8,9 +8,8 @@ use std::time::Duration;
 
 use rallypoint_core::agent::placement::Placement;
 use rallypoint_core::agent::{
-    Agent, AgentInput, AgentOutput, CloseReason, Exit, GroupChange, HangRequest, HangRestart,
-    KnownGroup, NoGroup, NodeGroup, Operation, OperatorAction, RestartBudget, RunClosure,
-    RunResult, Why,
+    Agent, AgentInput, AgentOutput, CloseReason, Exit, GroupChange, HangRestart, KnownGroup,
+    NoGroup, NodeGroup, Operation, OperatorAction, RestartBudget, RunClosure, RunResult, Why,
 };
 use rallypoint_core::rendezvous::documents::RunOutcome;
 use rallypoint_core::rendezvous::{
@@ -20,6 +19,7 @@ use rallypoint_core::rendezvous::{
 use crate::events::Events;
 use crate::invariants::Seen;
 use crate::plan::{Work, Wrong};
+use crate::shared::HangNote;
 use crate::workers::ModelWorkers;
 use crate::world::events::{Timer, Who, World, tell};
 use crate::world::inspector::GroupId;
@@ -82,8 +82,8 @@ pub(crate) enum Alarm {
     Enter(u64),
     /// The run is to be closed.
     Close(CloseReason),
-    /// The stacks of all nodes are asked for.
-    RequestStacks(HangRequest),
+    /// The node tells the others of a hang.
+    Hang(HangNote),
     /// The job is to be restarted, since it hangs, on the errand of this number.
     RestartHung(u64, HangRestart),
     /// The budget is asked, on the errand of this number, and answers.
@@ -92,7 +92,7 @@ pub(crate) enum Alarm {
     Refund(u64, Option<GroupId>),
     /// The other nodes of this round are told that the node leaves at this time, and why.
     Announce(u64, Millis, String),
-    Hears(RestartBudget),
+    Hears(Box<RestartBudget>),
     /// Workers of this start that are left are killed.
     Kill(u64),
     /// All is said, or has taken too long: the node leaves.
@@ -365,9 +365,8 @@ impl World {
                 self.alarm(who, Alarm::Refund(round, group));
             }
             AgentOutput::CheckProgress { attempt } => self.looks_for_progress(who, attempt),
-            AgentOutput::RequestStacks(request) => {
-                self.alarm(who, Alarm::RequestStacks(request));
-            }
+            AgentOutput::RequestStacks(hang) => self.alarm(who, Alarm::Hang(HangNote::Began(hang))),
+            AgentOutput::EndHang(over) => self.alarm(who, Alarm::Hang(HangNote::Over(over))),
             AgentOutput::TakeStacks(request) => self.reports_hang(who, &request),
             AgentOutput::RestartHung(restart) => {
                 top.counting += 1;
@@ -435,8 +434,8 @@ impl World {
                 self.announces(who, round, stops_at, why);
                 Ok(())
             }
-            Alarm::RequestStacks(request) => {
-                self.requests_stacks(who, request);
+            Alarm::Hang(note) => {
+                self.tells_of_hang(who, note);
                 Ok(())
             }
             Alarm::Refund(round, group) => {
@@ -444,7 +443,7 @@ impl World {
                 Ok(())
             }
             Alarm::Hears(budget) => {
-                top.budget = budget;
+                top.budget = *budget;
                 self.takes(who, None)
             }
             Alarm::Kill(attempt) => {

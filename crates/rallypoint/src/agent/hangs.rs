@@ -3,7 +3,9 @@
 use std::sync::{Arc, Mutex};
 
 use futures_util::future::BoxFuture;
-use rallypoint_core::agent::{HangPolicy, HangRequest, HangWatch, NodeGroup, RestartBudget};
+use rallypoint_core::agent::{
+    HangChange, HangOver, HangPolicy, HangRequest, HangWatch, NodeGroup, RestartBudget,
+};
 use rallypoint_core::kv::Time;
 use rallypoint_core::rendezvous::keys::Keys;
 use tokio::sync::watch;
@@ -35,6 +37,8 @@ pub(super) struct HangLoop {
     budget: watch::Receiver<RestartBudget>,
     /// The last request of the round that this node has answered, or answers.
     answered: Option<HangRequest>,
+    /// The last hang of the round that is over.
+    ended: Option<HangOver>,
     /// The last sign of progress that was seen.
     last_sign: Option<Time>,
 }
@@ -52,7 +56,7 @@ impl HangLoop {
         let origin = Instant::now();
         let budget = restarts.changes();
         let (watch, signs) = (HangWatch::new(policy, Time::ZERO), Arc::new(Mutex::new(signs)));
-        let (answered, last_sign) = (None, None);
+        let (answered, ended, last_sign) = (None, None, None);
         Self {
             origin,
             watch,
@@ -66,6 +70,7 @@ impl HangLoop {
             restarts,
             budget,
             answered,
+            ended,
             last_sign,
         }
     }
@@ -107,9 +112,17 @@ impl HangLoop {
         })
     }
 
-    /// Asks all nodes for their stacks, if this is a hang.
+    /// Asks all nodes for their stacks, if this is a hang, or says that the last one is over.
     fn seen(&mut self, latest: Option<Time>) -> Option<BoxFuture<'static, ()>> {
-        let (number, silent) = self.watch.seen(self.origin.elapsed(), latest)?;
+        let (round, restarts) = (self.group.round, self.restarts.clone());
+        let (number, silent) = match self.watch.seen(self.origin.elapsed(), latest)? {
+            HangChange::Began { number, silent } => (number, silent),
+            HangChange::Over { number } => {
+                tracing::info!(target: LAUNCH, "the workers of this node make progress again");
+                let over = HangOver { round, number };
+                return Some(Box::pin(async move { restarts.end_hang(over).await }));
+            }
+        };
         // Workers that have exited make no progress, and need not.
         if !self.pids.iter().any(|pid| is_alive(*pid)) {
             return None;
@@ -119,22 +132,30 @@ impl HangLoop {
             ?silent, "no worker of this node makes progress; all nodes are asked where their workers are"
         );
         let millis = u64::try_from(silent.as_millis()).unwrap_or(u64::MAX);
-        let (round, host) = (self.group.round, self.targets.host.clone());
-        let request = HangRequest { round, number, host, millis };
-        let restarts = self.restarts.clone();
+        let host = self.targets.host.clone();
+        let request = HangRequest { round, number, host, millis, since: None };
         Some(Box::pin(async move { restarts.request_stacks(request).await }))
     }
 
-    /// A request for the stacks of this group that has no answer yet.
+    /// A request for the stacks of this group that has no answer yet. Also takes in the end of a hang.
     fn wanted(&mut self) -> Option<HangRequest> {
-        let round = self.group.round;
-        let hang = self.budget.borrow().hang.clone().filter(|request| request.round == round)?;
-        if self.answered.as_ref() == Some(&hang) {
-            return None;
+        let (now, round) = (self.origin.elapsed(), self.group.round);
+        let (hang, over) = {
+            let budget = self.budget.borrow();
+            (budget.hang.clone(), budget.hang_over)
+        };
+        let hang = hang.filter(|request| request.round == round);
+        let hang = hang.filter(|request| self.answered.as_ref() != Some(request));
+        if let Some(hang) = &hang {
+            self.watch.told(now, hang, &self.targets.host);
+            self.answered = Some(hang.clone());
         }
-        self.watch.told(self.origin.elapsed(), hang.number);
-        self.answered = Some(hang.clone());
-        Some(hang)
+        let over = over.filter(|over| over.round == round && self.ended != Some(*over));
+        if let Some(over) = over {
+            self.watch.over(now, over.number);
+            self.ended = Some(over);
+        }
+        hang
     }
 
     fn answer(&self, request: HangRequest) -> BoxFuture<'static, ()> {

@@ -95,7 +95,7 @@ pub(crate) async fn answer(
     if group.rank == 0 {
         let (report, odd) = gather(stacks, &group, store.as_ref(), &request, deadline).await;
         tracing::warn!(target: LAUNCH, "{report}");
-        publish(&client, &keys, &HangDocument::reported(&request, &report)).await;
+        publish(&client, &keys, &HangDocument::reported(&request, &report, &odd)).await;
         return Some((report, odd));
     }
     let key = stacks_key(request.number, group.rank);

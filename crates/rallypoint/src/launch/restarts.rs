@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use rallypoint_core::agent::{
-    Departure, HangRequest, HangRestart, Operation, OperatorAction, RestartAnswer, RestartBudget,
+    Departure, HangOver, HangRequest, HangRestart, Operation, OperatorAction, RestartAnswer,
+    RestartBudget,
 };
 use rallypoint_core::kv::{Compare, KeyRange, KeyValue, LeaseId, Op, Put, Txn};
 use rallypoint_core::rendezvous::documents::{decode, encode};
@@ -70,7 +71,14 @@ impl RestartCounter {
 
     /// Asks all nodes of the group for the stacks of their workers.
     pub(crate) async fn request_stacks(&self, request: HangRequest) {
+        let since = Some(display_time().minus(request.silent()));
+        let request = HangRequest { since, ..request };
         self.update(|budget| (budget.request_stacks(request.clone()), ())).await;
+    }
+
+    /// Says that the hang is over that this node has reported.
+    pub(crate) async fn end_hang(&self, over: HangOver) {
+        self.update(|budget| (budget.end_hang(over), ())).await;
     }
 
     /// Restarts the job, which hangs, and evicts the odd nodes in the name of the node `by`. Retries until there is an

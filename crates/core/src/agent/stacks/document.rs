@@ -2,8 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::OddNodes;
 use super::report::{HangReport, MOST_PLACES, StackPlace};
 use crate::agent::hang::HangRequest;
+use crate::rendezvous::documents::DisplayTime;
 
 /// The largest number of ranks, and of hosts, of a group that are named.
 const MOST_RANKS: usize = 256;
@@ -20,12 +22,18 @@ pub struct HangDocument {
     pub host: String,
     /// How long they had made none, in milliseconds.
     pub silent_ms: u64,
+    /// When they last made progress, by the clock of that host.
+    #[serde(default)]
+    pub since_unix_ms: Option<DisplayTime>,
     /// The workers by place, those with the fewest first; none before the report.
     #[serde(default)]
     pub groups: Vec<StackGroup>,
     /// The ranks of nodes that did not answer.
     #[serde(default)]
     pub missing: Vec<u32>,
+    /// The nodes that are to blame, or why none is; nothing before the report.
+    #[serde(default)]
+    pub odd: Option<OddNodes>,
     /// The hang in one sentence; empty before the report.
     #[serde(default)]
     pub text: String,
@@ -61,18 +69,21 @@ impl HangDocument {
             number: request.number,
             host: super::plain(&request.host),
             silent_ms: request.millis,
+            since_unix_ms: request.since,
             groups: Vec::new(),
             missing: Vec::new(),
+            odd: None,
             text: String::new(),
         }
     }
 
     /// The hang with its report.
-    pub fn reported(request: &HangRequest, report: &HangReport) -> Self {
+    pub fn reported(request: &HangRequest, report: &HangReport, odd: &OddNodes) -> Self {
         let groups = report.places().iter().take(MOST_PLACES).map(StackGroup::of);
         Self {
             groups: groups.collect(),
             missing: report.missing().iter().copied().take(MOST_RANKS).collect(),
+            odd: Some(odd.clone()),
             text: report.headline(),
             ..Self::asked(request)
         }
@@ -112,11 +123,13 @@ mod tests {
         };
         let workers = (0..1000).map(|rank| worker(rank, if rank == 42 { 7 } else { 5 }));
         let node = NodeStacks { host: "h".into(), node: "n".into(), workers: workers.collect() };
-        let request = HangRequest { round: 3, number: 1, host: "h".into(), millis: 9_000 };
+        let request =
+            HangRequest { round: 3, number: 1, host: "h".into(), millis: 9_000, since: None };
+        let odd = OddNodes::of(std::slice::from_ref(&node), 1);
         let report = HangReport::new(&request, &[node], &[9]);
-        let document = HangDocument::reported(&request, &report);
+        let document = HangDocument::reported(&request, &report, &odd);
         assert_eq!(document.order(), (3, 1));
-        assert_eq!(document.missing, [9]);
+        assert_eq!((document.missing.as_slice(), &document.odd), (&[9][..], &Some(odd)));
         assert!(document.text.starts_with("no progress on h for 9 s"), "{document:?}");
         let [odd, most] = document.groups.as_slice() else { panic!("{document:?}") };
         assert_eq!((odd.count, odd.ranks.as_slice(), odd.first_step), (1, &[42][..], Some(42)));

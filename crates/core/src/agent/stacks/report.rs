@@ -29,7 +29,7 @@ const MOST_NAMES: usize = 8;
 /// let train = |rank| worker(rank, "train_step", "train.py", 585);
 /// let h1 = NodeStacks { host: "h1".into(), node: "n1".into(), workers: (0..4).map(train).collect() };
 /// let h2 = NodeStacks { host: "h2".into(), node: "n2".into(), workers: vec![train(4), worker(5, "put", "data.py", 88)] };
-/// let request = HangRequest { round: 1, number: 1, host: "h1".into(), millis: 600_000 };
+/// let request = HangRequest { round: 1, number: 1, host: "h1".into(), millis: 600_000, since: None };
 /// let report = HangReport::new(&request, &[h1, h2], &[]);
 /// assert_eq!(
 ///     report.headline(),

@@ -18,7 +18,8 @@ fn node(host: &str, workers: impl IntoIterator<Item = WorkerStack>) -> NodeStack
 }
 
 fn report(nodes: &[NodeStacks], missing: &[u32]) -> HangReport {
-    let request = HangRequest { round: 1, number: 1, host: "h1".into(), millis: 9_960 };
+    let request =
+        HangRequest { round: 1, number: 1, host: "h1".into(), millis: 9_960, since: None };
     HangReport::new(&request, nodes, missing)
 }
 

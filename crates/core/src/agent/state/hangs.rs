@@ -2,7 +2,9 @@
 
 use super::stopping::Next;
 use super::{Agent, AgentState, Noticing, StartedWorkers};
-use crate::agent::hang::{HangFinding, HangRequest, HangRestart, OnHang};
+use crate::agent::hang::{
+    HangChange, HangFinding, HangOver, HangRequest, HangRestart, OnHang, millis,
+};
 use crate::agent::messages::{AgentOutput, SIGTERM};
 use crate::agent::outcome::{CloseReason, NodeOutcome};
 use crate::agent::stacks::OddNodes;
@@ -28,11 +30,22 @@ impl Agent {
         let AgentState::Running(workers) = &mut self.state else { return };
         let (round, watch) = (workers.round, workers.watch.as_mut());
         let Some(watch) = watch.filter(|_| workers.attempt == attempt) else { return };
-        if let Some((number, silent)) = watch.seen(now, latest) {
-            let millis = u64::try_from(silent.as_millis()).unwrap_or(u64::MAX);
-            let host = self.settings.host.clone();
-            let request = HangRequest { round, number, host, millis };
-            self.outputs.push_back(AgentOutput::RequestStacks(request));
+        let output = match watch.seen(now, latest) {
+            Some(HangChange::Began { number, silent }) => {
+                let (host, millis) = (self.settings.host.clone(), millis(silent));
+                AgentOutput::RequestStacks(HangRequest { round, number, host, millis, since: None })
+            }
+            Some(HangChange::Over { number }) => AgentOutput::EndHang(HangOver { round, number }),
+            None => return,
+        };
+        self.outputs.push_back(output);
+    }
+
+    /// The node that reported the hang has seen progress.
+    pub(super) fn hang_over(&mut self, now: Time, over: HangOver) {
+        let AgentState::Running(workers) = &mut self.state else { return };
+        if let Some(watch) = workers.watch.as_mut().filter(|_| workers.round == over.round) {
+            watch.over(now, over.number);
         }
     }
 
@@ -43,7 +56,7 @@ impl Agent {
                 if let Some(watch) =
                     workers.watch.as_mut().filter(|_| workers.round == request.round)
                 {
-                    watch.told(now, request.number);
+                    watch.told(now, &request, &self.settings.host);
                 }
                 workers.round
             }

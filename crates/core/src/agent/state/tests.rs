@@ -114,9 +114,10 @@ fn brief(output: &AgentOutput) -> String {
         AgentOutput::ConsumeRestart { round, .. } => format!("count {round}"),
         AgentOutput::RefundRestart { round, .. } => format!("refund {round}"),
         AgentOutput::CheckProgress { attempt } => format!("look {attempt}"),
-        AgentOutput::RequestStacks(HangRequest { round, number, host, millis }) => {
+        AgentOutput::RequestStacks(HangRequest { round, number, host, millis, .. }) => {
             format!("ask {round}.{number}: {host} silent for {millis} ms")
         }
+        AgentOutput::EndHang(over) => format!("over {}.{}", over.round, over.number),
         AgentOutput::RestartHung(HangRestart { round, blame, without, .. }) => {
             format!("restart {round} without {without:?}: {blame}")
         }

@@ -3,6 +3,7 @@
 use super::stopping::Next;
 use super::{Agent, AgentState, Barrier, Noticing, StartedWorkers};
 use crate::agent::failure::{Exit, WorkerFailure};
+use crate::agent::hang::{HangOver, HangWatch};
 use crate::agent::messages::{AgentOutput, Exited, SIGKILL, SIGTERM};
 use crate::agent::outcome::{CloseReason, NodeError, NodeOutcome};
 use crate::agent::why::Why;
@@ -41,6 +42,10 @@ impl Agent {
                     self.failed(now, workers, failure);
                 } else if workers.gone.len() == everyone {
                     let round = workers.round;
+                    // Workers that are done hang no more.
+                    let open = workers.watch.as_ref().and_then(HangWatch::open);
+                    let over = open.map(|number| AgentOutput::EndHang(HangOver { round, number }));
+                    self.outputs.extend(over);
                     let until = self.settings.exit_barrier.map(|time| now.saturating_add(time));
                     self.state = AgentState::AtBarrier(Barrier { round, until });
                     self.outputs.push_back(AgentOutput::ExitBarrier { round });

@@ -109,6 +109,7 @@ impl AgentObserver {
             | AgentInput::Closed(_)
             | AgentInput::Progress { .. }
             | AgentInput::StacksWanted(_)
+            | AgentInput::HangOver(_)
             | AgentInput::Wake => return None,
         })
     }
@@ -193,6 +194,7 @@ impl AgentObserver {
             }
             AgentOutput::AssignRanks(_)
             | AgentOutput::CheckProgress { .. }
+            | AgentOutput::EndHang(_)
             | AgentOutput::Leave => return None,
         })
     }

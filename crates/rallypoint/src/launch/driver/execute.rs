@@ -80,6 +80,11 @@ impl AgentDriver {
                 );
                 self.telling.spawn(async move { peers.restarts.request_stacks(request).await });
             }
+            AgentOutput::EndHang(over) => {
+                tracing::info!(target: LAUNCH, "the workers of this node make progress again");
+                let peers = self.peers.clone();
+                self.telling.spawn(async move { peers.restarts.end_hang(over).await });
+            }
             AgentOutput::TakeStacks(request) => self.answer(request),
             AgentOutput::RestartHung(restart) => {
                 let without = if restart.without.is_empty() { "" } else { " without it" };

@@ -29,7 +29,7 @@ async fn the_report_has_the_answers_and_names_who_is_missing() {
         restarts: 0,
         store: Address { host: "h0".into(), port: 1 },
     };
-    let request = HangRequest { round: 4, number: 2, host: "h0".into(), millis: 1000 };
+    let request = HangRequest { round: 4, number: 2, host: "h0".into(), millis: 1000, since: None };
     let deadline = Instant::now() + Duration::from_secs(1);
     let (report, odd) = gather(stacks("h0", 0, 7), &group, &store, &request, deadline).await;
     assert_eq!(odd.reason, "2 of the group's nodes did not answer");

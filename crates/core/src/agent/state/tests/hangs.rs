@@ -1,6 +1,7 @@
 //! Workers that make no progress.
 
 use super::*;
+use crate::agent::HangOver;
 use crate::agent::operator::{Operation, OperatorAction};
 use crate::agent::stacks::{OddNode, OddNodes};
 
@@ -22,7 +23,12 @@ impl Story {
     }
 
     fn wanted(&mut self, round: u64, number: u64) -> Vec<String> {
-        let request = HangRequest { round, number, host: "there".into(), millis: 10_000 };
+        self.wanted_by("there", round, number)
+    }
+
+    fn wanted_by(&mut self, host: &str, round: u64, number: u64) -> Vec<String> {
+        let host = host.into();
+        let request = HangRequest { round, number, host, millis: 10_000, since: None };
         self.give(AgentInput::StacksWanted(request))
     }
 }
@@ -51,6 +57,39 @@ fn a_node_without_progress_asks_all_nodes_once() {
     assert_eq!(story.progress(20, Some(0)), NOTHING, "it was reported");
     assert_eq!(story.progress(30, Some(28)), NOTHING);
     assert_eq!(story.progress(38, Some(28)), ["ask 1.2: here silent for 10000 ms"]);
+}
+
+#[test]
+fn who_reported_a_hang_says_when_it_is_over() {
+    let mut story = Story::running(settings());
+    assert_eq!(story.progress(10, Some(0)), ["ask 1.1: here silent for 10000 ms"]);
+    assert_eq!(story.wanted_by("here", 1, 1), ["stacks 1.1"]);
+    assert_eq!(story.progress(11, Some(0)), NOTHING, "it goes on");
+    assert_eq!(story.progress(12, Some(11)), ["over 1.1"]);
+    let over = HangOver { round: 1, number: 1 };
+    assert_eq!(story.give(AgentInput::HangOver(over)), NOTHING);
+    assert_eq!(story.progress(21, Some(20)), NOTHING, "it is said once");
+}
+
+#[test]
+fn workers_that_are_done_end_the_hang_of_their_node() {
+    let mut story = Story::running(settings());
+    story.progress(10, Some(0));
+    story.wanted_by("here", 1, 1);
+    story.exits(0, Exit::Code(0));
+    assert_eq!(story.exits(1, Exit::Code(0)), ["over 1.1", "barrier 1"]);
+}
+
+#[test]
+fn a_node_that_is_still_silent_reports_the_next_hang() {
+    let mut story = Story::running(settings());
+    assert_eq!(story.wanted(1, 1), ["stacks 1.1"]);
+    assert_eq!(story.progress(10, Some(0)), NOTHING, "another node has reported it");
+    story.now = 12;
+    assert_eq!(story.give(AgentInput::HangOver(HangOver { round: 2, number: 1 })), NOTHING);
+    assert_eq!(story.give(AgentInput::HangOver(HangOver { round: 1, number: 1 })), NOTHING);
+    assert_eq!(story.progress(20, Some(0)), NOTHING, "it may need a moment");
+    assert_eq!(story.progress(22, Some(0)), ["ask 1.2: here silent for 22000 ms"]);
 }
 
 #[test]
