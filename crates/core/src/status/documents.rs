@@ -9,7 +9,7 @@ use crate::agent::{FailureOutput, NodeExit, RestartBudget};
 use crate::events::RunEvent;
 use crate::kv::{KeyValue, LeaseId, Revision};
 use crate::rendezvous::documents::{
-    Active, Joined, NodeDocument, Objection, Ranked, Rounds, Unreached, decode,
+    Active, Joined, NodeDocument, Objection, Ranked, Rounds, Status, Unreached, decode,
 };
 use crate::rendezvous::keys::{Keys, RunKey};
 
@@ -119,6 +119,15 @@ impl Documents {
         let asked = self.budget.hang.as_ref().map(HangDocument::asked);
         let reported = self.hang.take();
         asked.into_iter().chain(reported).max_by_key(HangDocument::order)
+    }
+
+    /// Whether it is a hang of the group in progress: workers have not made progress since, and the job does not restart.
+    pub(super) fn goes_on(&self, hang: &HangDocument) -> bool {
+        let is_of_group =
+            |active: &Active| active.status == Status::Final && active.round == hang.round;
+        let is_over = self.budget.hang_over.is_some_and(|over| over.ends(hang.order()));
+        let restarts = self.budget.last.as_ref().is_some_and(|last| last.round == hang.round);
+        self.active.as_ref().is_some_and(is_of_group) && !is_over && !restarts
     }
 
     fn read<T: DeserializeOwned>(&mut self, kv: &KeyValue) -> Option<T> {

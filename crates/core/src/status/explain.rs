@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::{LeaseMargin, NodeState, NodeStatus, RunState, RunStatus, count, rounds, some_of};
+use super::{
+    LeaseMargin, NodeState, NodeStatus, RunState, RunStatus, capital, count, hang, rounds, some_of,
+};
 use crate::agent::{NodeExit, OperatorAction, RestartVerdict};
 use crate::rendezvous::documents::{DisplayTime, RunOutcome};
 
@@ -311,6 +313,12 @@ impl<'a> Explanation<'a> {
         for node in self.nodes(NodeState::Member).into_iter().filter(|node| !node.note.is_empty()) {
             self.say(Topic::Trouble, format!("{} {}.", named(node), node.note));
         }
+        if let Some(hang) = self.status.current_hang() {
+            for told in hang::sentences(hang, self.now) {
+                self.say(Topic::Trouble, told);
+            }
+            self.say(Topic::Remedy, hang::remedy(hang, run));
+        }
         let waiting = self.nodes(NodeState::Waiting);
         if !waiting.is_empty() {
             self.say(
@@ -436,11 +444,6 @@ impl<'a> Explanation<'a> {
 
 fn sentence(action: &OperatorAction) -> String {
     capital(&action.to_string())
-}
-
-fn capital(text: &str) -> String {
-    let mut letters = text.chars();
-    letters.next().map(|first| first.to_uppercase().chain(letters).collect()).unwrap_or_default()
 }
 
 /// A node by its id, with its host unless the id begins with it.

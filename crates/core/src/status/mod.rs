@@ -7,10 +7,12 @@
 //! - `read`: the status that follows from them.
 //! - `reason`: the state of a run in one phrase, as `squeue` has it.
 //! - `rounds`: past rounds, by the events of the run.
+//! - `hang`: the hang of a job that goes on.
 //! - `explain`: what a run waits for, why its round began, and what would help.
 
 mod documents;
 mod explain;
+mod hang;
 mod read;
 mod reason;
 mod rounds;
@@ -19,6 +21,7 @@ mod sizes;
 use serde::Serialize;
 
 pub use self::explain::{Sentence, Topic, age, explain};
+pub use self::hang::HangStatus;
 use crate::agent::stacks::HangDocument;
 use crate::agent::{FailureOutput, NodeExit, OperatorAction, RestartVerdict};
 use crate::events::RunEvent;
@@ -85,6 +88,8 @@ pub struct RunStatus {
     pub closed: Option<ClosedStatus>,
     /// The last failure of workers, or the last hang that ended a round.
     pub last_failure: Option<FailureStatus>,
+    /// The hang of the round in progress, until workers make progress again.
+    pub hang: Option<HangStatus>,
     /// Every live node, and members of the group that are lost; by rank, and then by arrival.
     pub nodes: Vec<NodeStatus>,
     /// Nodes that the run lacks, as far as they are known.
@@ -99,9 +104,9 @@ pub struct RunStatus {
     /// The last lines of the last worker that failed, if its node kept them. They are no part of the JSON either.
     #[serde(skip)]
     pub failure: Option<FailureOutput>,
-    /// The last hang that a node noticed. It is no part of the JSON either.
+    /// The last hang that a node noticed, also if it is over. It is no part of the JSON either.
     #[serde(skip)]
-    pub hang: Option<HangDocument>,
+    pub last_hang: Option<HangDocument>,
 }
 
 /// How many nodes a run has and wants.
@@ -278,6 +283,12 @@ fn some_of<T: AsRef<str>>(names: impl IntoIterator<Item = T>) -> String {
         (0, _) => named.join(", "),
         (more, _) => format!("{} and {more} more", named.join(", ")),
     }
+}
+
+/// A sentence with a capital at its beginning.
+fn capital(text: &str) -> String {
+    let mut letters = text.chars();
+    letters.next().map(|first| first.to_uppercase().chain(letters).collect()).unwrap_or_default()
 }
 
 /// A count with its noun.

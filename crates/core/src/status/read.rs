@@ -5,10 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::documents::{Documents, LiveNode};
 use super::reason::reason;
 use super::{
-    ClosedStatus, FailureStatus, LeaseMargin, MissingNode, NodeCounts, NodeState, NodeStatus,
-    RestartStatus, RunState, RunStatus,
+    ClosedStatus, FailureStatus, HangStatus, LeaseMargin, MissingNode, NodeCounts, NodeState,
+    NodeStatus, RestartStatus, RunState, RunStatus,
 };
 use crate::agent::RoundFailure;
+use crate::agent::stacks::HangDocument;
 use crate::kv::{KeyValue, LeaseId};
 use crate::rendezvous::documents::{Active, Status};
 use crate::rendezvous::keys::{Keys, RunKey};
@@ -26,6 +27,11 @@ impl RunStatus {
         rounds.chain(active).filter(|round| *round > 0).collect()
     }
 
+    /// The hang that goes on, with where its workers are.
+    pub(super) fn current_hang(&self) -> Option<&HangDocument> {
+        self.last_hang.as_ref().filter(|_| self.hang.is_some())
+    }
+
     /// The status of a run by its [documents](Keys::documents) and the [membership](Keys::membership) of its
     /// [rounds](Self::rounds_of), all of one revision. `leases` are those of the nodes, as far as they were read.
     pub fn new<'a>(
@@ -35,7 +41,7 @@ impl RunStatus {
         leases: &BTreeMap<LeaseId, LeaseMargin>,
     ) -> Self {
         let mut found = Documents::new(keys, kvs);
-        let (hang, failure) = (found.last_hang(), found.failure.take());
+        let (last_hang, failure) = (found.last_hang(), found.failure.take());
         let events = std::mem::take(&mut found.events);
         let events = events.into_values().collect();
         let active = found.active.as_ref();
@@ -56,6 +62,7 @@ impl RunStatus {
             let RoundFailure { round, blame, verdict, hang } = last;
             FailureStatus { round, blame, verdict, hang }
         });
+        let hang = last_hang.as_ref().filter(|hang| found.goes_on(hang)).map(HangStatus::new);
         let closed = active.filter(|_| state == RunState::Closed);
         let in_progress = active.filter(|_| state != RunState::Closed);
         let mut problems = found.problems.clone();
@@ -84,12 +91,13 @@ impl RunStatus {
                 reason: closed.reason.clone(),
             }),
             last_failure,
+            hang,
             nodes,
             missing,
             actions: budget.actions.clone(),
             problems,
             failure,
-            hang,
+            last_hang,
             events,
         };
         status.reason = reason(&status);

@@ -1,6 +1,6 @@
 //! The state of a run in one phrase, as the column REASON of `squeue` has it.
 
-use super::{NodeState, RunState, RunStatus, count, some_of};
+use super::{NodeState, RunState, RunStatus, count, hang, some_of};
 
 /// What the run waits for, or how it fares. The first that applies.
 pub(super) fn reason(status: &RunStatus) -> String {
@@ -41,6 +41,7 @@ pub(super) fn reason(status: &RunStatus) -> String {
             .unwrap_or_else(|| "the group is about to form".to_owned()),
         RunState::Final => of(NodeState::Lost, "lost {}")
             .or_else(|| of(NodeState::Suspect, "{} may be dead"))
+            .or_else(|| status.current_hang().map(hang::phrase))
             .or_else(|| {
                 let waiting = (counts.waiting > 0).then(|| count(counts.waiting, "node"));
                 let soon = status.sizes.scale_up_after().is_zero();

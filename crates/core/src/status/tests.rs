@@ -414,6 +414,55 @@ fn failures_evictions_and_late_renewals_are_told() {
 }
 
 #[test]
+fn a_hang_is_told_until_it_is_over_or_the_round_is() {
+    use crate::agent::{HangOver, HangRequest};
+    let since = Some(NOW.minus(Duration::from_secs(700)));
+    let request = |round, number| {
+        let budget = RestartBudget { max: Some(3), ..RestartBudget::default() };
+        let host = "h1".into();
+        budget.request_stacks(HangRequest { round, number, host, millis: 600_000, since })
+    };
+    let group = || Run::new().active(Status::Final, |_| {}).member(0).member(1).member(2);
+    let hung = request(4, 2);
+    let run = group().budget(&hung);
+    let status = run.status();
+    assert_eq!(status.reason, "no progress for over 10 min on h1");
+    assert_eq!(status.hang.map(|hang| (hang.since, hang.silent_ms)), Some((since, 600_000)));
+    assert_eq!(
+        run.told(),
+        "Run \"job\" runs: round 4 has a group of 3 nodes (3 wanted), for 1 min 15 s now.\n\
+         The job hangs: the workers on h1 have made no progress for 11 min 40 s.\n\
+         Where its workers are has not been reported.\n\
+         Round 4 began because: the run begins.\n\
+         The log of the node with rank 0 has the stacks. `rallypoint evict job NODE` lets the job go on without a node; \
+         --on-hang restart does so by itself if one is to blame. A job that only works for long needs a longer \
+         --hang-after.\n"
+    );
+    let last = RoundFailure {
+        round: 4,
+        blame: "no progress on h1".into(),
+        verdict: RestartVerdict::Counted,
+        hang: true,
+    };
+    let restarts = RestartBudget { last: Some(last), ..hung.clone() };
+    let over = hung.end_hang(HangOver { round: 4, number: 2 });
+    for (budget, why) in [
+        (request(3, 9), "an earlier round"),
+        (over.clone(), "workers make progress again"),
+        (restarts, "the job restarts"),
+    ] {
+        let status = group().budget(&budget).status();
+        assert_eq!((&*status.reason, status.hang), ("running", None), "{why}");
+        assert!(status.last_hang.is_some(), "the page may show it");
+    }
+    let next = HangRequest { round: 4, number: 3, host: "h2".into(), millis: 7_000, since: None };
+    let again = group().budget(&over.request_stacks(next)).status();
+    assert_eq!(again.reason, "no progress for over 7 s on h2");
+    let restarting = Run::new().active(Status::Joinable, |active| active.round = 5).budget(&hung);
+    assert_eq!(restarting.status().hang, None, "another round has begun");
+}
+
+#[test]
 fn a_document_that_cannot_be_read_is_a_problem_and_no_panic() {
     let run = Run::new();
     let key = run.keys.active();

@@ -244,7 +244,7 @@ fn one(status: &RunStatus) -> Told {
         return Told::Gone(frame("gone", &json!({ "why": why })));
     }
     let now_unix_ms = display_time();
-    let (failure, hang) = (status.failure.as_ref(), status.hang.as_ref());
+    let (failure, hang) = (status.failure.as_ref(), status.last_hang.as_ref());
     let explain = explain(status, now_unix_ms);
     let events = status.events.as_slice();
     let board = RunBoard { format: 1, now_unix_ms, status, explain, events, failure, hang };

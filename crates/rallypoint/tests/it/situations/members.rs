@@ -2,16 +2,9 @@
 
 use rustix::process::Signal;
 
-use super::{assert_words, said};
+use super::{assert_words, explained, said};
 use crate::launch::{Launcher, until};
 use crate::status::Server;
-
-/// What `rallypoint explain` says, once it says this.
-fn explained(server: &Server, words: &str) -> String {
-    until(&format!("an explanation with {words:?}"), || {
-        Some(server.says(&["explain", "job"]).stdout).filter(|told| told.contains(words))
-    })
-}
 
 /// NVIDIA/nvidia-resiliency-ext#142
 #[test]

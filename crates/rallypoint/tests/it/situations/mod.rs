@@ -9,6 +9,7 @@ mod network;
 mod schedulers;
 
 use crate::launch::{Launcher, host, until};
+use crate::status::Server;
 
 /// The words are these. Both sides are made [`plain`], so the expected ones may be on several lines.
 fn assert_words(found: &str, expected: &str) {
@@ -22,6 +23,13 @@ fn said(node: &Launcher, words: &str) -> String {
         let text = node.stderr();
         let line = text.lines().find(|line| line.contains(words))?;
         line.find(words).map(|start| line[start..].to_owned())
+    })
+}
+
+/// What `rallypoint explain` says, once it says this.
+fn explained(server: &Server, words: &str) -> String {
+    until(&format!("an explanation with {words:?}"), || {
+        Some(server.says(&["explain", "job"]).stdout).filter(|told| told.contains(words))
     })
 }
 

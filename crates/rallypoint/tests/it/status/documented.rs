@@ -36,11 +36,12 @@ fn documented(heading: &str) -> BTreeSet<String> {
 #[test]
 fn the_fields_of_the_json_are_those_of_the_page() {
     let server = Server::ours();
-    // Between them these runs have every field: a failure, an eviction, a missing node, a closed run.
+    // Between them these runs have every field: a failure, a hang, an eviction, a missing node, a
+    // closed run.
     let job = server.job("2");
-    let mut nodes: Vec<_> = (0..2)
-        .map(|rank| job.launch_with(&["--max-restarts", "1", "--node-rank", &rank.to_string()]))
-        .collect();
+    let options = ["--max-restarts", "1", "--hang-after", "1", "--progress", "beat"];
+    let launch = |rank: &str| job.launch_with(&[&options[..], &["--node-rank", rank]].concat());
+    let mut nodes = ["0", "1"].map(launch);
     let group = job.group(2);
     group.workers[1].tell("exit 3");
     let again = job.group_after(&group, 2);
@@ -49,6 +50,7 @@ fn the_fields_of_the_json_are_those_of_the_page() {
         let said = server.says(&["status", "job", "--json"]);
         fields(&serde_json::from_str(&said.stdout).unwrap(), "", &mut found);
     };
+    until("the job hangs", || (!server.status()["hang"].is_null()).then_some(()));
     look();
     let id = server.status()["nodes"][1]["id"].as_str().unwrap().to_owned();
     let said = server.says(&["evict", "job", &id, "--reason", "why", "--yes"]);
