@@ -312,7 +312,8 @@ fn every_view_has_names_for_screen_readers_and_no_complaints() {
     let served = Served::start();
     let mut documents = group("job", 3);
     documents.suspect("n2");
-    let failure = json!({ "round": 1, "blame": "rank 3 exited with 1", "verdict": "counted" });
+    let blame = "no progress on gpu1 for 600 s; the odd node is gpu2";
+    let failure = json!({ "round": 1, "blame": blame, "verdict": "counted", "hang": true });
     documents.restarts(&json!({ "used": 1, "max": 3, "last": failure }));
     let output = json!({ "round": 1, "failure": "rank 3 exited with 1", "lines": ["Killed"] });
     documents.failure(&output);
@@ -371,6 +372,8 @@ fn every_view_has_names_for_screen_readers_and_no_complaints() {
                 assert!(hang.contains("rank 3 on gpu2 f (a.py:7)"), "{hang}");
                 assert!(hang.contains("999 ranks g (a.py:9)"), "{hang}");
                 assert!(hang.contains("did not answer: 7."), "{hang}");
+                let failed = browser.text("document.querySelector('.card.bad h3').innerText");
+                assert_eq!(failed, "The job hung in round 1");
             }
             if title == "waits" {
                 let missing =

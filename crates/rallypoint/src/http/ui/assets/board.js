@@ -8,7 +8,7 @@ const MOST_TILES = 48;
 const MOST_OPEN = 1024;
 /** Nodes in these states are beside the group, and come after it. */
 const BESIDE = new Set(['waiting', 'spare', 'objector', 'idle']);
-const TABLE = ['Rank', 'State', 'Node', 'Host', 'Address', 'Workers', 'Lease', 'Started', 'Note'];
+const TABLE = ['Rank', 'State', 'Node', 'Host', 'Address', 'Workers', 'Lease', 'Joined', 'Started', 'Note'];
 
 /** The cells of a run, in order: the group by rank with what it lacks, and then the nodes beside it. */
 export function cellsOf(status) {
@@ -175,6 +175,7 @@ export function boardView(run) {
         h('td', {}, cell.address ?? ''),
         h('td', { class: 'number' }, cell.workers ? String(cell.workers) : ''),
         h('td', { class: 'number' }, leaseOf(cell.lease)),
+        h('td', { class: 'number' }, cell.joined_unix_ms ? since(cell.joined_unix_ms) : ''),
         h('td', { class: 'number' }, cell.started_unix_ms ? since(cell.started_unix_ms) : ''),
         h('td', {}, cell.note ?? ''),
       ]);

@@ -27,7 +27,8 @@ const VERDICTS = {
 function failure({ last_failure: last, closed }, output) {
   const parts = [];
   if (last) {
-    parts.push(h('div', { class: 'card bad' }, h('h3', {}, `Workers failed in round ${last.round}`),
+    const what = last.hang ? 'The job hung' : 'Workers failed';
+    parts.push(h('div', { class: 'card bad' }, h('h3', {}, `${what} in round ${last.round}`),
       h('p', { class: 'blame' }, last.blame), h('p', { class: 'note' }, VERDICTS[last.verdict] ?? last.verdict)));
   }
   if (closed && closed.outcome !== 'succeeded') {
@@ -40,6 +41,10 @@ function failure({ last_failure: last, closed }, output) {
   }
   return parts;
 }
+
+/** Whether the last hang goes on, or is the last failure of the run. One that is over by itself is not shown. */
+export const isShown = ({ hang: current, last_failure: last }, hang) =>
+  Boolean(hang && (current || (last?.hang && last.round === hang.round)));
 
 /** How many workers are at a place: one by its rank and host, several by their number. */
 const whoOf = ({ count, ranks, hosts }) => (count === 1 ? `rank ${ranks[0]} on ${hosts[0]}` : many(count, 'rank'));
@@ -91,7 +96,8 @@ export function runView(run) {
         ['Coordinator', coordinator && h('a', { href: nodePath(run, coordinator) }, coordinator)],
       ])];
     });
-    renew(failed, JSON.stringify([status.last_failure, status.closed, output, hang]), () => [...failure(status, output), hang && hangReport(hang)]);
+    const hung = isShown(status, hang) ? hang : null;
+    renew(failed, JSON.stringify([status.last_failure, status.closed, output, hung]), () => [...failure(status, output), hung && hangReport(hung)]);
     failures.hidden = !failed.childElementCount;
     board.update(status);
     timeline.update(data);

@@ -24,7 +24,7 @@ function turn(event) {
 
 /** An action of an operator, as an event of the timeline. */
 export function actionTurn(action) {
-  const what = { close: 'closed the run', reopen: 'opened the run again', evict: `evicted ${action.node}` }[action.operation] ?? action.operation;
+  const what = { close: 'closed the run', reopen: 'opened the run again', overrule: 'let the run go on without the rest of its last group', evict: `evicted ${action.node}` }[action.operation] ?? action.operation;
   return `${action.by} ${what}${action.reason ? `: ${action.reason}` : ''}`;
 }
 
