@@ -54,6 +54,11 @@ pub enum EventBody {
         /// The first of them.
         nodes: Vec<String>,
     },
+    /// Lost members of the group are proved dead.
+    LossesProved {
+        /// The first of them.
+        nodes: Vec<String>,
+    },
     /// Late nodes wait, and the group has room for them.
     NodesWaiting {
         /// Their number.

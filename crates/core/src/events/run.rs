@@ -5,7 +5,7 @@ use super::observer::Observation;
 use super::time::rfc3339;
 use super::{FORMAT, RunEvent, millis};
 use crate::kv::Time;
-use crate::rendezvous::documents::{Active, DisplayTime, Status};
+use crate::rendezvous::documents::{Active, DisplayTime, PROVED_DEAD, Status};
 use crate::text::{LONGEST_REASON, bounded};
 
 /// The number of events that are kept in the keys of a run.
@@ -46,6 +46,12 @@ pub fn run_events(before: Option<&Active>, after: &Active) -> Vec<Observation> {
                 event(body, "")
             }
         });
+    }
+    let is_new = |id: &&String| before.is_none_or(|before| !before.proved_dead.contains(*id));
+    let nodes: Vec<String> = after.proved_dead.iter().filter(is_new).cloned().collect();
+    if !nodes.is_empty() {
+        let (body, why) = (EventBody::LossesProved { nodes }, PROVED_DEAD.to_owned());
+        events.push(Observation { round: after.previous, body, why });
     }
     let Active { lost, waiting, .. } = *after;
     if lost > before.map_or(0, |before| before.lost) {

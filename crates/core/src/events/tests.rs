@@ -211,6 +211,9 @@ fn the_events_of_a_run_follow_from_its_document() {
     let lost =
         format!(r#"{group},"lost":1,"lost_names":["b"],"lost_because":["its lease is over"]"#);
     let late = format!(r#"{group},"waiting":2"#);
+    let proved = format!(r#"{group},"proved_dead":["d"]"#);
+    let proved_one =
+        r#"losses_proved 1 nodes=["d"]: proved dead: its host refuses its liveness socket"#;
     let closed = r#""round":3,"status":"closed","reason":"enough","outcome":"failed""#;
     let opened = r#"round_opened 3 coordinator="c" previous=1: the run begins"#;
     let froze = r#"round_frozen 3 rank0="b" size=2: the group is full"#;
@@ -227,6 +230,8 @@ fn the_events_of_a_run_follow_from_its_document() {
         (some(open), active(&lost), vec![froze, formed, lost_one]),
         (some(&group), active(&lost), vec![lost_one]),
         (some(&lost), active(&lost), vec![]),
+        (some(frozen), active(&proved), vec![formed, proved_one]),
+        (some(&proved), active(&proved), vec![]),
         (some(&group), active(&late), vec!["nodes_waiting 3 count=2"]),
         (some(&late), active(&group), vec![]),
         (some(&group), active(closed), vec![over]),

@@ -166,6 +166,9 @@ pub struct Active {
     /// How the coordinator knows of each of these losses, in the same order.
     #[serde(default, skip_serializing_if = "is_default")]
     pub lost_because: Vec<String>,
+    /// Up to 16 members of the last group before this round that are proved dead.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub proved_dead: Vec<String>,
     /// Up to 8 members that have no connection to rank 0's store, and why; only when final.
     #[serde(default, skip_serializing_if = "is_default")]
     pub unreached: Vec<String>,
@@ -239,6 +242,20 @@ pub struct Unreached {
     pub unreached: String,
 }
 
+/// What the confirmation of a node adds: members of the last group before the round that the node has proved dead.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Proofs {
+    /// The ids of these members.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub proved_dead: Vec<String>,
+}
+
+/// How the loss of a member is known that is proved dead.
+pub const PROVED_DEAD: &str = "proved dead: its host refuses its liveness socket";
+
+/// How the loss of a member is known that has ended in one of two ways.
+pub(crate) const LEFT_OR_EXPIRED: &str = "it left, or its lease expired";
+
 /// `rdzv/round`: the state of the run that outlives the round in progress. Each write of `rdzv/active` writes it too, so
 /// both have the same revision as long as the latter exists. A field that a later version adds here it adds to
 /// `rdzv/active` too, which is the key that nodes watch.
@@ -301,6 +318,7 @@ impl Active {
             lost: 0,
             lost_names: Vec::new(),
             lost_because: Vec::new(),
+            proved_dead: Vec::new(),
             unreached: Vec::new(),
             waits_for: String::new(),
             lacks_quorum: None,

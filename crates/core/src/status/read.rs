@@ -4,14 +4,16 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::documents::{Documents, LiveNode};
 use super::reason::reason;
+use super::rounds;
 use super::{
     ClosedStatus, FailureStatus, HangStatus, LeaseMargin, MissingNode, NodeCounts, NodeState,
     NodeStatus, RestartStatus, RunState, RunStatus,
 };
 use crate::agent::RoundFailure;
 use crate::agent::stacks::HangDocument;
+use crate::events::RunEvent;
 use crate::kv::{KeyValue, LeaseId};
-use crate::rendezvous::documents::{Active, Status};
+use crate::rendezvous::documents::{Active, LEFT_OR_EXPIRED, Status};
 use crate::rendezvous::keys::{Keys, RunKey};
 
 impl RunStatus {
@@ -43,7 +45,7 @@ impl RunStatus {
         let mut found = Documents::new(keys, kvs);
         let (last_hang, failure) = (found.last_hang(), found.failure.take());
         let events = std::mem::take(&mut found.events);
-        let events = events.into_values().collect();
+        let events: Vec<RunEvent> = events.into_values().collect();
         let active = found.active.as_ref();
         let state = match active.map(|active| active.status) {
             None => RunState::None,
@@ -56,7 +58,7 @@ impl RunStatus {
         let round = active.map_or(round, |active| active.round);
         let nodes = nodes(&found, state, leases);
         let counts = counts(active, state, &nodes);
-        let missing = missing(&found, state, &nodes, counts);
+        let missing = missing((&found, &events), state, &nodes, counts);
         let budget = &found.budget;
         let last_failure = budget.last.clone().map(|last| {
             let RoundFailure { round, blame, verdict, hang } = last;
@@ -163,14 +165,19 @@ fn nodes(
 
 /// The ranks of the group that runs or is about to, or of the last one.
 fn group(found: &Documents, state: RunState) -> Option<&BTreeMap<String, u32>> {
-    let active = found.active.as_ref();
-    let round = match (state, active) {
+    match state {
+        RunState::Closed => None,
+        state => found.ranks.get(&group_round(found, state)),
+    }
+}
+
+/// The round of that group.
+fn group_round(found: &Documents, state: RunState) -> u64 {
+    match (state, found.active.as_ref()) {
         (RunState::Final | RunState::Frozen, Some(active)) => active.round,
         (RunState::Joinable, Some(active)) => active.previous,
-        (RunState::Closed, _) => return None,
         _ => found.rounds.as_ref().map_or(0, |rounds| rounds.formed),
-    };
-    found.ranks.get(&round)
+    }
 }
 
 fn node_state(found: &Documents, state: RunState, id: &str) -> NodeState {
@@ -255,23 +262,29 @@ fn counts(active: Option<&Active>, state: RunState, nodes: &[NodeStatus]) -> Nod
 
 /// The nodes that the run lacks: lost members, and node ranks that no node of a round that takes nodes wants.
 fn missing(
-    found: &Documents,
+    (found, events): (&Documents, &[RunEvent]),
     state: RunState,
     nodes: &[NodeStatus],
     counts: NodeCounts,
 ) -> Vec<MissingNode> {
     let is_lost = |node: &&NodeStatus| node.state == NodeState::Lost;
+    let losses = rounds::losses(events, group_round(found, state));
+    let exit_of = |id: &str| found.exits.iter().find(|exit| exit.node == id).cloned();
+    let why = |node: &NodeStatus| match (node.note.as_str(), losses.get(node.id.as_str())) {
+        ("", Some(because)) if ![LEFT_OR_EXPIRED, ""].contains(because) => (*because).to_owned(),
+        // A node that leaves says so.
+        ("", _) if exit_of(&node.id).is_some() => "it left".to_owned(),
+        ("", _) => LEFT_OR_EXPIRED.to_owned(),
+        (note, _) => note.to_owned(),
+    };
     let mut missing: Vec<MissingNode> = nodes
         .iter()
         .filter(is_lost)
         .map(|node| MissingNode {
             id: Some(node.id.clone()),
             rank: node.rank,
-            why: match node.note.as_str() {
-                "" => "its lease has expired, or it has left".to_owned(),
-                note => note.to_owned(),
-            },
-            last_exit: found.exits.iter().find(|exit| exit.node == node.id).cloned(),
+            why: why(node),
+            last_exit: exit_of(&node.id),
         })
         .collect();
     if state == RunState::Joinable && counts.needed > 0 {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::{age, count, some_of};
 use crate::events::{EventBody, RunEvent, unix_millis};
-use crate::rendezvous::documents::DisplayTime;
+use crate::rendezvous::documents::{DisplayTime, PROVED_DEAD};
 
 /// The largest number of past rounds that are told.
 const MOST_ROUNDS: usize = 3;
@@ -14,26 +14,61 @@ const MOST_ROUNDS: usize = 3;
 struct PastRound<'a> {
     opened: Option<&'a RunEvent>,
     size: Option<u32>,
-    lost: &'a [String],
+    /// The lost members, and how each loss is known.
+    lost: BTreeMap<&'a str, &'a str>,
+}
+
+/// The lost members of the group of this round, and how each loss is known: the last that was told of it.
+pub(super) fn losses(events: &[RunEvent], round: u64) -> BTreeMap<&str, &str> {
+    let mut known = PastRound::default();
+    events.iter().filter(|event| event.round == round).for_each(|event| known.take(event));
+    known.lost
 }
 
 /// The last rounds before the one in progress, the latest first.
 pub(super) fn past(events: &[RunEvent], in_progress: Option<u64>, now: DisplayTime) -> Vec<String> {
     let mut rounds: BTreeMap<u64, PastRound<'_>> = BTreeMap::new();
     for event in events.iter().filter(|event| Some(event.round) != in_progress) {
-        let known = rounds.entry(event.round).or_default();
-        match &event.body {
-            EventBody::RoundOpened { .. } => known.opened = Some(event),
-            EventBody::RoundFinal { size, .. } => known.size = Some(*size),
-            EventBody::MembersLost { nodes, .. } => known.lost = nodes,
-            _ => {}
-        }
+        rounds.entry(event.round).or_default().take(event);
     }
     let told = rounds.iter().rev().filter_map(|(round, known)| known.sentence(*round, now));
     told.take(MOST_ROUNDS).collect()
 }
 
-impl PastRound<'_> {
+impl<'a> PastRound<'a> {
+    fn take(&mut self, event: &'a RunEvent) {
+        match &event.body {
+            EventBody::RoundOpened { .. } => self.opened = Some(event),
+            EventBody::RoundFinal { size, .. } => self.size = Some(*size),
+            EventBody::MembersLost { nodes, .. } => {
+                // The reason has each of them, with how its loss is known.
+                let mut known: BTreeMap<&str, &str> =
+                    event.why.split("; ").filter_map(|one| one.split_once(": ")).collect();
+                for node in nodes {
+                    let because = known.remove(node.as_str()).unwrap_or_default();
+                    self.lost.insert(node, because);
+                }
+            }
+            EventBody::LossesProved { nodes } => {
+                self.lost.extend(nodes.iter().map(|node| (node.as_str(), PROVED_DEAD)));
+            }
+            _ => {}
+        }
+    }
+
+    /// The lost members, those of which the same is known together.
+    fn lost(&self) -> String {
+        let mut alike: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+        for (node, because) in &self.lost {
+            alike.entry(because).or_default().push(node);
+        }
+        let told = |(because, nodes): (&str, Vec<&str>)| match because {
+            "" => some_of(nodes),
+            because => format!("{} ({because})", some_of(nodes)),
+        };
+        alike.into_iter().map(told).collect::<Vec<_>>().join(" and ")
+    }
+
     /// The round in a sentence; nothing if its beginning is forgotten.
     fn sentence(&self, round: u64, now: DisplayTime) -> Option<String> {
         let opened = self.opened?;
@@ -54,7 +89,7 @@ impl PastRound<'_> {
             None => "formed no group".to_owned(),
         };
         if !self.lost.is_empty() {
-            text += &format!(", which lost {}", some_of(self.lost));
+            text += &format!(", which lost {}", self.lost());
         }
         Some(text + ".")
     }
@@ -95,7 +130,7 @@ mod tests {
         let events = [
             opened(1, 1, ""),
             formed(2, 1, 2),
-            event(3, 1, lost, "b: its lease has expired"),
+            event(3, 1, lost, "b: its lease expired"),
             opened(4, 2, "b was lost."),
             opened(5, 3, "a worker of c failed"),
             formed(6, 3, 1),
@@ -107,7 +142,7 @@ mod tests {
             [
                 "Round 3 began 5 min ago because: a worker of c failed; it formed a group of 1 node.",
                 "Round 2 began 6 min ago because: b was lost; it formed no group.",
-                "Round 1 began 9 min ago and formed a group of 2 nodes, which lost b.",
+                "Round 1 began 9 min ago and formed a group of 2 nodes, which lost b (its lease expired).",
             ]
         );
         let closed = past(&events, None, now);
@@ -116,6 +151,22 @@ mod tests {
             closed[0].starts_with("Round 4 began 3 min ago because: a node joined"),
             "{closed:?}"
         );
+        let proved = EventBody::LossesProved { nodes: vec!["b".into(), "d".into()] };
+        let lost = EventBody::MembersLost { count: 2, nodes: vec!["b".into(), "c".into()] };
+        let peer = "a peer reported that its connection has ended";
+        let why = format!("b: {peer}; c: it left");
+        let proved = [
+            opened(1, 1, ""),
+            formed(2, 1, 4),
+            event(3, 1, lost, &why),
+            opened(4, 2, ""),
+            event(5, 1, proved, PROVED_DEAD),
+        ];
+        let words = "Round 1 began 9 min ago and formed a group of 4 nodes, which lost c (it left) and b and d (proved \
+                     dead: its host refuses its liveness socket).";
+        assert_eq!(past(&proved, Some(2), now), [words]);
+        assert_eq!(losses(&proved[..3], 1)["b"], peer);
+        assert_eq!(losses(&proved, 1)["b"], PROVED_DEAD);
         // The ring of events has forgotten how the first round began.
         assert_eq!(past(&events[1..], Some(4), now).len(), 2);
         assert!(past(&[], None, now).is_empty());

@@ -10,8 +10,8 @@ use super::*;
 use crate::agent::{NodeExit, Operation, RestartBudget, RoundFailure};
 use crate::kv::{KeyValue, LeaseId, Revision};
 use crate::rendezvous::documents::{
-    Active, Extra, Joined, NodeDocument, NodeName, Objection, RankHints, Ranked, RunHistory,
-    Status, Unreached, encode,
+    Active, Extra, Joined, NodeDocument, NodeName, Objection, PROVED_DEAD, RankHints, Ranked,
+    RunHistory, Status, Unreached, encode,
 };
 use crate::rendezvous::keys::Keys;
 use crate::rendezvous::sizes::Steps;
@@ -231,8 +231,32 @@ fn a_lost_member_is_listed_and_not_left_out() {
     assert_eq!(run.status().reason, "lost h1_1");
     assert_eq!(run.status().missing[0].id.as_deref(), Some("h1_1"));
     let told = run.told();
-    let gone = "h1_1, rank 1 of the last group, is gone: its lease has expired, or it has left.\n";
+    let gone = "h1_1, rank 1 of the last group, is gone: it left, or its lease expired.\n";
     assert!(told.contains(gone), "{told}");
+}
+
+#[test]
+fn how_a_loss_is_known_is_told() {
+    let event = |kind: &str, why: &str| {
+        format!(
+            r#"{{"format":1,"seq":1,"time":"","ms":0,"node_id":"h0_1","round":4,"kind":{kind},"nodes":["h1_1"],"why":"{why}"}}"#
+        )
+    };
+    let lost = event(r#""members_lost","count":1"#, "h1_1: its lease expired");
+    let proved = event(r#""losses_proved""#, PROVED_DEAD).replace(r#""seq":1"#, r#""seq":2"#);
+    let mut run = running();
+    let gone = [run.keys.node("h1_1"), run.keys.member(4, "h1_1"), run.keys.ready(4, "h1_1")];
+    run.kvs.retain(|kv| !gone.iter().any(|key| key.as_bytes() == kv.key));
+    for (seq, event, why) in [(1, lost, "its lease expired"), (2, proved, PROVED_DEAD)] {
+        let key = run.keys.event(seq);
+        run = run.bytes(key, event.into(), 0);
+        assert_eq!(run.status().missing[0].why, why);
+        let told = run.told();
+        assert!(
+            told.contains(&format!("h1_1, rank 1 of the last group, is gone: {why}.\n")),
+            "{told}"
+        );
+    }
 }
 
 #[test]

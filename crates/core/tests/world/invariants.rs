@@ -71,10 +71,13 @@ impl World {
             inspector.active = Some(active);
             return Ok(());
         }
-        // While a round takes nodes, its coordinator changes nothing but what it says that it waits for.
+        // While a round takes nodes, its coordinator changes nothing but what it says that it waits for, and the
+        // proofs of deaths with their event.
         let silent = |active: &Active| Active {
             waits_for: String::new(),
             lacks_quorum: None,
+            proved_dead: Vec::new(),
+            events: 0,
             ..active.clone()
         };
         let is_told = status == Status::Joinable

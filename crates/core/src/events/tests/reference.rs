@@ -17,6 +17,7 @@ fn every_kind() -> Vec<EventBody> {
         EventBody::RoundFrozen { size: 1, rank0: text(), gather_ms: some, last_call_ms: some },
         EventBody::RoundFinal { size: 1, rank0: text(), coordinator: text(), confirm_ms: some },
         EventBody::MembersLost { count: 1, nodes: vec![text()] },
+        EventBody::LossesProved { nodes: vec![text()] },
         EventBody::NodesWaiting { count: 1 },
         EventBody::CoordinatorLost { coordinator: text() },
         EventBody::RunClosed { by: text(), outcome: RunOutcome::Failed },

@@ -14,7 +14,8 @@ use super::watches::Watched;
 use super::window::MembershipCounts;
 use crate::kv::{Event, EventKind, KeyValue, LeaseId, Revision};
 use crate::rendezvous::documents::{
-    DocumentError, Earlier, Joined, Objection, Ranked, RunHistory, Unreached, decode,
+    DocumentError, Earlier, Joined, LEFT_OR_EXPIRED, Objection, Proofs, Ranked, RunHistory,
+    Unreached, decode,
 };
 use crate::rendezvous::keys::Keys;
 use crate::rendezvous::node::objection::majority;
@@ -100,8 +101,10 @@ pub(super) struct RoundMembership {
     suspects: BTreeMap<String, Revision>,
     /// Some of the suspects whose leases have expired.
     expired_suspects: Vec<String>,
-    /// Nodes that had joined, and whose join was deleted.
-    gone: BTreeSet<String>,
+    /// Nodes that had joined, and when their join was deleted.
+    gone: BTreeMap<String, Revision>,
+    /// Members of the last group that nodes which confirmed have proved dead.
+    proved_dead: BTreeSet<String>,
     /// The first join document that could not be read.
     unreadable: Option<DocumentError>,
     /// The highest rounds of earlier histories that the nodes which joined remember.
@@ -156,7 +159,8 @@ impl RoundMembership {
             unreached: BTreeMap::new(),
             expired_suspects: expired_suspects.take(MOST_SWEPT_REPORTS).collect(),
             suspects,
-            gone: BTreeSet::new(),
+            gone: BTreeMap::new(),
+            proved_dead: BTreeSet::new(),
             unreadable: None,
             earlier: Earlier::default(),
             lineage: snapshot
@@ -274,7 +278,7 @@ impl RoundMembership {
                 lineage.leave(&id);
             }
             self.returned -= usize::from(self.is_returned(&entry.candidate));
-            self.gone.insert(id);
+            self.gone.insert(id, when);
             self.version += 1;
         }
     }
@@ -309,6 +313,9 @@ impl RoundMembership {
                 Some(Unreached { unreached }) => drop(self.unreached.insert(id.clone(), unreached)),
                 None => drop(self.unreached.remove(&id)),
             }
+            let proofs = Some(kv).filter(|kv| !kv.value.is_empty());
+            let proofs = proofs.and_then(|kv| decode::<Proofs>(&kv.key, &kv.value).ok());
+            self.proved_dead.extend(proofs.into_iter().flat_map(|proofs| proofs.proved_dead));
             let (value, lease, revision) = (kv.value.clone(), kv.lease, kv.mod_revision);
             self.ready.insert(id, Confirmation { value, lease, revision });
         }
@@ -415,15 +422,27 @@ impl RoundMembership {
 
     /// Whether the join of a node was deleted, or the node is suspect.
     pub(super) fn is_lost(&self, id: &str) -> bool {
-        self.gone.contains(id) || self.suspects.contains_key(id) || !self.joined.contains_key(id)
+        self.gone.contains_key(id)
+            || self.suspects.contains_key(id)
+            || !self.joined.contains_key(id)
     }
 
-    /// How the loss of a node is known.
+    /// How the loss of a node is known. All keys of a lease end at once; a node that leaves deletes its document last.
     pub(super) fn lost_because(&self, id: &str) -> &'static str {
-        match self.suspects.contains_key(id) && !self.gone.contains(id) {
-            true => "a peer reported that its connection has ended",
-            false => "its lease has ended, or it has left",
+        if self.suspects.contains_key(id) {
+            return "a peer reported that its connection has ended";
         }
+        match (self.gone.get(id), self.departed.get(id)) {
+            (Some(gone), Some(departed)) if gone == departed => "its lease expired",
+            (Some(gone), Some(departed)) if gone < departed => "it left",
+            // The watch of documents may be behind.
+            _ => LEFT_OR_EXPIRED,
+        }
+    }
+
+    /// The members of the last group that are proved dead, by nodes that have confirmed.
+    pub(super) fn proved_dead(&self) -> &BTreeSet<String> {
+        &self.proved_dead
     }
 
     /// Grows whenever the set of lost members may have changed.

@@ -8,12 +8,14 @@
 //! - [`window`]: when a round stops taking nodes, and why.
 //! - `membership`, `sync`: the coordinator's copy of the nodes of a round, kept up to date by watches.
 //! - `lineage`: what the nodes that joined remember of earlier groups.
+//! - `losses`: how the losses of a group are known.
 //! - `progress`: when the nodes that joined are told what the round waits for.
 //! - `publish`: what a running group is told of late and lost nodes.
 //! - `growth`: when late nodes make a running group grow.
 
 mod growth;
 mod lineage;
+mod losses;
 mod membership;
 mod progress;
 mod publish;
@@ -24,6 +26,8 @@ pub mod window;
 use std::collections::{BTreeMap, BTreeSet};
 
 use self::growth::{Growth, spares};
+use self::losses::OwnProofs;
+pub(super) use self::losses::some_of;
 use self::membership::{RoundContext, RoundMembership};
 use self::progress::{Progress, details};
 use self::sync::MembershipSync;
@@ -111,6 +115,7 @@ pub(super) struct Coordinator {
     outlives: Option<Time>,
     /// The version of the membership when its lost members were last determined.
     checked_version: Option<usize>,
+    proofs: OwnProofs,
 }
 
 impl Coordinator {
@@ -147,6 +152,7 @@ impl Coordinator {
             freeze_reason: None,
             outlives: None,
             checked_version: None,
+            proofs: OwnProofs::default(),
         }
     }
 
@@ -420,6 +426,7 @@ impl Coordinator {
             rank0: rank0.map(|(id, _)| id.clone()).unwrap_or_default(),
             waits_for: String::new(),
             lacks_quorum: None,
+            proved_dead: self.proved_dead(own.active),
             ..own.active.clone()
         };
         let frozen = own.followed_by(frozen);
@@ -465,8 +472,9 @@ impl Coordinator {
             };
             self.stage = RoundStage::Finalizing(until);
             let (status, store, since) = (Status::Final, Some(store), config.display_time(now));
-            let cut = Cut::default();
-            let formed = Active { status, store, coordinator, since, cut, ..active.clone() };
+            let (cut, proved_dead) = (Cut::default(), self.proved_dead(active));
+            let formed =
+                Active { status, store, coordinator, since, cut, proved_dead, ..active.clone() };
             let formed = own.followed_by(formed);
             let txn = txns.finalize(own, &formed, lease);
             let formed = Some(Box::new(formed));
@@ -489,14 +497,5 @@ impl Coordinator {
     /// Nodes that the next round need not wait for.
     pub(super) fn slow(&self) -> BTreeSet<String> {
         self.slow.clone()
-    }
-}
-
-/// The first names, and how many more there are.
-pub(super) fn some_of(names: &[String]) -> String {
-    let some = names.iter().take(MOST_NAMED).cloned().collect::<Vec<_>>().join(", ");
-    match names.len().saturating_sub(MOST_NAMED) {
-        0 => some,
-        more => format!("{some} and {more} more"),
     }
 }

@@ -88,7 +88,9 @@ impl Coordinator {
         if !self.progress.is_due(now, is_news) {
             return None;
         }
-        let changed = Active { waits_for, lacks_quorum, ..own.active.clone() };
+        let proved_dead = self.proved_dead(own.active);
+        let changed = Active { waits_for, lacks_quorum, proved_dead, ..own.active.clone() };
+        let changed = own.followed_by(changed);
         let txn = txns.replace(own, &changed);
         Some(CoordinatorStep::Request(Purpose::PublishChanges, txn, Some(Box::new(changed))))
     }

@@ -1,6 +1,5 @@
 //! What a running group is told of late and lost nodes.
 
-use super::membership::RoundMembership;
 use super::{Coordinator, CoordinatorStep, MOST_NAMED, RoundStage};
 use crate::kv::Time;
 use crate::rendezvous::documents::Active;
@@ -32,7 +31,7 @@ impl Coordinator {
             let mut names = self.lost(membership);
             let count = names.len();
             names.truncate(MOST_NAMED);
-            let because = names.iter().map(|id| membership.lost_because(id).to_owned()).collect();
+            let because = names.iter().map(|id| self.lost_because(membership, id)).collect();
             lost = (count, names, because);
             self.checked_version = Some(version);
         }
@@ -46,9 +45,5 @@ impl Coordinator {
         let changed = own.followed_by(changed);
         let txn = txns.replace(own, &changed);
         Some(CoordinatorStep::Request(Purpose::PublishChanges, txn, Some(Box::new(changed))))
-    }
-
-    pub(super) fn lost(&self, membership: &RoundMembership) -> Vec<String> {
-        self.ranks.keys().filter(|id| membership.is_lost(id)).cloned().collect()
     }
 }

@@ -66,6 +66,9 @@ impl Node {
             let revision = *revision;
             let own = OwnedRound { active, revision, lease, stamp, rounds_extra: &extra };
             let history_since = self.history_since;
+            if let Some(formed) = self.memory.member_in(Some(active.history)) {
+                coordinator.proves_dead(formed, self.memory.dead());
+            }
             match coordinator.advance(now, (&self.config, &self.txns), own, history_since) {
                 None => return,
                 Some(CoordinatorStep::Watch(watches)) => {

@@ -8,7 +8,7 @@ use super::observed::InForce;
 use super::{Node, PendingRequest};
 use crate::kv::{LeaseId, Revision, Time, TxnResult};
 use crate::rendezvous::documents::{
-    Active, BootstrapStore, DocumentError, Earlier, Ranked, RunHistory, Status,
+    Active, BootstrapStore, DocumentError, Earlier, Proofs, Ranked, RunHistory, Status,
 };
 use crate::rendezvous::messages::{FormedGroup, NodeOutput, Purpose, RendezvousFailure};
 use crate::rendezvous::succession::claims::{Claims, GroupClaim};
@@ -285,8 +285,11 @@ impl Node {
             }
         }
         let (stale, id) = (self.stale_writer_guard(), self.announced.id());
-        let (txn, reader) =
-            self.txns.confirm((active, *revision), stale, id, lease, store.as_ref());
+        let last = self.memory.member_in(Some(active.history)).filter(|_| active.previous > 0);
+        let dead = last.filter(|last| *last == active.previous).map(|_| self.memory.dead());
+        let proved_dead = dead.into_iter().flatten().cloned().collect();
+        let confirmation = (store.as_ref(), Proofs { proved_dead });
+        let (txn, reader) = self.txns.confirm((active, *revision), stale, id, lease, confirmation);
         self.announced.confirms(round);
         self.memory.confirms(self.announced.id(), active);
         self.send_request(Purpose::Confirm, txn, PendingRequest::Confirm(round, reader));

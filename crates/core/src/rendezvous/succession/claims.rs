@@ -238,6 +238,11 @@ impl Memory {
         }
     }
 
+    /// The members of the last group that the node has proved dead.
+    pub(in crate::rendezvous) fn dead(&self) -> &BTreeSet<String> {
+        &self.dead
+    }
+
     /// The round of the last group that the node was a member of, in this history.
     pub(in crate::rendezvous) fn member_in(&self, history: Option<RunHistory>) -> Option<u64> {
         self.formed.filter(|group| Some(group.history) == history).map(|group| group.round)

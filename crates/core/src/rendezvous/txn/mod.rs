@@ -12,12 +12,13 @@ mod operator;
 mod reply;
 
 pub(super) use self::announcement::AnnouncementOps;
+use self::announcement::confirmation;
 use self::reply::push;
 pub(super) use self::reply::{
     ActiveSnapshot, ConfirmReader, Confirmed, Diagnosis, DiagnosisReader, LeaveReader, Left,
     LineageReader, MembershipReader, MembershipSnapshot,
 };
-use super::documents::{Active, BootstrapStore, Extra, Ranked, RunHistory, encode};
+use super::documents::{Active, BootstrapStore, Extra, Proofs, Ranked, RunHistory, encode};
 use super::keys::{self, Keys};
 use super::messages::NodeConfig;
 use crate::events::{Stamp, stored_events};
@@ -221,10 +222,10 @@ impl Txns {
         stale: StaleWriterGuard,
         id: &str,
         lease: LeaseId,
-        store: Option<&BootstrapStore>,
+        (store, proofs): (Option<&BootstrapStore>, Proofs),
     ) -> (Txn, ConfirmReader) {
         let round = active.round;
-        let value = store.map_or_else(bytes::Bytes::new, encode);
+        let value = confirmation(store, proofs);
         let mut compares = self.guard(RoundGuard::Active(active.history, revision));
         compares.push(Compare::exists(self.keys.rank(round, id)));
         // A delayed duplicate must not confirm for a node that has left.

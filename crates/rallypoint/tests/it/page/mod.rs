@@ -135,7 +135,9 @@ fn the_timeline_is_that_of_the_events(browser: &mut Browser, told: &Value) {
          [...round.querySelectorAll('.turn')].map(({ dataset, innerText }) => \
          [round.querySelector('h3').innerText, Number(dataset.seq), dataset.kind, innerText]))");
     let shown = shown.as_array().unwrap();
-    let events = told["events"].as_array().unwrap();
+    let mut events: Vec<&Value> = told["events"].as_array().unwrap().iter().collect();
+    // A proof of a death belongs to the round of the group, and comes in the next one.
+    events.sort_by_key(|event| event["round"].as_u64());
     assert_eq!(shown.len(), events.len(), "{shown:?} {events:?}");
     for (turn, event) in shown.iter().zip(events) {
         assert_eq!(turn[0], format!("Round {}", event["round"]), "{event}");

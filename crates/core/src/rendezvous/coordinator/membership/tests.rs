@@ -55,6 +55,43 @@ fn a_node_is_lost_by_the_last_that_is_known_of_it() {
 }
 
 #[test]
+fn how_a_loss_is_known_follows_from_what_was_deleted_together() {
+    use EventKind::{Delete, Put};
+    const NODES: usize = 0;
+    let peer = "a peer reported that its connection has ended";
+    let table: [(&[SeenEvent], &str); 5] = [
+        (&[(MEMBERS, Delete, 6)], LEFT_OR_EXPIRED),
+        (&[(NODES, Delete, 6), (MEMBERS, Delete, 6)], "its lease expired"),
+        (&[(MEMBERS, Delete, 6), (NODES, Delete, 7)], "it left"),
+        (&[(SUSPECTS, Put, 6)], peer),
+        (&[(SUSPECTS, Put, 6), (NODES, Delete, 7), (MEMBERS, Delete, 7)], peer),
+    ];
+    for (events, because) in table {
+        let joined = [&[(MEMBERS, Put, 5)], events].concat();
+        assert_eq!(membership(&joined).lost_because("a"), because, "{events:?}");
+    }
+}
+
+/// They stand in the confirmations of its peers, which are empty, or a store, or tell of a missing connection.
+#[test]
+fn proofs_of_deaths_are_read_from_confirmations() {
+    const READY: usize = 4;
+    let mut membership = empty();
+    let mut confirms = |id: &str, value: &str| {
+        let mut event = event(EventKind::Put, &format!("ready/{id}"), 5);
+        event.kv.value = Bytes::from(value.to_owned());
+        membership.apply(READY, &event);
+        membership.proved_dead().iter().cloned().collect::<Vec<_>>().join(" ")
+    };
+    assert_eq!(confirms("a", ""), "");
+    assert_eq!(confirms("b", r#"{"format":1,"unreached":"no connection"}"#), "");
+    assert_eq!(confirms("c", r#"{"format":1,"proved_dead":["x"]}"#), "x");
+    let store = r#"{"format":1,"host":"h","port":1,"token":"t","proved_dead":["x","y"]}"#;
+    assert_eq!(confirms("d", store), "x y");
+    assert!(membership.confirmation("d").is_some() && membership.unreached().len() == 1);
+}
+
+#[test]
 fn who_is_lost_is_looked_for_again_whenever_it_may_have_changed() {
     use EventKind::{Delete, Put};
     let steps = [(MEMBERS, Put, 5), (MEMBERS, Delete, 6), (MEMBERS, Put, 7), (SUSPECTS, Put, 8)];

@@ -14,6 +14,7 @@ function turn(event) {
     case 'round_frozen': return `It takes no more nodes, and has ${many(event.size, 'node')}${because}`;
     case 'round_final': return `The group of ${many(event.size, 'node')} has formed; ${event.rank0} has rank 0${because}`;
     case 'members_lost': return `${many(event.count, 'member')} lost${event.why ? because : event.nodes?.length ? `: ${list(event.nodes)}` : ''}`;
+    case 'losses_proved': return `${list(event.nodes ?? [])} ${event.nodes?.length === 1 ? 'is' : 'are'} ${event.why || 'proved dead'}`;
     case 'nodes_waiting': return `${many(event.count, 'late node')} ${event.count === 1 ? 'waits' : 'wait'} to join${because}`;
     case 'coordinator_lost': return `The coordinator ${event.coordinator} is lost${because}`;
     case 'run_closed': return `${event.by} closes the run, which ${{ succeeded: 'succeeded', failed: 'failed' }[event.outcome] ?? 'failed for good'}${because}`;
@@ -50,6 +51,8 @@ export function roundsOf(turns) {
   for (const turn of turns) {
     // A run that was closed begins its next round under another number; what belongs to none stays where it is.
     let round = rounds.find((known) => known.round === turn.round);
+    // The proof of a loss comes in the next round. Alone it makes no round of the past.
+    if (!round && turn.kind === 'losses_proved') continue;
     if (!round) rounds.push((round = { round: turn.round, turns: [] }));
     round.turns.push(turn);
   }
