@@ -112,7 +112,8 @@ def test_a_peer_that_is_better_by_a_printed_digit_wins():
     found = Part({})
     found.add("t", "row", "ours", 0.123)
     found.add("t", "row", "theirs", 0.117)
-    assert "| 123 ms (1 run) | **117 ms (1 run)** | 0.95 |" in tables.table(found.table("t"), ["ours"], ["ours", "theirs"])
+    text = tables.table(found.table("t"), ["ours"], ["ours", "theirs"])
+    assert "| 123 ms (1 run) | **117 ms (1 run)** | 0.95 |" in text
     assert tables.losses(found.table("t"), ["ours"], ["ours", "theirs"]) == ["row: theirs wins"]
 
 
