@@ -13,7 +13,6 @@ use tokio::time::Instant;
 
 use crate::client::Client;
 use crate::launch::hangs;
-use crate::launch::odd::log_odd_of_foreign;
 use crate::launch::restarts::RestartCounter;
 use crate::launch::stacks::StackTargets;
 use crate::launch::workers::ProgressSigns;
@@ -166,7 +165,7 @@ impl HangLoop {
         // What follows from the report is for operators to decide: torchrun restarts by its own rules.
         Box::pin(async move {
             if let Some((_, odd)) = answer.await {
-                log_odd_of_foreign(&odd, &run_id);
+                hangs::log_odd(&odd, None, &run_id);
             }
         })
     }

@@ -243,7 +243,7 @@ impl AgentDriver {
                     self.taking_stacks = None;
                     if let Some(AgentInput::HangReported(finding)) = &found {
                         let run_id = &self.spec.environment.run_id;
-                        hangs::log_odd(&finding.odd, self.on_hang, run_id);
+                        hangs::log_odd(&finding.odd, Some(self.on_hang), run_id);
                     }
                     found.map(DriverEvent::Input)
                 }

@@ -177,23 +177,21 @@ async fn gather(
     (HangReport::new(request, &nodes, &missing), OddNodes::of(&nodes, missing.len()))
 }
 
-/// Logs which nodes are to blame for a hang, and what helps if nothing follows by itself.
-pub(super) fn log_odd(odd: &OddNodes, on_hang: OnHang, run_id: &str) {
+/// Logs which nodes are to blame for a hang, and what helps if nothing follows by itself. `on_hang` is `None` in the agent
+/// of another launcher, which has no such option.
+pub(crate) fn log_odd(odd: &OddNodes, on_hang: Option<OnHang>, run_id: &str) {
     let (hosts, reason) = (odd.hosts(), &odd.reason);
-    match (odd.nodes.first(), on_hang) {
-        (None, _) => {
-            tracing::warn!(target: LAUNCH, "no node is to blame, and the job stays as it is: {reason}");
-        }
-        (Some(_), OnHang::Restart { .. }) => {
-            tracing::warn!(target: LAUNCH, "the odd node is {hosts}: {reason}");
-        }
-        (Some(node), OnHang::Report) => tracing::warn!(
-            target: LAUNCH,
-            "the odd node is {hosts}: {reason}; `rallypoint evict {run_id} {}` lets the job go on without it, and \
-             --on-hang restart does so by itself",
-            node.id
-        ),
-    }
+    let Some(node) = odd.nodes.first() else {
+        tracing::warn!(target: LAUNCH, "no node is to blame, and the job stays as it is: {reason}");
+        return;
+    };
+    let evict = format!("; `rallypoint evict {run_id} {}` lets the job go on without it", node.id);
+    let remedy = match on_hang {
+        Some(OnHang::Restart { .. }) => String::new(),
+        Some(OnHang::Report) => evict + ", and --on-hang restart does so by itself",
+        None => evict,
+    };
+    tracing::warn!(target: LAUNCH, "the odd node is {hosts}: {reason}{remedy}");
 }
 
 /// Logs where workers are that do not stop, before they are killed.

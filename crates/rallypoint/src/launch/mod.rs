@@ -21,7 +21,6 @@ pub(crate) mod host_checks;
 pub(crate) mod job;
 mod last_lines;
 mod liveness;
-pub(crate) mod odd;
 pub(crate) mod pages;
 mod peers;
 pub(crate) mod ports;

@@ -1,8 +1,9 @@
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 
-use rallypoint_core::agent::stacks::{Frame, WorkerStack};
+use rallypoint_core::agent::stacks::{Frame, OddNode, WorkerStack};
 use rallypoint_core::rendezvous::documents::Address;
 
+use super::super::console::Console;
 use super::*;
 use crate::store::HashStore;
 
@@ -56,4 +57,39 @@ async fn signs_that_cannot_be_read_are_those_that_were_known() {
     assert_eq!(steps(signs.clone()).await, []);
     drop(done);
     stuck.join().unwrap();
+}
+
+fn said(odd: &OddNodes, on_hang: Option<OnHang>) -> String {
+    let (console, _, error) = Console::shown(false);
+    let console = Arc::new(console);
+    let log = tracing_subscriber::fmt().with_ansi(false).with_writer(console.clone()).finish();
+    tracing::subscriber::with_default(log, || log_odd(odd, on_hang, "job7"));
+    console.flush();
+    error.text()
+}
+
+#[test]
+fn the_odd_node_is_named_with_what_helps_and_only_with_options_of_the_launcher() {
+    let nodes = vec![OddNode { id: "gpu5-1-a".into(), host: "gpu5".into() }];
+    let odd = OddNodes { nodes, reason: "3 of 4 ranks are elsewhere".into() };
+    let named = "the odd node is gpu5: 3 of 4 ranks are elsewhere";
+    let evict = "; `rallypoint evict job7 gpu5-1-a` lets the job go on without it";
+    let more = ", and --on-hang restart does so by itself";
+    for (on_hang, expected) in [
+        (None, format!("{named}{evict}\n")),
+        (Some(OnHang::Report), format!("{named}{evict}{more}\n")),
+        (Some(OnHang::Restart { min_nodes: 1 }), format!("{named}\n")),
+    ] {
+        let said = said(&odd, on_hang);
+        assert!(said.ends_with(&expected) && said.lines().count() == 1, "{said}");
+    }
+}
+
+#[test]
+fn a_hang_without_an_odd_node_says_why() {
+    let reason = "all ranks are at the same place".to_owned();
+    let said = said(&OddNodes { nodes: Vec::new(), reason }, None);
+    let words =
+        "no node is to blame, and the job stays as it is: all ranks are at the same place\n";
+    assert!(said.ends_with(words) && said.lines().count() == 1, "{said}");
 }
