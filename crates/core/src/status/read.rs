@@ -260,6 +260,10 @@ fn counts(active: Option<&Active>, state: RunState, nodes: &[NodeStatus]) -> Nod
     }
 }
 
+/// Limit of the node ranks that are listed as missing. A document of another version, or one that was written by hand, may
+/// ask for billions of nodes.
+const MOST_RANKS: usize = 1 << 16;
+
 /// The nodes that the run lacks: lost members, and node ranks that no node of a round that takes nodes wants.
 fn missing(
     (found, events): (&Documents, &[RunEvent]),
@@ -300,7 +304,7 @@ fn missing(
             let highest = wanted.last().copied().unwrap_or(0).saturating_add(1);
             let free = (0..nodes.max(highest))
                 .filter(|rank| !wanted.contains(rank) && !known.contains(rank));
-            missing.extend(free.take(counts.needed).map(|rank| MissingNode {
+            missing.extend(free.take(counts.needed.min(MOST_RANKS)).map(|rank| MissingNode {
                 id: None,
                 rank: Some(rank),
                 why: "no node has come for this node rank".to_owned(),
