@@ -38,8 +38,10 @@ def initialize(local_device_ids: int | Sequence[int] | None = None, *, port: int
     """
     import jax
 
-    # JAX takes SIGTERM for a notice of preemption, and would not end when the launcher stops this worker.
-    jax.config.update("jax_enable_preemption_service", False)
+    # JAX takes SIGTERM for a notice of preemption, and would not end when the launcher stops this worker. A JAX without
+    # the option has no such service.
+    if hasattr(jax.config, "jax_enable_preemption_service"):
+        jax.config.update("jax_enable_preemption_service", False)
     jax.distributed.initialize(**{**arguments(local_device_ids, port=port), **options})
 
 
