@@ -44,7 +44,7 @@ use super::txn::{OwnedRound, RANKS_PER_TXN, Txns};
 use crate::kv::{Event, Revision, Time, Txn, TxnResult, Watch};
 
 /// Lost nodes that are named; more are only counted.
-const MOST_NAMED: usize = 16;
+pub(super) const MOST_NAMED: usize = 16;
 
 /// How often in a row the server may refuse to declare the group formed. The membership is read again after each time.
 const MOST_REFUSALS: u32 = 3;

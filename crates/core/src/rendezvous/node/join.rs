@@ -7,6 +7,7 @@ use super::announced::{AnnouncedState, Registration};
 use super::observed::InForce;
 use super::{Node, PendingRequest};
 use crate::kv::{LeaseId, Revision, Time, TxnResult};
+use crate::rendezvous::coordinator::MOST_NAMED;
 use crate::rendezvous::documents::{
     Active, BootstrapStore, DocumentError, Earlier, Proofs, Ranked, RunHistory, Status,
 };
@@ -287,7 +288,8 @@ impl Node {
         let (stale, id) = (self.stale_writer_guard(), self.announced.id());
         let last = self.memory.member_in(Some(active.history)).filter(|_| active.previous > 0);
         let dead = last.filter(|last| *last == active.previous).map(|_| self.memory.dead());
-        let proved_dead = dead.into_iter().flatten().cloned().collect();
+        // In a large group each node would tell of a thousand others.
+        let proved_dead = dead.into_iter().flatten().take(MOST_NAMED).cloned().collect();
         let confirmation = (store.as_ref(), Proofs { proved_dead });
         let (txn, reader) = self.txns.confirm((active, *revision), stale, id, lease, confirmation);
         self.announced.confirms(round);
