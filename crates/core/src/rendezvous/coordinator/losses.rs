@@ -2,9 +2,12 @@
 
 use std::collections::BTreeSet;
 
+use super::Coordinator;
 use super::membership::RoundMembership;
-use super::{Coordinator, MOST_NAMED};
 use crate::rendezvous::documents::{Active, PROVED_DEAD, Status};
+
+/// Lost nodes that are named; more are only counted.
+pub(in crate::rendezvous) const MOST_NAMED: usize = 16;
 
 /// Nodes that the coordinator's own node has proved dead, members of the group of this round.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -27,7 +27,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use self::growth::{Growth, spares};
 use self::losses::OwnProofs;
-pub(super) use self::losses::some_of;
+pub(super) use self::losses::{MOST_NAMED, some_of};
 use self::membership::{RoundContext, RoundMembership};
 use self::progress::{Progress, details};
 use self::sync::MembershipSync;
@@ -42,9 +42,6 @@ use super::succession::claims::Cut;
 use super::succession::quorum::Quorum;
 use super::txn::{OwnedRound, RANKS_PER_TXN, Txns};
 use crate::kv::{Event, Revision, Time, Txn, TxnResult, Watch};
-
-/// Lost nodes that are named; more are only counted.
-pub(super) const MOST_NAMED: usize = 16;
 
 /// How often in a row the server may refuse to declare the group formed. The membership is read again after each time.
 const MOST_REFUSALS: u32 = 3;
