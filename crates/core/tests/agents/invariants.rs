@@ -189,10 +189,11 @@ impl World {
             }
             NodeOutcome::WorkerFailed(reason) => {
                 let known = result.failures.first().map(|failure| failure.exit.clone());
-                // A worker that fails when the run is being closed for a hang is no reason any more.
-                let hung = known.is_none() && reason.message().starts_with(HEADLINE);
+                // A worker that fails when the run is being closed for a hang is no reason any more. The reason is the
+                // first of the round, which may be a worker of another node.
+                let hung = top.hung || reason.message().starts_with(HEADLINE);
                 let failed = top.workers.as_ref().and_then(|workers| workers.failed());
-                result.exit_code != 0 && (hung || known == failed)
+                result.exit_code != 0 && (known.is_none() && hung || known == failed)
             }
             NodeOutcome::RunFailed(_) => result.exit_code != 0 && self.job.closed,
             NodeOutcome::NodeFailed(_) => result.exit_code == 1,

@@ -123,6 +123,8 @@ pub(crate) struct Top {
     pub(crate) agent: Agent,
     pub(crate) result: Option<RunResult>,
     pub(crate) signalled: bool,
+    /// Its last workers were stopped because the job hangs, and no restart is left.
+    pub(crate) hung: bool,
     pub(crate) workers: Option<ModelWorkers>,
     pub(crate) placed: Option<(u64, Placement)>,
     events: Events,
@@ -161,6 +163,7 @@ impl World {
             agent: Agent::new(self.job.work.settings.clone()),
             result: None,
             signalled: false,
+            hung: false,
             workers: None,
             placed: None,
             events: Events::default(),
@@ -348,7 +351,8 @@ impl World {
             AgentOutput::NotifyWorkers { attempt, stops_at, .. } => {
                 self.notified(who, attempt, stops_at.as_millis() as Millis);
             }
-            AgentOutput::StopWorkers { attempt, signal, kill_at, .. } => {
+            AgentOutput::StopWorkers { attempt, signal, kill_at, why } => {
+                top.hung = matches!(why, Why::Hung(_));
                 self.stops(who, attempt, signal, kill_at.as_millis() as Millis);
             }
             AgentOutput::Announce { round, stops_at, why } => {

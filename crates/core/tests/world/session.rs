@@ -56,9 +56,11 @@ impl World {
         self.span(self.nodes[who].host, belief)
     }
 
-    /// The pause between two renewals.
+    /// The pause between two renewals. Without succession no rule depends on it, and leases that are renewed less often
+    /// than a session does are lost more often.
     fn renewal_pause(&self) -> Millis {
-        self.plan.ttl_millis() / Millis::from(RENEWALS_PER_TTL)
+        let parts = if self.has_succession() { Millis::from(RENEWALS_PER_TTL) } else { 3 };
+        self.plan.ttl_millis() / parts
     }
 
     pub(crate) fn granted(
