@@ -55,6 +55,14 @@ impl World {
         RestartBudget { used: self.nodes[who].top.budget.used, ..RestartBudget::default() }
     }
 
+    /// The document of the restarts when a group begins. What the node remembers of it is written, if the server has
+    /// forgotten it: another node may remember less.
+    pub(crate) fn counts_restarts(&mut self, who: Who) -> RestartBudget {
+        let budget = self.budget_of(who);
+        self.changes_budget(budget.clone());
+        budget
+    }
+
     /// The server has forgotten everything. From here on the restarts of the new history are counted.
     pub(crate) fn top_forgets(&mut self) {
         self.job.budget = RestartBudget::default();

@@ -210,7 +210,7 @@ impl World {
 
     pub(crate) fn top_formed(&mut self, who: Who, formed: &FormedGroup) -> Verdict {
         let FormedGroup { round, rank, world, ref store, .. } = *formed;
-        let restarts = self.job.budget.used_before(round);
+        let restarts = self.counts_restarts(who).used_before(round);
         let group = NodeGroup { round, rank, nodes: world, restarts, store: store.clone() };
         let met = Alarm::Errand(self.nodes[who].top.errand, Box::new(AgentInput::Formed(group)));
         self.alarm_in_order(who, 1, met);
