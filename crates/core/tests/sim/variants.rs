@@ -52,14 +52,12 @@ pub(crate) const ONE_GROUP: [(Broken, u64, &[&str]); 7] = [
 ];
 
 /// The variants of the rules by which hosts succeed each other as servers.
-///
-/// One rule has no variant here: that a process which starts again on its host is none of the hosts of round 0. It
-/// matters only if more than half of them lose their memory before the first group is known to any other node.
-pub(crate) const SUCCESSION: [(Broken, u64, &[&str]); 6] = [
+pub(crate) const SUCCESSION: [(Broken, u64, &[&str]); 7] = [
     (Broken::NoMajority, 5_000, &["L1", "R1", "R2"]),
     (Broken::NoSteppingDown, 10_000, &["L1", "precedence"]),
     (Broken::NoMargin, 5_000, &["L1"]),
     (Broken::ArrivalConfirms, 100_000, &["L1"]),
     (Broken::OrderSkipped, 5_000, &["liveness", "quiet"]),
     (Broken::ConfirmedForgotten, 5_000, &["L1", "R1", "R2"]),
+    (Broken::VotesAgain, 50_000, &["L1", "R1", "R2"]),
 ];
