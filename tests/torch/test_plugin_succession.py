@@ -16,7 +16,7 @@ FIVE = [*NODES, "node3", "node4"]
 # Where agents wait until a lease is over, it is short, and long enough for a busy machine to renew it.
 LEASE, SERVER_TIMEOUT = 4, 10
 
-# Where nobody is to wait until a lease is over. Without a proof, a successor waits for one and a half of it.
+# Where no node is to wait until a lease is over. Without a proof, a successor waits for one and a half of it.
 LONG_LEASE = 30
 
 # The time in which a group forms that waits for no long lease, on a busy machine. The benchmark says how quick it is.

@@ -19,7 +19,7 @@ pub(crate) const HEADLINE: &str = "it hangs";
 /// How long to wait before a server is asked again.
 const AGAIN: Millis = 200;
 
-/// What a node tells the others of a hang.
+/// What a node tells its peers of a hang.
 #[derive(Debug, Clone)]
 pub(crate) enum HangNote {
     Began(HangRequest),
@@ -146,6 +146,15 @@ impl World {
         self.changes_budget(budget);
         let answer = Box::new(AgentInput::Counted { round, answer });
         self.alarm_in_order(who, 1, Alarm::Counted(number, answer));
+    }
+
+    /// Rings in order, for events: of processes (0), or of others (1).
+    pub(crate) fn alarm_in_order(&mut self, who: Who, channel: usize, alarm: Alarm) {
+        let delay = self.random.between(0, self.job.work.delay);
+        let last = &mut self.nodes[who].top.told[channel];
+        *last = (*last).max(self.now + delay);
+        let delay = *last - self.now;
+        self.ring(who, delay, Timer::Top(alarm));
     }
 
     /// Everybody hears of it.

@@ -82,7 +82,7 @@ pub(crate) enum Alarm {
     Enter(u64),
     /// The run is to be closed.
     Close(CloseReason),
-    /// The node tells the others of a hang.
+    /// The node tells its peers of a hang.
     Hang(HangNote),
     /// The job is to be restarted, since it hangs, on the errand of this number.
     RestartHung(u64, HangRestart),
@@ -139,7 +139,7 @@ pub(crate) struct Top {
     leaving: bool,
     wake: Option<Millis>,
     /// The times of the last events of its processes, and of others: both come in order.
-    told: [Millis; 2],
+    pub(crate) told: [Millis; 2],
 }
 
 impl Top {
@@ -196,15 +196,6 @@ impl World {
 
     pub(crate) fn alarm(&mut self, who: Who, alarm: Alarm) {
         let delay = self.random.between(0, self.job.work.delay);
-        self.ring(who, delay, Timer::Top(alarm));
-    }
-
-    /// Rings in order, for events: of processes (0), or of others (1).
-    pub(crate) fn alarm_in_order(&mut self, who: Who, channel: usize, alarm: Alarm) {
-        let delay = self.random.between(0, self.job.work.delay);
-        let last = &mut self.nodes[who].top.told[channel];
-        *last = (*last).max(self.now + delay);
-        let delay = *last - self.now;
         self.ring(who, delay, Timer::Top(alarm));
     }
 

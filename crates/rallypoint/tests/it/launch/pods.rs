@@ -12,7 +12,7 @@ use super::hosts::{Host, Network, address};
 use super::{Job, Launcher, until_true};
 
 /// What is done before a container begins: the host has the name of the pod, the program of its image is at its place, the
-/// volume is the only part that can be written, and the user is nobody in particular. `$0` is the volume, `$1` the name,
+/// volume is the only part that can be written, and the user is not root. `$0` is the volume, `$1` the name,
 /// `$2` the program.
 const CONTAINER: &str = r#"hostname "$1" && shift && mount --bind "$0" "$0" && mount --bind "$1" "$0/rallypoint" &&
     mount -o remount,bind,ro / && shift || exit 99

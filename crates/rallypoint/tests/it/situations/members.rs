@@ -87,7 +87,7 @@ fn a_peer_is_lost() {
     let job = server.job("2:3");
     let mut nodes = job.launchers(3);
     let group = job.group(3);
-    // A coordinator that is killed leaves the record of its loss to nobody.
+    // No node records the loss of a coordinator that is killed.
     let status = server.until("a coordinator", |status| status["coordinator"].is_string());
     let coordinator = status["coordinator"].as_str().unwrap().to_owned();
     let is_other = |lost: &usize| !coordinator.contains(&format!("-{}-", nodes[*lost].id()));

@@ -29,7 +29,7 @@ impl Guard {
         Self::serve(TcpListener::bind(("127.0.0.1", port)).await.unwrap(), greets)
     }
 
-    /// One whose port nobody else gets while the socket lives that is returned, even when it is dead.
+    /// One whose port no other process gets while the socket lives that is returned, even when it is dead.
     pub(in super::super) async fn at_reserved_port() -> (Self, TcpSocket) {
         let (reserved, port) = reserve_port("127.0.0.1", 0).unwrap();
         (Self::listen(port, true).await, reserved)

@@ -14,7 +14,7 @@ const HOSTS: usize = 5;
 #[test]
 #[expect(clippy::print_stderr, reason = "a test that fails tells its story")]
 fn a_job_survives_one_fault_after_another() {
-    // A node stands still, the head is killed, and hosts are cut off from the others twice.
+    // A node stands still, the head is killed, and hosts are cut off from their peers twice.
     let (seed, steps) = seed_and_steps(38, 4);
     let mut random = fastrand::Rng::with_seed(seed);
     let ground = Ground::new("1:5", HOSTS);

@@ -23,7 +23,7 @@ fn its_host_is_killed() {
     kill_the_head(|ground, _| ground.kill(0));
 }
 
-/// Nothing proves its death, so the others wait until its leases are over.
+/// Nothing proves its death, so its peers wait until its leases are over.
 #[test]
 fn its_host_vanishes() {
     let ground = Ground::new("2:3", 3);
@@ -117,7 +117,7 @@ fn its_host_is_cut_off_and_comes_back_as_a_node() {
     ground.ends(&mut nodes, &third);
 }
 
-/// Shorter than the server may be silent, which is half of a lease: nobody goes elsewhere. A busy machine may keep it
+/// Shorter than the server may be silent, which is half of a lease: no node goes elsewhere. A busy machine may keep it
 /// silent for as long once more.
 #[test]
 fn its_launcher_stands_still_for_a_moment() {

@@ -24,7 +24,7 @@ use super::{Group, Job, Launcher, PATIENCE, until_true};
 /// Where nodes wait until a lease is over: short, and long enough for a busy machine to renew it.
 const LEASE: Duration = Duration::from_secs(4);
 
-/// Where nobody is to wait until a lease is over. Without a proof, a successor waits for one and a half of it.
+/// Where no node is to wait until a lease is over. Without a proof, a successor waits for one and a half of it.
 const LONG_LEASE: Duration = Duration::from_secs(30);
 
 /// The time in which a group forms that waits for no [`LONG_LEASE`], on a machine that is busy. The benchmark says how
@@ -194,7 +194,7 @@ impl Ground {
         group
     }
 
-    /// The same in a job with long leases, for none of which anybody waits: the others have left, or are proved dead.
+    /// The same in a job with long leases, for none of which a node waits: its peers have left, or are proved dead.
     fn regroups_at_once(&self, lost: Instant, before: &Group, launchers: &[usize]) -> Group {
         let group = self.regroups(lost, before, launchers);
         let taken = lost.elapsed();
