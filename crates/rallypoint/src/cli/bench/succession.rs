@@ -150,8 +150,14 @@ impl ServedGroup {
                 EtcdOptions::from_parameters(&config.parameters)?;
             let at_once = at_once.clone();
             opening.spawn(async move {
-                tokio::time::sleep(COMING.mul_f64(fastrand::f64())).await;
-                let _turn = at_once.acquire_owned().await;
+                // The nodes of the hosts that may serve come first: all others wait for their server.
+                let _turn = match node < HOSTS {
+                    true => None,
+                    false => {
+                        tokio::time::sleep(COMING.mul_f64(fastrand::f64())).await;
+                        Some(at_once.acquire_owned().await)
+                    }
+                };
                 let client = connection.client_options();
                 EtcdRendezvousHandler::open(client, handler).await.map(Arc::new)
             });
